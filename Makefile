@@ -1,0 +1,105 @@
+# `make` alone lists the targets. Everything set-up makes lies in .venv and .cache, everything a run makes in .firn.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+CACHE := .cache
+DONE := $(CACHE)/done
+UV := $(CACHE)/uv/bin/uv
+BIN := .venv/bin
+PYTEST_ARGS ?=
+# What pytest prints last is what a person and the CI read.
+PYTEST := $(BIN)/python -m pytest
+
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export FIRN_JARS ?= $(CURDIR)/$(CACHE)/jars
+# The locked packages and no others: not the user's site-packages, not another project's.
+export PYTHONNOUSERSITE := 1
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX SPARK_HOME
+# How Spark's JVM starts here. The class archive (made by set-up) and the light compiler halve the start-up of small
+# jobs; a JVM that the archive does not fit ignores it, and -Xlog:disable keeps it from saying so on standard output.
+# The archive holds only what the system class loader loads: hence the jars on the class path, in the lock's order.
+# For big jobs set SPARK_SUBMIT_OPTS yourself: the light compiler (TieredStopAtLevel) is wrong for them.
+export SPARK_DIST_CLASSPATH ?= $(shell awk -F '[: ]' -v dir='$(FIRN_JARS)' \
+	'/^[^\#]/ {printf "%s%s/%s-%s.jar", sep, dir, $$2, $$3; sep = ":"}' infra/spark/jars.lock)
+# Driver and executors are one process: nothing else needs to reach it.
+export SPARK_LOCAL_IP ?= 127.0.0.1
+export SPARK_SUBMIT_OPTS ?= -XX:SharedArchiveFile=$(CURDIR)/$(CACHE)/spark.jsa -XX:TieredStopAtLevel=1 \
+	-XX:+UseSerialGC -Xlog:disable
+
+.PHONY: help
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' Makefile
+
+.PHONY: setup
+setup: $(DONE)/archive ## make .venv and fetch the jars (done once; the other targets do it when needed)
+
+$(DONE):
+	@mkdir -p $@
+
+$(DONE)/uv: infra/setup/uv.lock | $(DONE)
+	@python=$$(infra/setup/preflight)
+	echo "setup 1/4: uv, with $$python"
+	rm -rf $(CACHE)/uv
+	"$$python" -m venv $(CACHE)/uv
+	$(CACHE)/uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
+	touch $@
+
+$(DONE)/python: requirements.lock pyproject.toml $(DONE)/uv
+	@echo "setup 2/4: Python packages into .venv"
+	$(UV) venv --quiet --allow-existing --python $(CACHE)/uv/bin/python .venv
+	$(UV) pip sync --python $(BIN)/python --require-hashes requirements.lock
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(DONE)/jars: infra/spark/jars.lock infra/setup/jars.py $(DONE)/python
+	@echo "setup 3/4: jars into $(CACHE)/jars"
+	$(BIN)/python infra/setup/jars.py --ivy "$$(ls .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar)" $< $(CACHE)/jars
+	touch $@
+
+$(DONE)/archive: infra/setup/warm.py $(DONE)/jars
+	@infra/setup/preflight > /dev/null
+	echo "setup 4/4: one small Spark job, to record the classes it loads (about half a minute)"
+	$(BIN)/python infra/setup/warm.py $(CACHE)/jars $(CACHE)/spark.jsa
+	touch $@
+
+.PHONY: demo
+demo: setup ## compact a real changelog end to end through the Airflow DAG
+	@$(BIN)/python -m infra.demo.run
+
+.PHONY: test
+test: setup ## run all tests
+	@$(PYTEST) $(PYTEST_ARGS)
+
+.PHONY: test-unit
+test-unit: setup ## run the tests that start no JVM (seconds)
+	@$(PYTEST) tests/unit $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: setup ## ruff: rules and format, changing nothing
+	@$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+.PHONY: format
+format: setup ## ruff: mend what can be mended, and format
+	@$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: types
+types: setup ## mypy, strict
+	@$(BIN)/mypy
+
+.PHONY: up
+up: setup ## start Airflow with its UI on the demo table
+	@$(BIN)/python -m infra.airflow.local up
+
+.PHONY: down
+down: ## stop everything that `make up` started
+	@test ! -x $(BIN)/python || $(BIN)/python -m infra.airflow.local down
+
+.PHONY: clean
+clean: down ## remove what set-up and runs have made
+	@rm -rf .cache .venv .firn .hypothesis .ruff_cache

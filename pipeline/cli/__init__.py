@@ -1,0 +1,5 @@
+"""The ``firn`` command: one subcommand per room."""
+
+from pipeline.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,73 @@
+"""Subcommand ``run``: the whole chain in one process."""
+
+from typing import Annotated, Any
+
+import typer
+
+from pipeline.cli import show
+from pipeline.cli.options import AsJson, Force, Now, TableName, at
+from pipeline.lake import Lake
+from pipeline.lake.spark import session
+from pipeline.run import LaneRun
+from pipeline.run import run as run_lanes
+from pipeline.sense import Lane
+
+
+def run(
+    table: TableName,
+    lane: Annotated[Lane | None, typer.Option("--lane", help="Only this lane; default: all, in order.")] = None,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="Go on until nothing is due.")] = False,
+    force: Force = False,
+    now: Now = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sense, plan, compact, validate and publish, in one process with one Spark session."""
+    lake = Lake.load()
+    lanes = (lane,) if lane else tuple(Lane)
+    done = []
+    for result in run_lanes(lake, table, at(now), lambda: session(lake, f"firn run {table}"), lanes, force, until_idle):
+        done.append(result)
+        if not as_json:
+            _show(result)
+    if any(result.plans for result in done):
+        from pipeline.validate import build_reports
+
+        index = build_reports(lake)
+        if not as_json:
+            show.line(f"data-quality report: {index}")
+    if as_json:
+        show.as_json([_as_dict(result) for result in done])
+    failures = [(title, error) for result in done for title, error in result.failures.items()]
+    for title, error in failures:
+        show.error(f"{title}: {error}")
+    if failures:
+        raise typer.Exit(1)
+
+
+def _show(result: LaneRun) -> None:
+    if not result.plans:
+        show.line(f"{result.lane}: nothing due")
+        return
+    for publication in result.publications:
+        books = publication.accounting
+        if books:
+            show.line(
+                f"{result.lane}: snapshot {publication.snapshot_id}: {books.segments_in:,} segments with {books.records_in:,} "
+                f"records became {books.segments_out:,} with {books.records_out:,} ({books.superseded:,} superseded, "
+                f"{books.tombstones_removed:,} tombstones removed, {books.quarantined:,} quarantined)"
+            )
+    rooms = ", ".join(f"{room} {seconds:.1f} s" for room, seconds in result.seconds.items())
+    show.line(f"{result.lane}: {len(result.publications)} of {len(result.plans)} plans published; {rooms}")
+
+
+def _as_dict(result: LaneRun) -> dict[str, Any]:
+    return {
+        "lane": result.lane.value,
+        "plans": [plan.title for plan in result.plans],
+        "publications": [
+            publication.__dict__ | {"accounting": publication.accounting and publication.accounting.model_dump()}
+            for publication in result.publications
+        ],
+        "failures": {title: str(error) for title, error in result.failures.items()},
+        "seconds": result.seconds,
+    }

@@ -1,0 +1,37 @@
+"""Assemble the subcommands, and turn what Firn refuses into one line and an exit code (C26)."""
+
+import sys
+
+import typer
+
+from pipeline.cli import chain, rooms, show, tables
+from pipeline.errors import FirnError
+
+app = typer.Typer(
+    name="firn",
+    help="Kafka-grade log compaction for Apache Iceberg tables.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+for command in (
+    tables.create,
+    tables.land,
+    tables.status,
+    rooms.plan,
+    rooms.compact,
+    rooms.validate,
+    rooms.publish,
+):
+    app.command()(command)
+for command in (rooms.stages, rooms.discard, rooms.sweep, rooms.report, chain.run):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line; exit code 0 when done, that of the error when refused, 2 for wrong usage."""
+    try:
+        app()
+    except FirnError as error:
+        show.error(str(error))
+        sys.exit(error.exit_code)

@@ -1,0 +1,177 @@
+"""Subcommands that run one room each: plan, compact, validate, publish, and what looks after stages."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline import publish as publish_room
+from pipeline import stage as stage_room
+from pipeline.cli import show
+from pipeline.cli.options import AsJson, Force, Now, PlanFiles, StageNames, TableName, at
+from pipeline.errors import FirnError
+from pipeline.lake import Lake
+from pipeline.lake.spark import session
+from pipeline.plan import Plan, plan_table
+from pipeline.sense import Lane
+
+
+def plan(
+    table: TableName,
+    lane: Annotated[Lane, typer.Option("--lane", help="The lane to plan.")],
+    force: Force = False,
+    now: Now = None,
+    write: Annotated[Path | None, typer.Option("--write", help="Also write each plan to FOLDER/<id>.json.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the plans of a lane: which segments go in, what comes out, and why. Changes nothing."""
+    plans = plan_table(Lake.load(), table, lane, at(now), force)
+    written = [found.write(write) for found in plans] if write else []
+    if as_json:
+        show.as_json([found.model_dump(mode="json") for found in plans])
+        return
+    show.table(
+        f"{table}: {lane} plans",
+        ("plan", "topic partition", "segments", "records", "bytes", "level out", "why"),
+        [
+            (
+                found.id,
+                str(found.topic_partition),
+                len(found.inputs),
+                found.records,
+                found.bytes,
+                found.level_out,
+            )
+            + (found.reason,)
+            for found in plans
+        ],
+    )
+    for path in written:
+        show.line(str(path))
+
+
+def compact(plans: PlanFiles, as_json: AsJson = False) -> None:
+    """Run plans in Spark: each result lies in the plan's stage, invisible to readers of the table."""
+    from pipeline.compact import compact as run_plans
+
+    lake = Lake.load()
+    documents = [Plan.read(path) for path in plans]
+    outcomes = run_plans(lake, documents, session(lake, "firn compact"))
+    if as_json:
+        show.as_json(
+            [
+                {
+                    "plan": outcome.plan.id,
+                    "stage": outcome.stage,
+                    "accounting": outcome.accounting.model_dump() if outcome.accounting else None,
+                    "error": str(outcome.error) if outcome.error else None,
+                }
+                for outcome in outcomes
+            ]
+        )
+    else:
+        for outcome in outcomes:
+            books = outcome.accounting
+            if books:
+                show.line(
+                    f"{outcome.stage}: {outcome.plan.title}: {books.records_in:,} records in, {books.records_out:,} out"
+                )
+    _exit([outcome.error for outcome in outcomes if outcome.error])
+
+
+def validate(stages: StageNames, as_json: AsJson = False) -> None:
+    """Judge stages with Great Expectations; the verdict is stored on each stage."""
+    from pipeline.validate import validate as judge_stages
+
+    lake = Lake.load()
+    judged = judge_stages(lake, stages, session(lake, "firn validate"))
+    if as_json:
+        show.as_json(
+            [
+                {
+                    "stage": result.stage,
+                    "passed": result.passed,
+                    "verdict": result.verdict.to_dict() if result.verdict else None,
+                    "error": str(result.error) if result.error else None,
+                }
+                for result in judged
+            ]
+        )
+    else:
+        for result in judged:
+            if result.verdict:
+                show.line(f"{result.stage}: {'passed' if result.passed else 'FAILED'}: {result.title}")
+                for finding in result.verdict.failures:
+                    show.line(f"  {finding.name}: {finding.sentence} {finding.observed}")
+    _exit([result.error or f"stage {result.stage} failed validation" for result in judged if not result.passed])
+
+
+def publish(stages: StageNames, as_json: AsJson = False) -> None:
+    """Publish validated stages: one atomic commit each on the real table. Starts no JVM."""
+    lake = Lake.load()
+    done: list[publish_room.Publication] = []
+    failures: list[FirnError] = []
+    for identifier in stages:
+        try:
+            done.append(publish_room.publish(lake, identifier))
+        except FirnError as error:
+            failures.append(error)
+    if as_json:
+        show.as_json(
+            [
+                publication.__dict__ | {"accounting": publication.accounting and publication.accounting.model_dump()}
+                for publication in done
+            ]
+        )
+    else:
+        for publication in done:
+            word = "was published before as" if publication.repeated else "published as"
+            show.line(f"plan {publication.plan_id} {word} snapshot {publication.snapshot_id} of {publication.table}")
+    _exit(failures)
+
+
+def stages(table: TableName, as_json: AsJson = False) -> None:
+    """List the stages of a table and how far each one is."""
+    lake = Lake.load()
+    lake.table(table)
+    found = [stage_room.Stage.load(lake, name) for name in stage_room.stages_of(lake, table)]
+    if as_json:
+        show.as_json([{"stage": item.identifier, "state": item.state, "plan": item.plan.title} for item in found])
+    else:
+        show.table(
+            f"{table}: stages",
+            ("stage", "state", "plan"),
+            [(item.identifier, item.state, item.plan.title) for item in found],
+        )
+
+
+def discard(stages: StageNames) -> None:
+    """Drop stages and delete those of their files that no snapshot holds."""
+    lake = Lake.load()
+    for identifier in stages:
+        removed = stage_room.discard(lake, identifier)
+        show.line(f"discarded {identifier}, deleted {removed} data files")
+
+
+def sweep(table: TableName) -> None:
+    """Discard the stages of a table that can't be published any more or are too old."""
+    swept = stage_room.sweep(Lake.load(), table)
+    for name, reason in swept.discarded.items():
+        show.line(f"discarded {name}: {reason}")
+    for name, reason in swept.kept.items():
+        show.line(f"kept {name}: {reason}")
+
+
+def report() -> None:
+    """Build the data-quality pages of all stored validation results."""
+    from pipeline.validate import build_reports
+
+    show.line(str(build_reports(Lake.load())))
+
+
+def _exit(failures: list[FirnError] | list[FirnError | str]) -> None:
+    """Name every failure on standard error and leave with the first one's exit code; nothing when there is none."""
+    for failure in failures:
+        show.error(str(failure))
+    if failures:
+        raise typer.Exit(failures[0].exit_code if isinstance(failures[0], FirnError) else 1)

@@ -1,0 +1,52 @@
+"""How the command prints: tables for people, JSON for programs, one line for errors."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+out = Console(soft_wrap=True)
+err = Console(stderr=True, soft_wrap=True)
+
+
+def as_json(content: Any) -> None:
+    """Print ``content`` as JSON and nothing else."""
+    print(json.dumps(content, indent=1, default=str))
+
+
+def line(text: str) -> None:
+    """One line as it is: names from data may look like markup."""
+    out.print(Text(text))
+
+
+def error(text: str) -> None:
+    """One line on standard error."""
+    err.print(Text(f"firn: {text}"))
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table; numbers are set to the right and grouped by thousands."""
+    shown = Table(title=Text(title), title_justify="left", header_style="bold")
+    numeric = [all(isinstance(row[position], int | float) for row in rows) for position in range(len(columns))]
+    for name, right in zip(columns, numeric, strict=True):
+        shown.add_column(name, justify="right" if right else "left")
+    for row in rows:
+        shown.add_row(*(Text(_cell(value)) for value in row))
+    out.print(shown)
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return "–"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.3f}"
+        case _:
+            return str(value)

@@ -1,0 +1,121 @@
+"""Subcommands about tables: create, land, status."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli import show
+from pipeline.cli.options import AsJson, Now, TableName, at
+from pipeline.errors import RefusedError
+from pipeline.lake import Lake, records
+from pipeline.land import land as land_files
+from pipeline.policy import Policies
+from pipeline.status import Status, status_of
+
+
+def create(
+    table: TableName,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="K=V", help="A table property, such as firn.merge.segments=32; repeatable."),
+    ] = None,
+) -> None:
+    """Create a table of Kafka records."""
+    chosen = dict(_pair(text) for text in properties or [])
+    Policies.parse(table, chosen)
+    created = records.create(Lake.load(), table, chosen)
+    show.line(f"created {table} at {created.location()}")
+
+
+def land(
+    table: TableName,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Parquet or JSON lines, in Kafka's columns.")],
+    as_json: AsJson = False,
+) -> None:
+    """Append files of records: one L0 segment per topic partition and file, all in one commit."""
+    landed = land_files(Lake.load(), table, files)
+    if as_json:
+        show.as_json(landed.__dict__)
+    else:
+        show.line(
+            f"landed {landed.records:,} records of {landed.files} files as {landed.segments} segments in {table}, "
+            f"snapshot {landed.snapshot_id}"
+        )
+
+
+def status(
+    table: Annotated[
+        str | None, typer.Argument(metavar="[TABLE]", help="The table; default: all of the catalog.")
+    ] = None,
+    as_json: AsJson = False,
+    now: Now = None,
+) -> None:
+    """Show what a table holds per topic partition and level, how dirty it is, what is due and why."""
+    lake = Lake.load()
+    found = status_of(lake, table, at(now))
+    if as_json:
+        show.as_json([status.to_dict() for status in found])
+        return
+    for status in found:
+        _show(status)
+    if not found:
+        show.line(f"catalog {lake.name} has no table of records")
+
+
+def _show(status: Status) -> None:
+    show.table(
+        f"{status.table}: segments",
+        (
+            "topic partition",
+            "level",
+            "segments",
+            "records",
+            "bytes",
+            "tombstones",
+            "first offset",
+            "last offset",
+        ),
+        [
+            (
+                str(part.topic_partition),
+                level.level,
+                level.segments,
+                level.records,
+                level.bytes,
+                level.tombstones,
+            )
+            + (level.base_offset, level.last_offset)
+            for part in status.partitions
+            for level in part.levels
+        ],
+    )
+    show.table(
+        f"{status.table}: cleaning",
+        (
+            "topic partition",
+            "dirty ratio",
+            "cleanable bytes",
+            "uncleanable bytes",
+            "cleaned through",
+            "due or blocked",
+        ),
+        [
+            (
+                str(part.topic_partition),
+                part.dirty_ratio,
+                part.cleanable_bytes,
+                part.uncleanable_bytes,
+                part.cleaned_through,
+                "; ".join([*(f"{lane}: {reason}" for lane, reason in part.due.items()), *part.blockers]) or "nothing",
+            )
+            for part in status.partitions
+        ],
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not key or not separator:
+        raise RefusedError(f"--property {text!r} is not a property; allowed: name=value")
+    return key, value

@@ -1,0 +1,41 @@
+"""The clock is an argument: whoever starts the work reads it once and hands it down.
+
+Kafka counts time in milliseconds since the epoch, and so does Firn; ``--now`` and Airflow's run date come in as text
+or ``datetime`` and are turned into that here.
+"""
+
+from datetime import UTC, datetime
+
+from pipeline.errors import RefusedError
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch, UTC, read from the machine's clock."""
+    return to_ms(datetime.now(UTC))
+
+
+def to_ms(moment: datetime) -> int:
+    """Milliseconds since the epoch of a timezone-aware ``moment``; a naive one is refused as ambiguous."""
+    if moment.tzinfo is None:
+        raise RefusedError(
+            f"the time {moment.isoformat()} has no time zone; allowed: an aware time such as {moment.isoformat()}Z"
+        )
+    return int(moment.timestamp() * 1000)
+
+
+def from_ms(milliseconds: int) -> datetime:
+    """The UTC moment of ``milliseconds`` since the epoch."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def parse(text: str) -> int:
+    """Milliseconds since the epoch of an ISO 8601 time (without a zone it is UTC) or of a number of milliseconds."""
+    if text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise RefusedError(
+            f"--now {text!r} is not a time; allowed: ISO 8601 (2026-11-21T05:20:00Z) or milliseconds since the epoch"
+        ) from error
+    return to_ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))

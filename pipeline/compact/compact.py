@@ -1,0 +1,128 @@
+"""Run plans in Spark: each one's inputs are read from its stage and its result is written back there.
+
+Many plans share one Spark application; one that fails does not stop the others (C20). The target is never written.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from pipeline.compact import fate
+from pipeline.compact.layout import read_options, write_options
+from pipeline.errors import FirnError, UnavailableError
+from pipeline.lake import Lake
+from pipeline.plan import Plan
+from pipeline.sense import Lane
+from pipeline.stage import INPUTS, QUARANTINED, Accounting, Stage, open_stage
+from pipeline.stage.stage import BOOKS_PROPERTY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PLANS_AT_A_TIME = 4
+"""Plans that Spark works on together: small ones fill each other's idle cores."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one plan: its stage's name, and the books or the error."""
+
+    plan: Plan
+    stage: str
+    accounting: Accounting | None
+    error: FirnError | None
+
+
+def compact(lake: Lake, plans: Sequence[Plan], spark: "SparkSession") -> list[Outcome]:
+    """Compact every plan into its stage; outcomes in the order of ``plans``.
+
+    A stage that an earlier try has compacted already is taken as it is (C25). Errors are collected, not raised.
+    """
+    with ThreadPoolExecutor(PLANS_AT_A_TIME) as workers:
+        return list(workers.map(lambda plan: _outcome(lake, plan, spark), plans))
+
+
+def _outcome(lake: Lake, plan: Plan, spark: "SparkSession") -> Outcome:
+    try:
+        stage = open_stage(lake, plan)
+        if stage.accounting is None:
+            stage = _write(lake, stage, spark)
+    except FirnError as error:
+        return Outcome(plan, plan.stage, None, error)
+    return Outcome(plan, plan.stage, stage.accounting, None)
+
+
+def _write(lake: Lake, stage: Stage, spark: "SparkSession") -> Stage:
+    """Clean the inputs into the stage's main branch and record the books of what was written."""
+    plan = stage.plan
+    inputs = read(lake, stage, spark)
+    judged = fate.merged(inputs) if plan.lane is Lane.MERGE else fate.cleaned(inputs, plan)
+    counts = Observation(f"fates of {plan.id}")
+    observed = judged.observe(
+        counts,
+        *(
+            F.count_if(F.col(fate.FATE) == name).alias(name)
+            for name in (fate.SUPERSEDED, fate.REMOVED, fate.QUARANTINED)
+        ),
+    )
+    level = F.when(F.col(fate.FATE) == fate.QUARANTINED, QUARANTINED).otherwise(plan.level_out)
+    result = (
+        observed.where(F.col(fate.FATE).isin(fate.KEPT, fate.QUARANTINED))
+        .withColumn("level", level.cast("int"))
+        .drop(fate.FATE)
+        # One task writes one segment: its records in offset order, quarantined ones (level -1) before the others.
+        .sortWithinPartitions("level", "offset")
+    )
+    try:
+        writer = result.writeTo(spark_name(lake, stage.identifier))
+        for key, value in write_options(plan).items():
+            writer = writer.option(key, value)
+        writer.overwrite(F.lit(True))  # noqa: FBT003
+        found = counts.get
+    except PySparkException as error:
+        raise _failed(plan, error) from error
+    written = Stage.load(lake, stage.identifier)
+    books = _books(written, found).check(f"stage {stage.identifier}")
+    return written.record(lake, BOOKS_PROPERTY, books.model_dump())
+
+
+def read(lake: Lake, stage: Stage, spark: "SparkSession") -> DataFrame:
+    """The records that the plan takes, each input segment in the task of its output segment."""
+    reader = spark.read.option("versionAsOf", INPUTS)
+    for key, value in read_options(stage.plan).items():
+        reader = reader.option(key, value)
+    return reader.table(spark_name(lake, stage.identifier))
+
+
+def spark_name(lake: Lake, identifier: str) -> str:
+    """``identifier`` as Spark SQL quotes it, in the lake's catalog."""
+    return ".".join(f"`{part}`" for part in (lake.name, *identifier.split(".")))
+
+
+def _books(stage: Stage, fates: dict[str, int]) -> Accounting:
+    position = [field.name for field in stage.table.spec().fields].index("level")
+    kept = [file for file in stage.files() if file.partition[position] != QUARANTINED]
+    plan = stage.plan
+    return Accounting(
+        records_in=plan.records,
+        records_out=sum(file.record_count for file in kept),
+        superseded=fates[fate.SUPERSEDED],
+        tombstones_removed=fates[fate.REMOVED],
+        quarantined=fates[fate.QUARANTINED],
+        bytes_in=plan.bytes,
+        bytes_out=sum(file.file_size_in_bytes for file in kept),
+        segments_in=len(plan.inputs),
+        segments_out=len(kept),
+    )
+
+
+def _failed(plan: Plan, error: PySparkException) -> UnavailableError:
+    """One line of what Spark said: its stack traces are in its own log."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by:")] or lines
+    return UnavailableError(f"plan {plan.id} ({plan.title}): Spark could not write stage {plan.stage}: {causes[-1]}")

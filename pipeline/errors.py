@@ -1,0 +1,33 @@
+"""What Firn refuses, and how it says so (contract C26).
+
+Every message names the table, partition, segment or property, what was found, and what is allowed. The command line
+prints it as one line and exits with ``exit_code``.
+"""
+
+
+class FirnError(Exception):
+    """Base of every error that Firn raises on purpose; anything else is a defect."""
+
+    exit_code = 1
+
+
+class RefusedError(FirnError):
+    """The input cannot be worked on as it is. Trying again without a change gives the same answer."""
+
+
+class ConflictError(FirnError):
+    """The table moved on under a plan, which must be made again (C22). The target table was not touched."""
+
+    exit_code = 3
+
+
+class UnavailableError(FirnError):
+    """A catalog or store did not answer. Nothing was changed; trying again later is safe."""
+
+    exit_code = 4
+
+
+class OutcomeUnknownError(FirnError):
+    """The catalog did not say whether a commit was applied. Everything is kept; the next run finds out."""
+
+    exit_code = 5

@@ -1,0 +1,170 @@
+"""Which catalog, which warehouse, and where Firn keeps what it writes beside them.
+
+PyIceberg's own configuration decides (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__<NAME>__…``), so who has PyIceberg
+configured has Firn configured. With nothing configured the lake is embedded: a SQLite catalog and a warehouse folder
+under ``$FIRN_HOME`` (default ``.firn``).
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    RESTError,
+)
+from pyiceberg.table import Table
+from pyiceberg.utils.config import Config
+from sqlalchemy.exc import OperationalError
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from pipeline.errors import RefusedError, UnavailableError
+
+T = TypeVar("T")
+
+EMBEDDED_NAME = "lake"
+BUSY_SECONDS = 60
+"""How long a busy SQLite catalog is waited for. SQLite has one writer; both clients would fail at once otherwise."""
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A catalog by its name and PyIceberg properties, and Firn's home folder on this machine.
+
+    The name is part of the SQL catalog's key, so PyIceberg and Spark must use the same.
+    """
+
+    name: str
+    properties: Mapping[str, str]
+    home: Path
+
+    @classmethod
+    def load(cls, home: Path | None = None) -> "Lake":
+        """The lake that PyIceberg's configuration names, else the embedded one.
+
+        Raises RefusedError when several catalogs are configured and none is the default.
+        """
+        home = (home or Path(os.environ.get("FIRN_HOME", ".firn"))).resolve()
+        config = Config()
+        known = config.get_known_catalogs()
+        if not known:
+            return cls.embedded(home)
+        default = config.get_default_catalog_name()
+        if default in known:
+            name = default
+        elif len(known) == 1:
+            name = known[0]
+        else:
+            raise RefusedError(
+                f"several catalogs are configured ({', '.join(sorted(known))}) and none is the default; allowed: set "
+                "`default-catalog` in .pyiceberg.yaml or PYICEBERG_DEFAULT_CATALOG to one of them"
+            )
+        properties = config.get_catalog_config(name) or {}
+        return cls(name, {key: str(value) for key, value in properties.items()}, home)
+
+    @classmethod
+    def embedded(cls, home: Path) -> "Lake":
+        """SQLite catalog and warehouse folder under ``home``."""
+        home = home.resolve()
+        return cls(
+            EMBEDDED_NAME,
+            {
+                "type": "sql",
+                "uri": f"sqlite:///{home / 'catalog.db'}?timeout={BUSY_SECONDS}",
+                "warehouse": (home / "warehouse").as_uri(),
+            },
+            home,
+        )
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The PyIceberg catalog; raises UnavailableError when it can't be reached."""
+        if self.properties.get("uri", "").startswith(f"sqlite:///{self.home}"):
+            self.home.mkdir(parents=True, exist_ok=True)
+        with self.reachable():
+            return load_catalog(self.name, **self.properties)
+
+    @property
+    def plans_folder(self) -> Path:
+        """Where ``firn plan --write`` and the DAGs put plans for the Spark application to read."""
+        return self.home / "plans"
+
+    @property
+    def reports_folder(self) -> Path:
+        """Where validation results and data-quality pages are kept."""
+        return self.home / "reports"
+
+    def table(self, identifier: str) -> Table:
+        """Load the table ``namespace.name``; RefusedError when it does not exist or is misnamed."""
+        namespace, _, name = identifier.rpartition(".")
+        if not namespace or not name:
+            raise RefusedError(f"table {identifier!r} is not a table name; allowed: namespace.name")
+        try:
+            with self.reachable():
+                return self.catalog.load_table(identifier)
+        except (NoSuchTableError, NoSuchNamespaceError) as error:
+            raise RefusedError(
+                f"table {identifier} does not exist in catalog {self.name}; found: {self._neighbours(namespace)}"
+            ) from error
+        except FileNotFoundError as error:
+            raise RefusedError(f"table {identifier}: its metadata file is gone: {error}") from error
+
+    def tables(self, namespace: str) -> list[str]:
+        """Identifiers of all tables of ``namespace`` (stages and quarantines included), sorted; empty when it is unknown."""
+        try:
+            with self.reachable():
+                return sorted(".".join(identifier) for identifier in self.catalog.list_tables(namespace))
+        except NoSuchNamespaceError:
+            return []
+
+    def namespaces(self) -> list[str]:
+        """All namespaces of the catalog, sorted."""
+        with self.reachable():
+            return sorted(".".join(namespace) for namespace in self.catalog.list_namespaces())
+
+    def create_namespace(self, namespace: str) -> None:
+        """Create ``namespace`` unless it is there."""
+        with self.reachable():
+            try:
+                self.catalog.create_namespace(namespace)
+            except NamespaceAlreadyExistsError:
+                return
+
+    def when_free(self, action: Callable[[], T]) -> T:
+        """Run a catalog ``action`` again while a SQL catalog says it is busy, for at most BUSY_SECONDS.
+
+        SQLite refuses a write at once, whatever the busy timeout, when waiting could deadlock. Such a refusal changed
+        nothing, so running it again is safe.
+        """
+        attempts = Retrying(
+            retry=retry_if_exception_type(OperationalError),
+            stop=stop_after_delay(BUSY_SECONDS),
+            wait=wait_random_exponential(multiplier=0.05, max=2),
+            reraise=True,
+        )
+        with self.reachable():
+            return attempts(action)
+
+    @contextmanager
+    def reachable(self) -> Iterator[None]:
+        """Turn the ways in which a catalog fails to answer into one UnavailableError that names it."""
+        try:
+            yield
+        except (OperationalError, RESTError, ConnectionError, TimeoutError) as error:
+            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+            raise UnavailableError(f"catalog {self.name} ({self._address()}) can't be reached: {reason}") from error
+
+    def _neighbours(self, namespace: str) -> str:
+        tables = [table for table in self.tables(namespace) if "__stage_" not in table]
+        return ", ".join(tables[:20]) or f"no table in namespace {namespace}"
+
+    def _address(self) -> str:
+        """The catalog's address without credentials, fit for an error message."""
+        return self.properties.get("uri", "no uri").rpartition("@")[2]

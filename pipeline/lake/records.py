@@ -1,0 +1,129 @@
+"""The table of records: the columns of Spark's Kafka source, two columns of Firn's, partitioned for cleaning.
+
+Source: Spark's "Structured Streaming + Kafka Integration Guide" for the eight record columns.
+"""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyiceberg.exceptions import TableAlreadyExistsError
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+
+from pipeline.errors import RefusedError
+from pipeline.lake.catalog import Lake
+
+_HEADER = StructType(
+    NestedField(9, "key", StringType(), required=False),
+    NestedField(10, "value", BinaryType(), required=False),
+)
+_COLUMNS = (
+    NestedField(1, "key", BinaryType(), required=False),
+    NestedField(2, "value", BinaryType(), required=False),
+    NestedField(3, "topic", StringType(), required=False),
+    NestedField(4, "partition", IntegerType(), required=False),
+    NestedField(5, "offset", LongType(), required=False),
+    NestedField(6, "timestamp", TimestamptzType(), required=False),
+    NestedField(7, "timestampType", IntegerType(), required=False),
+    NestedField(8, "headers", ListType(11, _HEADER, element_required=False), required=False),
+    NestedField(12, "level", IntegerType(), required=False),
+    NestedField(13, "delete_horizon", TimestamptzType(), required=False),
+)
+
+SCHEMA = Schema(*_COLUMNS)
+"""Schema of a table that ``firn create`` makes. Columns are optional: Kafka's source writes them so."""
+
+SPEC = PartitionSpec(
+    PartitionField(3, 1000, IdentityTransform(), "topic"),
+    PartitionField(4, 1001, IdentityTransform(), "partition"),
+    PartitionField(12, 1002, IdentityTransform(), "level"),
+)
+"""Identity partitioning: a data file then belongs to one topic partition and level, which makes it a segment."""
+
+KAFKA_COLUMNS = tuple(field.name for field in _COLUMNS[:8])
+PARTITION_FIELDS = tuple(field.name for field in SPEC.fields)
+
+_PROPERTIES = {
+    "format-version": "2",
+    # Offsets and timestamps drive every decision, null counts of key and value count tombstones and null keys.
+    "write.metadata.metrics.default": "truncate(16)",
+    "write.metadata.metrics.column.offset": "full",
+    "write.metadata.metrics.column.timestamp": "full",
+    "write.metadata.metrics.column.delete_horizon": "full",
+    "write.parquet.compression-codec": "zstd",
+}
+
+
+def arrow_schema() -> pa.Schema:
+    """The Kafka columns as Arrow types, without field ids: what ``firn land`` reads files into."""
+    full = schema_to_pyarrow(SCHEMA, include_field_ids=False)
+    return pa.schema([full.field(name) for name in KAFKA_COLUMNS])
+
+
+def create(lake: Lake, identifier: str, properties: Mapping[str, str]) -> Table:
+    """Create the record table ``identifier`` with ``properties`` on top of Firn's own; its namespace as well.
+
+    Raises RefusedError when it exists already. The properties are the caller's to have checked.
+    """
+    namespace, _, name = identifier.rpartition(".")
+    if not namespace or not name:
+        raise RefusedError(f"table {identifier!r} is not a table name; allowed: namespace.name")
+    lake.create_namespace(namespace)
+    try:
+        return lake.when_free(
+            lambda: lake.catalog.create_table(
+                identifier, SCHEMA, partition_spec=SPEC, properties=_PROPERTIES | dict(properties)
+            )
+        )
+    except TableAlreadyExistsError as error:
+        raise RefusedError(f"table {identifier} exists already in catalog {lake.name}; allowed: a new name") from error
+
+
+def check(table: Table, identifier: str) -> None:
+    """Refuse a table that Firn can't maintain: record columns missing or of another type, partitioned differently.
+
+    Raises RefusedError naming each column with what was found and what is allowed (C26).
+    """
+    found = {field.name: field.field_type for field in table.schema().fields}
+    wrong = [
+        f"{field.name} is {found.get(field.name, 'missing')}, allowed {field.field_type}"
+        for field in _COLUMNS
+        if not _same_type(found.get(field.name), field.field_type)
+    ]
+    if wrong:
+        raise RefusedError(f"table {identifier} does not have the record columns: {'; '.join(wrong)}")
+    names = {field.field_id: field.name for field in table.schema().fields}
+    spec = [(names.get(field.source_id), str(field.transform)) for field in table.spec().fields]
+    allowed = [(name, "identity") for name in PARTITION_FIELDS]
+    if spec != allowed:
+        raise RefusedError(
+            f"table {identifier} is partitioned by {spec or 'nothing'}; allowed: identity of {', '.join(PARTITION_FIELDS)}"
+        )
+
+
+def _same_type(found: object, allowed: object) -> bool:
+    """Types are equal but for field ids, which differ between tables."""
+    return found is not None and _shape(found) == _shape(allowed)
+
+
+def _shape(kind: object) -> object:
+    match kind:
+        case StructType():
+            return tuple((field.name, _shape(field.field_type)) for field in kind.fields)
+        case ListType():
+            return [_shape(kind.element_type)]
+        case _:
+            return kind

@@ -1,0 +1,98 @@
+"""The Spark side of the lake: catalog settings that match PyIceberg's, and one session per process.
+
+Set here and not in a file, because what Spark calls the catalog must always be what PyIceberg calls it.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy.engine import make_url
+
+from pipeline.errors import RefusedError
+from pipeline.lake.catalog import BUSY_SECONDS, Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REQUIRED_JAR = "iceberg-spark-runtime-*.jar"
+
+
+def catalog_settings(lake: Lake) -> dict[str, str]:
+    """Spark settings under which ``spark.sql.catalog.<name>`` is the same catalog as ``lake.catalog``.
+
+    Sources: Iceberg docs, "Spark configuration" and "JDBC integration". Raises RefusedError for a catalog type that
+    has no mapping yet.
+    """
+    kind = lake.properties.get("type") or ("rest" if lake.properties.get("uri", "").startswith("http") else "sql")
+    if kind == "sql":
+        own = _jdbc(lake.properties)
+    elif kind == "rest":
+        own = {"type": "rest"} | {key: value for key, value in lake.properties.items() if key != "type"}
+    else:
+        raise RefusedError(f"catalog {lake.name} has type {kind!r}; allowed for Spark: sql, rest")
+    prefix = f"spark.sql.catalog.{lake.name}"
+    return {
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        # PyIceberg commits beside Spark in the same process: a cached table would be a stale one.
+        f"{prefix}.cache-enabled": "false",
+    } | {f"{prefix}.{key}": value for key, value in own.items()}
+
+
+def session(lake: Lake, name: str) -> "SparkSession":
+    """The Spark session of this process, started when there is none, under the application name ``name``.
+
+    Under ``spark-submit`` master and jars are the submitter's. Otherwise Spark's own default holds (``local[*]``, or
+    ``FIRN_SPARK_MASTER``) and the jars come from ``$FIRN_JARS``, so that no dependency is resolved at start.
+    """
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    for key, value in catalog_settings(lake).items():
+        builder = builder.config(key, value)
+    for key, value in _defaults().items():
+        builder = builder.config(key, value)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and "SPARK_REMOTE" not in os.environ:
+        builder = builder.config("spark.jars", ",".join(str(jar) for jar in _jars()))
+        if master := os.environ.get("FIRN_SPARK_MASTER"):
+            builder = builder.master(master)
+    return builder.getOrCreate()
+
+
+def _defaults() -> dict[str, str]:
+    """Settings that cleaning relies on; everything else is the cluster's own."""
+    return {
+        # Record timestamps are instants: what a session prints or compares must not depend on the machine's zone.
+        "spark.sql.session.timeZone": "UTC",
+        # Plans are small to large; AQE merges what is too many. Few partitions spare small plans thousands of tasks.
+        "spark.sql.shuffle.partitions": os.environ.get("FIRN_SHUFFLE_PARTITIONS", "8"),
+        "spark.ui.enabled": os.environ.get("FIRN_SPARK_UI", "false"),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+
+
+def _jars() -> list[Path]:
+    folder = Path(os.environ.get("FIRN_JARS") or Path(__file__).parents[2] / ".cache" / "jars")
+    jars = sorted(folder.glob("*.jar"))
+    if not any(jar.match(REQUIRED_JAR) for jar in jars):
+        raise RefusedError(
+            f"no {REQUIRED_JAR} in {folder}; allowed: run `make setup`, or set FIRN_JARS to a folder that holds Iceberg's Spark "
+            "runtime and the catalog's JDBC driver"
+        )
+    return jars
+
+
+def _jdbc(properties: Mapping[str, str]) -> dict[str, str]:
+    url = make_url(properties["uri"])
+    settings = {"type": "jdbc", "jdbc.schema-version": "V1", "warehouse": properties.get("warehouse", "")}
+    match url.get_backend_name():
+        case "sqlite":
+            return settings | {"uri": f"jdbc:sqlite:{url.database}?busy_timeout={BUSY_SECONDS * 1000}"}
+        case "postgresql":
+            credentials = {"jdbc.user": url.username, "jdbc.password": url.password}
+            address = f"jdbc:postgresql://{url.host}:{url.port or 5432}/{url.database}"
+            return settings | {"uri": address} | {key: value for key, value in credentials.items() if value}
+        case backend:
+            raise RefusedError(f"SQL catalog on {backend!r}; allowed for Spark: sqlite, postgresql")

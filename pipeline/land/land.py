@@ -1,0 +1,102 @@
+"""Append files of records to a table: one segment per topic partition and file, all files in one commit.
+
+Any writer may append instead (PyIceberg, Spark, Kafka Connect); this one makes segments whose records are in offset
+order, which is what a log segment is.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io.pyarrow import write_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
+from pyiceberg.table import Table, WriteTask
+
+from pipeline.lake import Lake, records
+from pipeline.land.files import read_records
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What one landing added."""
+
+    table: str
+    snapshot_id: int | None
+    files: int
+    segments: int
+    records: int
+    bytes: int
+
+
+def land(lake: Lake, identifier: str, paths: Sequence[Path]) -> Landed:
+    """Append the records of ``paths`` to table ``identifier`` as L0 segments.
+
+    Every file is read and checked before the first byte is written; when anything is refused the table and its folder
+    stay as they were. Raises RefusedError (see ``read_records``) and UnavailableError.
+    """
+    table = lake.table(identifier)
+    records.check(table, identifier)
+    batches = [part for path in paths for part in _by_topic_partition(read_records(path))]
+    written: list[DataFile] = []
+    try:
+        for file in write_file(table.io, table.metadata, _tasks(table, batches)):
+            written.append(file)
+        _commit(lake, table, written)
+    except Exception:
+        _remove(table, written)
+        raise
+    snapshot = table.current_snapshot()
+    return Landed(
+        table=identifier,
+        snapshot_id=snapshot.snapshot_id if snapshot else None,
+        files=len(paths),
+        segments=len(written),
+        records=sum(file.record_count for file in written),
+        bytes=sum(file.file_size_in_bytes for file in written),
+    )
+
+
+def _by_topic_partition(found: pa.Table) -> Iterator[pa.Table]:
+    """One table per topic partition, in offset order."""
+    keys = found.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
+    for key in sorted(keys.to_pylist(), key=lambda row: (row["topic"], row["partition"])):
+        own = found.filter((pc.field("topic") == key["topic"]) & (pc.field("partition") == key["partition"]))
+        yield own.sort_by("offset")
+
+
+def _tasks(table: Table, batches: Iterable[pa.Table]) -> Iterator[WriteTask]:
+    schema, spec = table.schema(), table.spec()
+    landing = uuid.uuid4()
+    for number, batch in enumerate(batches):
+        first = batch.slice(0, 1).to_pylist()[0]
+        values = {"topic": first["topic"], "partition": first["partition"], "level": None}
+        yield WriteTask(
+            write_uuid=landing,
+            task_id=number,
+            schema=schema.select(*records.KAFKA_COLUMNS),
+            record_batches=batch.combine_chunks().to_batches(),
+            partition_key=PartitionKey(
+                [PartitionFieldValue(field, values[field.name]) for field in spec.fields], spec, schema
+            ),
+        )
+
+
+def _commit(lake: Lake, table: Table, files: Sequence[DataFile]) -> None:
+    if not files:
+        return
+
+    def commit() -> None:
+        with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+            for file in files:
+                append.append_data_file(file)
+
+    lake.when_free(commit)
+
+
+def _remove(table: Table, files: Sequence[DataFile]) -> None:
+    for file in files:
+        table.io.delete(file.file_path)

@@ -1,0 +1,89 @@
+"""Make plans from states: pure functions, no I/O but the one read of the table in ``plan_table``."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from pipeline.clock import to_ms
+from pipeline.lake import Lake, records
+from pipeline.plan.plan import Input, Plan
+from pipeline.policy import Policies
+from pipeline.segments import Segment, Segments, TopicPartition, read
+from pipeline.sense import Due, Lane, PartitionState, due, sense
+
+
+def plan_table(
+    lake: Lake,
+    identifier: str,
+    lane: Lane | str,
+    now: datetime | int,
+    force: bool = False,
+    only: Iterable[TopicPartition] = (),
+) -> list[Plan]:
+    """The plans of ``lane`` for table ``identifier`` as of ``now`` (aware, or epoch milliseconds); the filthiest first.
+
+    ``only`` restricts the work to these topic partitions. Changes nothing. Raises RefusedError for an unknown table, a
+    table without the record columns, or a wrong property.
+    """
+    table = lake.table(identifier)
+    records.check(table, identifier)
+    policies = Policies.parse(identifier, table.properties)
+    segments = read(table, identifier)
+    now_ms = now if isinstance(now, int) else to_ms(now)
+    wanted = frozenset(only)
+    states = [state for state in sense(segments, policies, now_ms) if not wanted or state.topic_partition in wanted]
+    plans = (plan_partition(Lane(lane), segments, state, force) for state in states)
+    return [plan for plan in plans if plan]
+
+
+def plan_partition(lane: Lane, segments: Segments, state: PartitionState, force: bool = False) -> Plan | None:
+    """The plan of ``lane`` for one topic partition, or None when nothing is due."""
+    work = due(lane, state, force)
+    inputs = _inputs(work, state, force) if work else ()
+    if not work or not inputs or segments.snapshot_id is None:
+        return None
+    policy = state.policy
+    taken = {segment.path for segment in inputs}
+    outside = [segment.base_offset for segment in state.segments if segment.path not in taken and segment.records]
+    return Plan(
+        table=segments.identifier,
+        table_uuid=segments.table_uuid,
+        snapshot_id=segments.snapshot_id,
+        lane=lane,
+        topic=state.topic_partition.topic,
+        partition=state.topic_partition.partition,
+        now_ms=state.now_ms,
+        reason=work.reason,
+        inputs=tuple(Input.of(segment) for segment in inputs),
+        inputs_per_segment=policy.merge_segments if lane is Lane.MERGE else None,
+        segment_bytes=policy.segment_bytes,
+        clean_below=min(outside, default=None),
+        log_end_offset=state.log_end_offset,
+        delete_retention_ms=policy.delete_retention_ms,
+    ).sealed()
+
+
+def _inputs(work: Due, state: PartitionState, force: bool) -> tuple[Segment, ...]:
+    """What of the candidates the plan takes, in offset order: as many as its budgets allow (C17)."""
+    fitting = _fitting(work.candidates, state)
+    if work.lane is Lane.MERGE and not force:
+        # Whole groups only: what is left over waits for its neighbours, so that every L1 segment holds as many.
+        return fitting[: len(fitting) - len(fitting) % state.policy.merge_segments]
+    if work.lane is Lane.FULL:
+        if work.candidates and not fitting:
+            return ()
+        return tuple(sorted(fitting + state.tail, key=lambda segment: segment.order))
+    return fitting
+
+
+def _fitting(candidates: tuple[Segment, ...], state: PartitionState) -> tuple[Segment, ...]:
+    """The oldest candidates that fit the budgets together; stops at the first that does not, to keep neighbours."""
+    policy = state.policy
+    bytes_left, records_left = policy.plan_max_bytes, policy.plan_max_records
+    fitting = []
+    for segment in candidates:
+        bytes_left -= segment.bytes
+        records_left -= segment.records
+        if bytes_left < 0 or records_left < 0 or segment.bytes > policy.max_input_bytes:
+            break
+        fitting.append(segment)
+    return tuple(fitting)

@@ -1,0 +1,132 @@
+"""The plan as a document: JSON that one room writes and the next one reads, checked on the way in."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pipeline.errors import RefusedError
+from pipeline.segments import Segment, TopicPartition
+from pipeline.segments.segment import MERGED, RUN, TAIL
+from pipeline.sense import Lane
+
+LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.FULL: TAIL}
+STAGE_INFIX = "__stage_"
+
+
+class Input(BaseModel):
+    """One segment that the plan takes, with the facts it was chosen by. Offsets are inclusive."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    level: int
+    base_offset: int
+    last_offset: int
+    records: int = Field(ge=0)
+    bytes: int = Field(ge=0)
+
+    @classmethod
+    def of(cls, segment: Segment) -> Self:
+        return cls(
+            path=segment.path,
+            level=segment.level,
+            base_offset=segment.base_offset,
+            last_offset=segment.last_offset,
+            records=segment.records,
+            bytes=segment.bytes,
+        )
+
+
+class Plan(BaseModel):
+    """One lane's work on one topic partition. Times are epoch milliseconds, sizes are file bytes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    id: str = ""
+    table: str
+    table_uuid: str
+    snapshot_id: int
+    lane: Lane
+    topic: str
+    partition: int
+    now_ms: int
+    reason: str
+    inputs: tuple[Input, ...] = Field(min_length=1)
+    inputs_per_segment: int | None
+    """`merge`: how many inputs become one segment (C13). None: inputs are packed by bytes."""
+    segment_bytes: int = Field(ge=1)
+    clean_below: int | None
+    """A tombstone is clean when its offset is lower (C7): the lowest offset outside the inputs. None: nothing is outside."""
+    log_end_offset: int
+    """Highest offset of the topic partition: never removed (C4)."""
+    delete_retention_ms: int = Field(ge=0)
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def level_out(self) -> int:
+        """The level of the segments that this plan makes."""
+        return LEVEL_OUT[self.lane]
+
+    @property
+    def stage(self) -> str:
+        """Identifier of the stage table of this plan."""
+        return f"{self.table}{STAGE_INFIX}{self.id}"
+
+    @property
+    def records(self) -> int:
+        return sum(segment.records for segment in self.inputs)
+
+    @property
+    def bytes(self) -> int:
+        return sum(segment.bytes for segment in self.inputs)
+
+    @property
+    def title(self) -> str:
+        """One line for people: what, where, why."""
+        return f"{self.topic_partition} {self.lane}: {len(self.inputs)} segments ({self.reason})"
+
+    def sealed(self) -> Self:
+        """The same plan under its id, a digest of everything else in it."""
+        return self.model_copy(update={"id": self._digest()})
+
+    def write(self, folder: Path) -> Path:
+        """Write the plan to ``<folder>/<id>.json`` and return that path."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.id}.json"
+        path.write_text(self.model_dump_json(indent=1), encoding="utf-8")
+        return path
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a plan file; RefusedError when it is missing, not a plan, or was changed after it was made."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RefusedError(f"plan {path} can't be read: {error}") from error
+        return cls.parse(text, str(path))
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> Self:
+        """A plan from JSON ``text`` that came from ``source`` (used in messages)."""
+        try:
+            plan = cls.model_validate_json(text)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            place = ".".join(str(part) for part in problem["loc"]) or "the document"
+            raise RefusedError(f"plan {source} is not a plan: {place}: {problem['msg']}") from error
+        if plan.id != plan._digest():
+            raise RefusedError(
+                f"plan {source} has id {plan.id!r}; allowed: {plan._digest()}, what its content digests to"
+            )
+        return plan
+
+    def _digest(self) -> str:
+        content = self.model_dump(mode="json", exclude={"id"})
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,119 @@
+"""The quarantine table ``<table>__quarantine``: its files come from stages, by metadata alone.
+
+Spark wrote the records into the stage once; here their files change hands. Reason and plan are identity partition
+fields, so their values live in the manifests and readers see them as columns (Iceberg spec, "Column Projection").
+"""
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField, StringType
+
+from pipeline.lake import Lake
+from pipeline.lake.derive import derive
+from pipeline.plan import Plan
+from pipeline.segments.read import read_entries
+
+SUFFIX = "__quarantine"
+NULL_KEY = "null key"
+REASON, PLAN = "quarantine_reason", "quarantine_plan"
+_FIELDS = ("topic", "partition", REASON, PLAN)
+
+
+def find(lake: Lake, identifier: str) -> Table | None:
+    """The quarantine table of table ``identifier``; None while nothing was ever quarantined."""
+    name = f"{identifier}{SUFFIX}"
+    return lake.table(name) if lake.when_free(lambda: lake.catalog.table_exists(name)) else None
+
+
+def append(lake: Lake, target: Table, plan: Plan, files: list[DataFile]) -> None:
+    """Append ``files`` to the quarantine table of ``target``, once per plan: before the commit that removes them there."""
+    if not files:
+        return
+    table = find(lake, plan.table) or _create(lake, target, plan.table)
+    if _files_of(table, plan):
+        return
+
+    def commit() -> None:
+        with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append_files:
+            for file in files:
+                append_files.append_data_file(_moved(file, plan, table.spec().spec_id))
+
+    lake.when_free(commit)
+
+
+def retract(lake: Lake, plan: Plan) -> None:
+    """Take back what ``append`` added for a plan that was not published: its records are still in the topic table."""
+    table = find(lake, plan.table)
+    files = _files_of(table, plan) if table else []
+    if not table or not files:
+        return
+
+    def commit() -> None:
+        with table.transaction() as transaction, transaction.update_snapshot().overwrite() as remove:
+            for file in files:
+                remove.delete_data_file(file)
+
+    lake.when_free(commit)
+
+
+def _files_of(table: Table, plan: Plan) -> list[DataFile]:
+    position = _FIELDS.index(PLAN)
+    return [entry.data_file for entry, _ in read_entries(table) if entry.data_file.partition[position] == plan.id]
+
+
+def _create(lake: Lake, target: Table, identifier: str) -> Table:
+    top = target.metadata.last_column_id
+    current = target.schema()
+    schema = Schema(
+        *current.fields,
+        NestedField(top + 1, REASON, StringType(), required=False),
+        NestedField(top + 2, PLAN, StringType(), required=False),
+        schema_id=current.schema_id,
+    )
+    spec = PartitionSpec(
+        *(
+            PartitionField(schema.find_field(name).field_id, 1000 + position, IdentityTransform(), name)
+            for position, name in enumerate(_FIELDS)
+        ),
+        spec_id=0,
+    )
+    properties = {key: value for key, value in target.properties.items() if key.startswith("write.parquet.")}
+    return derive(
+        lake,
+        target,
+        f"{identifier}{SUFFIX}",
+        f"{target.location().rstrip('/')}{SUFFIX}",
+        properties,
+        {
+            "last-column-id": top + 2,
+            "schemas": [schema.model_dump(by_alias=True)],
+            "partition-specs": [spec.model_dump(by_alias=True)],
+            "default-spec-id": 0,
+            "last-partition-id": 1000 + len(_FIELDS) - 1,
+        },
+    )
+
+
+def _moved(file: DataFile, plan: Plan, spec_id: int) -> DataFile:
+    """The same file as an entry of the quarantine table."""
+    moved = DataFile.from_args(
+        content=file.content,
+        file_path=file.file_path,
+        file_format=file.file_format,
+        partition=Record(plan.topic, plan.partition, NULL_KEY, plan.id),
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+        column_sizes=file.column_sizes,
+        value_counts=file.value_counts,
+        null_value_counts=file.null_value_counts,
+        nan_value_counts=file.nan_value_counts,
+        lower_bounds=file.lower_bounds,
+        upper_bounds=file.upper_bounds,
+        split_offsets=file.split_offsets,
+    )
+    moved.spec_id = spec_id
+    return moved

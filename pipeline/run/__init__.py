@@ -1,0 +1,5 @@
+"""Run: the whole chain in one process with one Spark session, lane after lane."""
+
+from pipeline.run.run import LaneRun, run
+
+__all__ = ["LaneRun", "run"]

@@ -1,0 +1,106 @@
+"""sense → plan → compact → validate → publish for a table, in one process.
+
+The DAG does the same with a task per room; both call the same rooms.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pipeline.errors import FirnError
+from pipeline.lake import Lake
+from pipeline.plan import Plan, plan_table
+from pipeline.publish import Publication, publish
+from pipeline.sense import Lane
+from pipeline.stage import sweep
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MAX_ROUNDS = 100
+"""A bound on ``until_idle``: every round shrinks what is due, so reaching it means that a rule is broken."""
+
+
+@dataclass
+class LaneRun:
+    """What one lane did in one round. ``failures`` maps plan titles to errors; seconds are wall time by room."""
+
+    lane: Lane
+    plans: Sequence[Plan]
+    publications: list[Publication] = field(default_factory=list)
+    failures: dict[str, FirnError | str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, room: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[room] = self.seconds.get(room, 0.0) + time.monotonic() - started
+
+
+def run(
+    lake: Lake,
+    identifier: str,
+    now_ms: int,
+    spark: Callable[[], "SparkSession"],
+    lanes: Sequence[Lane] = tuple(Lane),
+    force: bool = False,
+    until_idle: bool = False,
+) -> Iterator[LaneRun]:
+    """Run ``lanes`` over table ``identifier`` and yield each lane's account as it ends.
+
+    ``spark`` gives the session and is called only when there is work. With ``until_idle`` the lanes are run again
+    until nothing is due; a topic partition that failed is not tried again within the run. What a former run left
+    behind is swept first, what this one leaves behind last (C25).
+    """
+    sweep(lake, identifier)
+    failed: set[tuple[str, int]] = set()
+    for _ in range(MAX_ROUNDS if until_idle else 1):
+        worked = False
+        for lane in lanes:
+            done = LaneRun(lane, ())
+            with done.timed("plan"):
+                due = plan_table(lake, identifier, lane, now_ms, force)
+                done.plans = [plan for plan in due if plan.topic_partition not in failed]
+            if done.plans:
+                _work(lake, done, spark)
+                titles = {plan.title: plan.topic_partition for plan in done.plans}
+                failed |= {titles[title] for title in done.failures}
+                worked = worked or bool(done.publications)
+            yield done
+        if not worked or force:
+            return
+
+
+def _work(lake: Lake, done: LaneRun, spark: Callable[[], "SparkSession"]) -> None:
+    # Both rooms import Spark, and validate Great Expectations: a run with nothing to do must not wait for that.
+    from pipeline.compact import compact
+    from pipeline.validate import validate
+
+    with done.timed("spark"):
+        session = spark()
+    with done.timed("compact"):
+        outcomes = compact(lake, done.plans, session)
+    done.failures |= {outcome.plan.title: outcome.error for outcome in outcomes if outcome.error}
+    with done.timed("validate"):
+        judged = validate(lake, [outcome.stage for outcome in outcomes if not outcome.error], session)
+    titles = {plan.stage: plan.title for plan in done.plans}
+    for result in judged:
+        if result.error or not result.verdict:
+            done.failures[titles[result.stage]] = result.error or "no verdict"
+        elif not result.passed:
+            sentences = "; ".join(f"{finding.name}: {finding.observed}" for finding in result.verdict.failures)
+            done.failures[titles[result.stage]] = f"validation failed: {sentences}"
+    with done.timed("publish"):
+        for result in judged:
+            if result.passed:
+                try:
+                    done.publications.append(publish(lake, result.stage))
+                except FirnError as error:
+                    done.failures[titles[result.stage]] = error
+    with done.timed("sweep"):
+        sweep(lake, done.plans[0].table, [plan.id for plan in done.plans])

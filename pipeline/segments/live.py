@@ -1,0 +1,36 @@
+"""Find given data files in a table's current snapshot, and what has happened to them since they were planned."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from pipeline.segments.read import read_entries
+
+
+@dataclass(frozen=True)
+class LiveInputs:
+    """Which of the asked-for paths are live: ``files`` in the order asked, and the paths that are ``gone``."""
+
+    files: list[DataFile]
+    gone: list[str]
+    with_row_deletes: list[str]
+
+    @classmethod
+    def find(cls, table: Table, paths: Sequence[str]) -> "LiveInputs":
+        """Look for ``paths`` in the current snapshot of ``table``; paths are compared as they are written."""
+        wanted = frozenset(paths)
+        found: dict[str, DataFile] = {}
+        deleted_from = []
+        for entry, row_deletes in read_entries(table):
+            path = entry.data_file.file_path
+            if path in wanted:
+                found[path] = entry.data_file
+                if row_deletes:
+                    deleted_from.append(path)
+        return cls(
+            files=[found[path] for path in paths if path in found],
+            gone=[path for path in paths if path not in found],
+            with_row_deletes=deleted_from,
+        )

@@ -1,0 +1,6 @@
+"""Sense: what is due in a table, and why, from metadata alone (no JVM)."""
+
+from pipeline.sense.lanes import Due, Lane, due
+from pipeline.sense.state import PartitionState, sense
+
+__all__ = ["Due", "Lane", "PartitionState", "due", "sense"]

@@ -1,0 +1,121 @@
+"""The state of a topic partition: head and tail, what of the head is cleanable, and how dirty it is (C11, C12, C16)."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from pipeline.policy import Policies, Policy
+from pipeline.segments import Segment, Segments, TopicPartition
+from pipeline.segments.segment import LANDED, TAIL
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """The segments of one topic partition in offset order, seen under its policy at ``now_ms`` (epoch milliseconds)."""
+
+    topic_partition: TopicPartition
+    segments: tuple[Segment, ...]
+    policy: Policy
+    now_ms: int
+
+    @cached_property
+    def tail(self) -> tuple[Segment, ...]:
+        """Level 3: one record per key up to ``cleaned_through``."""
+        return tuple(segment for segment in self.segments if segment.level == TAIL)
+
+    @cached_property
+    def head(self) -> tuple[Segment, ...]:
+        """Levels 0, 1 and 2, cleanable or not; segments without a record hold nothing to clean."""
+        return tuple(segment for segment in self.segments if segment.level != TAIL and segment.records)
+
+    @cached_property
+    def cleanable(self) -> tuple[Segment, ...]:
+        """The head up to the first segment that must be left alone (C11)."""
+        held = self._held_from
+        return self.head if held is None else tuple(segment for segment in self.head if segment.order < held.order)
+
+    @cached_property
+    def active(self) -> frozenset[str]:
+        """Paths of the newest landed segments, which count as Kafka's active segment (``firn.active.segments``)."""
+        count = self.policy.active_segments
+        landed = [segment.path for segment in self.head if segment.level == LANDED]
+        return frozenset(landed[-count:] if count else ())
+
+    @cached_property
+    def _held_from(self) -> Segment | None:
+        youngest_cleanable = self.now_ms - self.policy.min_compaction_lag_ms
+        for segment in self.head:
+            if segment.path in self.active:
+                return segment
+            if self.policy.min_compaction_lag_ms and segment.newest_ms > youngest_cleanable:
+                return segment
+        return None
+
+    @property
+    def tail_bytes(self) -> int:
+        return sum(segment.bytes for segment in self.tail)
+
+    @property
+    def cleanable_bytes(self) -> int:
+        return sum(segment.bytes for segment in self.cleanable)
+
+    @property
+    def uncleanable_bytes(self) -> int:
+        """Head bytes that C11 holds back; they count on neither side of the dirty ratio."""
+        return sum(segment.bytes for segment in self.head) - self.cleanable_bytes
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Cleanable head bytes / (tail bytes + cleanable head bytes); 0 when there is neither (C12)."""
+        total = self.tail_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    @property
+    def cleaned_through(self) -> int | None:
+        """Highest offset of the tail, inclusive; None without one (C16)."""
+        return max((segment.last_offset for segment in self.tail if segment.records), default=None)
+
+    @property
+    def log_end_offset(self) -> int:
+        """Highest offset of the topic partition (C4); -1 when it holds no record."""
+        return max((segment.last_offset for segment in self.segments), default=-1)
+
+    @cached_property
+    def blockers(self) -> tuple[str, ...]:
+        """Why this topic partition can't be cleaned now, by name (C20); empty when nothing is in the way."""
+        found = []
+        for segment in self.head + self.tail:
+            if segment.row_deletes:
+                found.append(
+                    f"segment {segment} has {segment.row_deletes} row-level delete files; allowed: none (apply them with "
+                    "rewrite_data_files first)"
+                )
+            if segment.null_keys and self.policy.null_keys == "fail":
+                found.append(
+                    f"segment {segment} has {segment.null_keys} records without a key; allowed under firn.null.keys=fail: none"
+                )
+        return tuple(found)
+
+    @cached_property
+    def oversized(self) -> tuple[str, ...]:
+        """Segments too large for any plan (C17, C18), each with what was found and what is allowed."""
+        policy = self.policy
+        limits = (
+            ("max.input.bytes", policy.max_input_bytes, "bytes"),
+            ("plan.max.bytes", policy.plan_max_bytes, "bytes"),
+            ("plan.max.records", policy.plan_max_records, "records"),
+        )
+        return tuple(
+            f"segment {segment} needs {size} {unit}; available: {limit} (firn.{name})"
+            for segment in self.head
+            for name, limit, unit in limits
+            if (size := segment.bytes if unit == "bytes" else segment.records) > limit
+        )
+
+
+def sense(segments: Segments, policies: Policies, now_ms: int) -> list[PartitionState]:
+    """The state of every topic partition, the filthiest first (C12)."""
+    states = [
+        PartitionState(topic_partition, own, policies.of(topic_partition.topic), now_ms)
+        for topic_partition, own in segments.by_partition.items()
+    ]
+    return sorted(states, key=lambda state: (-state.dirty_ratio, state.topic_partition))

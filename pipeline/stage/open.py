@@ -1,0 +1,88 @@
+"""Open a plan's stage: a table like the target, holding the plan and its inputs, and nothing of its own yet.
+
+Everything here is metadata written by PyIceberg; the target table is read and never touched.
+"""
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.update.snapshot import ManageSnapshots
+
+from pipeline.errors import ConflictError, RefusedError
+from pipeline.lake import Lake
+from pipeline.lake.derive import derive
+from pipeline.plan import Plan
+from pipeline.segments.live import LiveInputs
+from pipeline.stage.stage import INPUTS, PLAN_PROPERTY, Stage
+
+DATA_PATH = "write.data.path"
+_PLACES = (DATA_PATH, "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
+"""Properties that say where the target's files go; a stage has places of its own."""
+
+
+def open_stage(lake: Lake, plan: Plan) -> Stage:
+    """The stage of ``plan`` with its inputs attached; one that an earlier try left behind is taken over (C25).
+
+    Raises ConflictError when an input is no longer live in the target or has row-level deletes, so that the plan must
+    be made again, and RefusedError when the target is another table than the one that was planned for.
+    """
+    target = lake.table(plan.table)
+    inputs = check_inputs(target, plan)
+    if not lake.when_free(lambda: lake.catalog.table_exists(plan.stage)):
+        _register(lake, target, plan)
+    stage = Stage.load(lake, plan.stage)
+    if not stage.has_inputs:
+        _attach(lake, stage, inputs)
+    return Stage.load(lake, plan.stage)
+
+
+def check_inputs(target: Table, plan: Plan) -> list[DataFile]:
+    """The plan's input files as ``target``'s current snapshot holds them, in the plan's order."""
+    if str(target.metadata.table_uuid) != plan.table_uuid:
+        raise RefusedError(
+            f"plan {plan.id} was made for table {plan.table} with uuid {plan.table_uuid}; found: {target.metadata.table_uuid}"
+        )
+    live = LiveInputs.find(target, [segment.path for segment in plan.inputs])
+    if live.gone:
+        raise ConflictError(
+            f"plan {plan.id} ({plan.title}): {len(live.gone)} of {len(plan.inputs)} inputs are no longer live in "
+            f"{plan.table}, first {live.gone[0]}; plan again"
+        )
+    if live.with_row_deletes:
+        raise ConflictError(
+            f"plan {plan.id} ({plan.title}): a row-level delete was added to {live.with_row_deletes[0]}; plan again"
+        )
+    return live.files
+
+
+def _register(lake: Lake, target: Table, plan: Plan) -> None:
+    """Register the stage. When another process works on the same plan its stage is as good: publish lets one win."""
+    location = f"{target.location().rstrip('/')}/stages/{plan.id}"
+    data = target.properties.get(DATA_PATH, f"{target.location().rstrip('/')}/data").rstrip("/")
+    properties = {
+        key: value for key, value in target.properties.items() if key.startswith("write.") and key not in _PLACES
+    }
+    properties |= {
+        PLAN_PROPERTY: plan.model_dump_json(),
+        # A folder of its own below the target's data: what a killed writer leaves behind can be found there.
+        DATA_PATH: f"{data}/firn/{plan.id}",
+        # The files belong to the target the moment they are published: dropping the stage must never purge them.
+        "gc.enabled": "false",
+    }
+    derive(lake, target, plan.stage, location, properties)
+
+
+def _attach(lake: Lake, stage: Stage, inputs: list[DataFile]) -> None:
+    """Append the input files, in offset order, and tag that snapshot: exactly the inputs are one ordinary read now."""
+
+    def commit() -> None:
+        with stage.table.transaction() as transaction:
+            with transaction.update_snapshot().fast_append() as append:
+                for file in inputs:
+                    append.append_data_file(file)
+            ManageSnapshots(transaction).create_tag(append.snapshot_id, INPUTS).commit()
+
+    try:
+        lake.when_free(commit)
+    except CommitFailedException as error:
+        raise ConflictError(f"stage {stage.identifier} is being prepared by another process; try again") from error

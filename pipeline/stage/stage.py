@@ -1,0 +1,128 @@
+"""A stage as the catalog holds it: plan, result, books and verdict, all of them properties or snapshots of one table.
+
+States, each reached by one commit: inputs attached (their snapshot is tagged ``inputs``) → compacted (main has moved
+past the tag, books recorded for it) → judged (a verdict recorded for that snapshot) → published or discarded (dropped).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.table import Table
+
+from pipeline.errors import RefusedError
+from pipeline.lake import Lake
+from pipeline.plan.plan import STAGE_INFIX, Plan
+from pipeline.segments.read import entries
+from pipeline.stage.accounting import Accounting
+
+INPUTS = "inputs"
+"""Tag of the stage whose content is exactly the plan's input segments."""
+
+QUARANTINED = -1
+"""Level of staged records that go to the quarantine table instead of the topic table (C5)."""
+
+PLAN_PROPERTY = "firn-plan"
+BOOKS_PROPERTY = "firn-accounting"
+VERDICT_PROPERTY = "firn-verdict"
+
+
+class _Recorded(BaseModel):
+    """What a room found out about one result: it says nothing about any other (C23)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    result: int
+    content: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage table, loaded. Reload it to see what another process did."""
+
+    identifier: str
+    plan: Plan
+    table: Table
+
+    @classmethod
+    def load(cls, lake: Lake, identifier: str) -> "Stage":
+        """The stage ``identifier``; RefusedError when there is no such table or it is not a stage."""
+        table = lake.table(identifier)
+        text = table.properties.get(PLAN_PROPERTY)
+        if text is None:
+            raise RefusedError(f"table {identifier} is not a stage: it has no property {PLAN_PROPERTY}")
+        return cls(identifier, Plan.parse(text, f"of stage {identifier}"), table)
+
+    @property
+    def has_inputs(self) -> bool:
+        """Whether the plan's inputs are attached."""
+        return INPUTS in self.table.metadata.refs
+
+    @property
+    def result(self) -> int | None:
+        """Snapshot id of what the plan produced; None before compaction."""
+        head = self.table.metadata.current_snapshot_id
+        tagged = self.table.metadata.refs.get(INPUTS)
+        return head if tagged and tagged.snapshot_id != head else None
+
+    @property
+    def accounting(self) -> Accounting | None:
+        """The books of the current result; None when there are none, or they belong to an older result."""
+        found = self._recorded(BOOKS_PROPERTY)
+        return Accounting.model_validate(found) if found is not None else None
+
+    @property
+    def verdict(self) -> dict[str, Any] | None:
+        """The verdict on the current result; None when there is none, or it belongs to an older result."""
+        return self._recorded(VERDICT_PROPERTY)
+
+    @property
+    def state(self) -> str:
+        """One word for people."""
+        if self.verdict is not None:
+            return "passed" if self.verdict["passed"] else "failed"
+        if self.accounting is not None:
+            return "compacted"
+        return "inputs attached" if self.has_inputs else "empty"
+
+    def record(self, lake: Lake, name: str, content: dict[str, Any]) -> "Stage":
+        """Store ``content`` on the stage as property ``name``, tied to the current result; returns the stage reloaded."""
+        if self.result is None:
+            raise RefusedError(f"stage {self.identifier} is {self.state}; allowed: a result to record {name} for")
+        bound = _Recorded(result=self.result, content=content)
+
+        def commit() -> None:
+            with self.table.transaction() as transaction:
+                transaction.set_properties({name: bound.model_dump_json()})
+
+        lake.when_free(commit)
+        return Stage.load(lake, self.identifier)
+
+    def files(self) -> list[DataFile]:
+        """The data files of the result, with full metrics; empty when nothing was left."""
+        snapshot = self.table.current_snapshot()
+        if snapshot is None or self.result is None:
+            return []
+        manifests = [
+            manifest for manifest in snapshot.manifests(self.table.io) if manifest.content == ManifestContent.DATA
+        ]
+        return [entry.data_file for entry in entries(self.table.io, manifests)]
+
+    def _recorded(self, name: str) -> dict[str, Any] | None:
+        text = self.table.properties.get(name)
+        if text is None or self.result is None:
+            return None
+        try:
+            recorded = _Recorded.model_validate_json(text)
+        except ValidationError as error:
+            raise RefusedError(
+                f"stage {self.identifier}: property {name} is not readable: {error.errors()[0]['msg']}"
+            ) from error
+        return recorded.content if recorded.result == self.result else None
+
+
+def stages_of(lake: Lake, identifier: str) -> list[str]:
+    """Identifiers of all stages of table ``identifier``, sorted."""
+    namespace = identifier.rpartition(".")[0]
+    return [name for name in lake.tables(namespace) if name.startswith(identifier + STAGE_INFIX)]

@@ -1,0 +1,123 @@
+"""Gather the status of tables from metadata: no JVM, nothing changed."""
+
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from pipeline.errors import RefusedError
+from pipeline.lake import Lake, records
+from pipeline.plan.plan import STAGE_INFIX
+from pipeline.policy import Policies
+from pipeline.quarantine import quarantine
+from pipeline.segments import TopicPartition, read
+from pipeline.sense import Lane, PartitionState, due, sense
+
+
+@dataclass(frozen=True)
+class LevelStatus:
+    """One level of a topic partition. Bytes are file sizes, offsets inclusive, None without a record."""
+
+    level: int
+    segments: int
+    records: int
+    bytes: int
+    tombstones: int
+    base_offset: int | None
+    last_offset: int | None
+
+
+@dataclass(frozen=True)
+class PartitionStatus:
+    """One topic partition: its levels, the dirty ratio (C12), and what is due, or what is in the way (C20)."""
+
+    topic_partition: TopicPartition
+    levels: tuple[LevelStatus, ...]
+    dirty_ratio: float
+    cleanable_bytes: int
+    uncleanable_bytes: int
+    cleaned_through: int | None
+    due: dict[str, str]
+    blockers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Status:
+    """One table as of its current snapshot; None while it has none."""
+
+    table: str
+    snapshot_id: int | None
+    partitions: tuple[PartitionStatus, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready names and values; a topic partition is its topic and its partition."""
+        return asdict(self) | {
+            "partitions": [
+                asdict(part) | {"topic_partition": None} | part.topic_partition._asdict() for part in self.partitions
+            ]
+        }
+
+
+def status_of(lake: Lake, identifier: str | None, now_ms: int) -> list[Status]:
+    """The status of table ``identifier``, or of every table of records in the catalog, at ``now_ms``.
+
+    Raises RefusedError for a named table that does not exist or is no table of records.
+    """
+    if identifier is not None:
+        return [_status(lake, identifier, now_ms)]
+    found = []
+    for namespace in lake.namespaces():
+        for name in lake.tables(namespace):
+            if STAGE_INFIX not in name and not name.endswith(quarantine.SUFFIX) and _is_table_of_records(lake, name):
+                found.append(_status(lake, name, now_ms))
+    return found
+
+
+def _is_table_of_records(lake: Lake, identifier: str) -> bool:
+    try:
+        records.check(lake.table(identifier), identifier)
+    except RefusedError:
+        return False
+    return True
+
+
+def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
+    table = lake.table(identifier)
+    records.check(table, identifier)
+    segments = read(table, identifier)
+    states = sense(segments, Policies.parse(identifier, table.properties), now_ms)
+    ordered = sorted(states, key=lambda state: state.topic_partition)
+    return Status(identifier, segments.snapshot_id, tuple(_partition(state) for state in ordered))
+
+
+def _partition(state: PartitionState) -> PartitionStatus:
+    found = {lane: due(lane, state) for lane in Lane}
+    return PartitionStatus(
+        topic_partition=state.topic_partition,
+        levels=_levels(state),
+        dirty_ratio=state.dirty_ratio,
+        cleanable_bytes=state.cleanable_bytes,
+        uncleanable_bytes=state.uncleanable_bytes,
+        cleaned_through=state.cleaned_through,
+        due={lane.value: work.reason for lane, work in found.items() if work},
+        blockers=state.blockers + state.oversized,
+    )
+
+
+def _levels(state: PartitionState) -> tuple[LevelStatus, ...]:
+    ordered = sorted(state.segments, key=lambda segment: segment.level)
+    levels = []
+    for level, group in groupby(ordered, key=lambda segment: segment.level):
+        own = list(group)
+        filled = [segment for segment in own if segment.records]
+        levels.append(
+            LevelStatus(
+                level=level,
+                segments=len(own),
+                records=sum(segment.records for segment in own),
+                bytes=sum(segment.bytes for segment in own),
+                tombstones=sum(segment.tombstones for segment in own),
+                base_offset=min((segment.base_offset for segment in filled), default=None),
+                last_offset=max((segment.last_offset for segment in filled), default=None),
+            )
+        )
+    return tuple(levels)

@@ -1,0 +1,96 @@
+"""Put what a plan and its compaction claim to the test, and store the verdict on the stage.
+
+The expectations measure for themselves; nothing of how the cleaner works is shared with them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from expectations import Claim, Verdict, build_data_docs, judge
+from pipeline.compact.compact import spark_name
+from pipeline.errors import FirnError, RefusedError, UnavailableError
+from pipeline.lake import Lake
+from pipeline.stage import INPUTS, Accounting, Stage
+from pipeline.stage.stage import VERDICT_PROPERTY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One stage's verdict, or the error that kept it from having one."""
+
+    stage: str
+    title: str
+    verdict: Verdict | None
+    error: FirnError | None
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict is not None and self.verdict.passed
+
+
+def validate(lake: Lake, identifiers: Sequence[str], spark: "SparkSession") -> list[Judged]:
+    """Judge every stage of ``identifiers``; results in that order, errors collected, not raised (C20).
+
+    A result that has a verdict already keeps it. Validation results are stored under the lake's reports folder.
+    """
+    return [_judged(lake, identifier, spark) for identifier in identifiers]
+
+
+def build_reports(lake: Lake) -> Path:
+    """Build the data-quality pages of all stored validation results; the path of the first page."""
+    return build_data_docs(lake.reports_folder)
+
+
+def _judged(lake: Lake, identifier: str, spark: "SparkSession") -> Judged:
+    try:
+        stage = Stage.load(lake, identifier)
+        recorded = stage.verdict
+        if recorded is not None:
+            return Judged(identifier, stage.plan.title, Verdict.from_dict(recorded), None)
+        verdict = _judge(lake, stage, spark)
+        stage.record(lake, VERDICT_PROPERTY, verdict.to_dict())
+    except FirnError as error:
+        return Judged(identifier, identifier, None, error)
+    return Judged(identifier, stage.plan.title, verdict, None)
+
+
+def _judge(lake: Lake, stage: Stage, spark: "SparkSession") -> Verdict:
+    books = stage.accounting
+    if books is None:
+        raise RefusedError(
+            f"stage {stage.identifier} is {stage.state}; allowed: a result with its books (firn compact)"
+        )
+    name = spark_name(lake, stage.identifier)
+    try:
+        # Both sides by snapshot: what is judged is what the verdict will be recorded for (C23).
+        inputs = spark.read.option("versionAsOf", INPUTS).table(name)
+        result = spark.read.option("versionAsOf", str(stage.result)).table(name)
+        return judge(inputs, result, _claim(stage, books), lake.reports_folder)
+    except PySparkException as error:
+        raise UnavailableError(
+            f"stage {stage.identifier} ({stage.plan.title}): Spark could not read it: {error}"
+        ) from error
+
+
+def _claim(stage: Stage, books: Accounting) -> Claim:
+    plan = stage.plan
+    return Claim(
+        table=plan.table,
+        lane=plan.lane.value,
+        plan_id=plan.id,
+        topic=plan.topic,
+        partition=plan.partition,
+        now_ms=plan.now_ms,
+        level_out=plan.level_out,
+        clean_below=plan.clean_below,
+        log_end_offset=plan.log_end_offset,
+        delete_retention_ms=plan.delete_retention_ms,
+        **books.model_dump(exclude={"expired"}),
+    )
