@@ -35,7 +35,12 @@ help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' Makefile
 
 .PHONY: setup
-setup: $(DONE)/archive ## make .venv and fetch the jars (done once; the other targets do it when needed)
+setup: preflight $(DONE)/archive ## make .venv and fetch the jars (done once; the other targets do it when needed)
+
+# Each time, as Java may have gone since: a quarter of a second, and one line instead of Spark's dozens.
+.PHONY: preflight
+preflight:
+	@infra/setup/preflight > /dev/null
 
 $(DONE):
 	@mkdir -p $@
@@ -61,8 +66,7 @@ $(DONE)/jars: infra/spark/jars.lock infra/setup/jars.py $(DONE)/python
 	touch $@
 
 $(DONE)/archive: infra/setup/warm.py $(DONE)/jars
-	@infra/setup/preflight > /dev/null
-	echo "setup 4/4: one small Spark job, to record the classes it loads (about half a minute)"
+	@echo "setup 4/4: one small Spark job, to record the classes it loads (about half a minute)"
 	$(BIN)/python infra/setup/warm.py $(CACHE)/jars $(CACHE)/spark.jsa
 	touch $@
 

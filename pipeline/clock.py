@@ -4,9 +4,12 @@ Kafka counts time in milliseconds since the epoch, and so does Firn; ``--now`` a
 or ``datetime`` and are turned into that here.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pipeline.errors import RefusedError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def now_ms() -> int:
@@ -20,21 +23,19 @@ def to_ms(moment: datetime) -> int:
         raise RefusedError(
             f"the time {moment.isoformat()} has no time zone; allowed: an aware time such as {moment.isoformat()}Z"
         )
-    return int(moment.timestamp() * 1000)
+    return (moment - _EPOCH) // _MILLISECOND
 
 
 def from_ms(milliseconds: int) -> datetime:
     """The UTC moment of ``milliseconds`` since the epoch."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return _EPOCH + milliseconds * _MILLISECOND
 
 
 def parse(text: str) -> int:
     """Milliseconds since the epoch of an ISO 8601 time (without a zone it is UTC) or of a number of milliseconds."""
-    if text.isdigit():
-        return int(text)
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
+        moment = from_ms(int(text)) if text.isdigit() else datetime.fromisoformat(text)
+    except (ValueError, OverflowError) as error:
         raise RefusedError(
             f"--now {text!r} is not a time; allowed: ISO 8601 (2026-11-21T05:20:00Z) or milliseconds since the epoch"
         ) from error

@@ -46,9 +46,7 @@ def read_lock(path: Path) -> list[Jar]:
             coordinates, sha256 = line.split()
             group, artifact, version = coordinates.split(":")
         except ValueError:
-            raise JarError(
-                f"{path}:{number}: expected 'group:artifact:version sha256', found {line!r}"
-            ) from None
+            raise JarError(f"{path}:{number}: expected 'group:artifact:version sha256', found {line!r}") from None
         jars.append(Jar(group, artifact, version, sha256))
     return jars
 
@@ -61,7 +59,9 @@ def sha256_of(path: Path) -> str:
 
 def retrieve(jar: Jar, ivy: Path, cache: Path) -> Path:
     """Let Ivy download one jar (never its dependencies, sources or documentation) into `cache`."""
-    command = ["java", "-jar", str(ivy), "-cache", str(cache / "ivy"), "-notransitive", "-types", "jar"]
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else "java"
+    command = [java, "-jar", str(ivy), "-cache", str(cache / "ivy"), "-notransitive", "-types", "jar"]
     settings = os.environ.get("FIRN_IVY_SETTINGS")
     if settings:
         command += ["-settings", settings]
@@ -71,9 +71,7 @@ def retrieve(jar: Jar, ivy: Path, cache: Path) -> Path:
     retrieved = cache / "retrieved" / jar.name
     if done.returncode != 0 or not retrieved.exists():
         tail = "\n".join(done.stdout.splitlines()[-15:])
-        raise JarError(
-            f"Ivy could not fetch {jar.group}:{jar.artifact}:{jar.version}. Its last lines:\n{tail}"
-        )
+        raise JarError(f"Ivy could not fetch {jar.group}:{jar.artifact}:{jar.version}. Its last lines:\n{tail}")
     return retrieved
 
 
@@ -88,18 +86,14 @@ def provide(jar: Jar, folder: Path, ivy: Path) -> str:
         retrieved = retrieve(jar, ivy, Path(scratch))
         found = sha256_of(retrieved)
         if found != jar.sha256:
-            raise JarError(
-                f"{jar.name}: checksum differs from the lock: expected {jar.sha256}, found {found}"
-            )
+            raise JarError(f"{jar.name}: checksum differs from the lock: expected {jar.sha256}, found {found}")
         retrieved.replace(target)  # same file system: a jar is there whole or not at all
     return f"fetched, {target.stat().st_size / 1e6:.1f} MB"
 
 
 def main() -> int:
     """Entry point: 0 when every locked jar, and nothing else, is in the folder."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("lock", type=Path, help="file of 'group:artifact:version sha256' lines")
     parser.add_argument("folder", type=Path, help="where the jars go")
     parser.add_argument("--ivy", type=Path, required=True, help="Ivy's own jar (pyspark/jars/ivy-*.jar)")

@@ -53,9 +53,7 @@ def representative_job(jars: list[Path], scratch: Path) -> None:
 
 def main() -> int:
     """Entry point: writes the archive, whole or not at all."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jars", type=Path, help="folder of jars")
     parser.add_argument("archive", type=Path, help="where the archive goes")
     parser.add_argument("--job", action="store_true", help=argparse.SUPPRESS)

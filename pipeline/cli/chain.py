@@ -52,7 +52,8 @@ def _show(result: LaneRun) -> None:
         books = publication.accounting
         if books:
             show.line(
-                f"{result.lane}: snapshot {publication.snapshot_id}: {books.segments_in:,} segments with {books.records_in:,} "
+                f"{result.lane}: snapshot {publication.snapshot_id}: {books.segments_in:,} segments with "
+                f"{books.records_in:,} "
                 f"records became {books.segments_out:,} with {books.records_out:,} ({books.superseded:,} superseded, "
                 f"{books.tombstones_removed:,} tombstones removed, {books.quarantined:,} quarantined)"
             )

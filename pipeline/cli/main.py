@@ -1,6 +1,7 @@
 """Assemble the subcommands, and turn what Firn refuses into one line and an exit code (C26)."""
 
 import sys
+from collections.abc import Callable
 
 import typer
 
@@ -14,7 +15,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for command in (
+_COMMANDS: tuple[Callable[..., None], ...] = (
     tables.create,
     tables.land,
     tables.status,
@@ -22,9 +23,13 @@ for command in (
     rooms.compact,
     rooms.validate,
     rooms.publish,
-):
-    app.command()(command)
-for command in (rooms.stages, rooms.discard, rooms.sweep, rooms.report, chain.run):
+    rooms.stages,
+    rooms.discard,
+    rooms.sweep,
+    rooms.report,
+    chain.run,
+)
+for command in _COMMANDS:
     app.command()(command)
 
 

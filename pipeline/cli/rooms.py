@@ -41,8 +41,8 @@ def plan(
                 found.records,
                 found.bytes,
                 found.level_out,
+                found.reason,
             )
-            + (found.reason,)
             for found in plans
         ],
     )
@@ -148,9 +148,15 @@ def stages(table: TableName, as_json: AsJson = False) -> None:
 def discard(stages: StageNames) -> None:
     """Drop stages and delete those of their files that no snapshot holds."""
     lake = Lake.load()
+    failures: list[FirnError] = []
     for identifier in stages:
-        removed = stage_room.discard(lake, identifier)
-        show.line(f"discarded {identifier}, deleted {removed} data files")
+        try:
+            removed = stage_room.discard(lake, identifier)
+        except FirnError as error:
+            failures.append(error)
+        else:
+            show.line(f"discarded {identifier}, deleted {removed} data files")
+    _exit(failures)
 
 
 def sweep(table: TableName) -> None:

@@ -1,6 +1,7 @@
 """How the command prints: tables for people, JSON for programs, one line for errors."""
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-out = Console(soft_wrap=True)
+# Tables in a log or a pipe are read as well: 80 columns are too few for them.
+PIPE_COLUMNS = 160
+
+out = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS, soft_wrap=True)
 err = Console(stderr=True, soft_wrap=True)
 
 

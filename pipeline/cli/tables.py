@@ -84,8 +84,9 @@ def _show(status: Status) -> None:
                 level.records,
                 level.bytes,
                 level.tombstones,
+                level.base_offset,
+                level.last_offset,
             )
-            + (level.base_offset, level.last_offset)
             for part in status.partitions
             for level in part.levels
         ],

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -16,6 +17,7 @@ from pipeline.compact import fate
 from pipeline.compact.layout import read_options, write_options
 from pipeline.errors import FirnError, UnavailableError
 from pipeline.lake import Lake
+from pipeline.lake.spark import reason
 from pipeline.plan import Plan
 from pipeline.sense import Lane
 from pipeline.stage import INPUTS, QUARANTINED, Accounting, Stage, open_stage
@@ -60,35 +62,38 @@ def _outcome(lake: Lake, plan: Plan, spark: "SparkSession") -> Outcome:
 def _write(lake: Lake, stage: Stage, spark: "SparkSession") -> Stage:
     """Clean the inputs into the stage's main branch and record the books of what was written."""
     plan = stage.plan
+    fates = Observation(f"fates of {plan.id}")
+    try:
+        writer = _result(lake, stage, spark, fates).writeTo(spark_name(lake, stage.identifier))
+        for key, value in write_options(plan).items():
+            writer = writer.option(key, value)
+        writer.overwrite(F.lit(True))
+        counted = fates.get
+    except (PySparkException, Py4JError) as error:
+        raise UnavailableError(
+            f"plan {plan.id} ({plan.title}): Spark could not write stage {plan.stage}: {reason(error)}"
+        ) from error
+    written = Stage.load(lake, stage.identifier)
+    books = _books(written, counted).check(f"stage {stage.identifier}")
+    return written.record(lake, BOOKS_PROPERTY, books.model_dump())
+
+
+def _result(lake: Lake, stage: Stage, spark: "SparkSession", fates: Observation) -> DataFrame:
+    """The records that stay or are quarantined, level set; ``fates`` counts the others as they are dropped."""
+    plan = stage.plan
     inputs = read(lake, stage, spark)
     judged = fate.merged(inputs) if plan.lane is Lane.MERGE else fate.cleaned(inputs, plan)
-    counts = Observation(f"fates of {plan.id}")
-    observed = judged.observe(
-        counts,
-        *(
-            F.count_if(F.col(fate.FATE) == name).alias(name)
-            for name in (fate.SUPERSEDED, fate.REMOVED, fate.QUARANTINED)
-        ),
-    )
+    dropped = (fate.SUPERSEDED, fate.REMOVED, fate.QUARANTINED)
+    counts = [F.count_if(F.col(fate.FATE) == name).alias(name) for name in dropped]
     level = F.when(F.col(fate.FATE) == fate.QUARANTINED, QUARANTINED).otherwise(plan.level_out)
-    result = (
-        observed.where(F.col(fate.FATE).isin(fate.KEPT, fate.QUARANTINED))
+    return (
+        judged.observe(fates, *counts)
+        .where(F.col(fate.FATE).isin(fate.KEPT, fate.QUARANTINED))
         .withColumn("level", level.cast("int"))
         .drop(fate.FATE)
         # One task writes one segment: its records in offset order, quarantined ones (level -1) before the others.
         .sortWithinPartitions("level", "offset")
     )
-    try:
-        writer = result.writeTo(spark_name(lake, stage.identifier))
-        for key, value in write_options(plan).items():
-            writer = writer.option(key, value)
-        writer.overwrite(F.lit(True))  # noqa: FBT003
-        found = counts.get
-    except PySparkException as error:
-        raise _failed(plan, error) from error
-    written = Stage.load(lake, stage.identifier)
-    books = _books(written, found).check(f"stage {stage.identifier}")
-    return written.record(lake, BOOKS_PROPERTY, books.model_dump())
 
 
 def read(lake: Lake, stage: Stage, spark: "SparkSession") -> DataFrame:
@@ -119,10 +124,3 @@ def _books(stage: Stage, fates: dict[str, int]) -> Accounting:
         segments_in=len(plan.inputs),
         segments_out=len(kept),
     )
-
-
-def _failed(plan: Plan, error: PySparkException) -> UnavailableError:
-    """One line of what Spark said: its stack traces are in its own log."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith("Caused by:")] or lines
-    return UnavailableError(f"plan {plan.id} ({plan.title}): Spark could not write stage {plan.stage}: {causes[-1]}")

@@ -47,7 +47,7 @@ def _survivors(inputs: DataFrame, plan: Plan) -> DataFrame:
         inputs.where(F.col("key").isNotNull())
         .groupBy("key")
         .agg(F.max("offset").alias("offset"), (F.min("offset") < F.max("offset")).alias(_SUPERSEDES))
-        .select("offset", _SUPERSEDES, F.lit(True).alias(_SURVIVES))  # noqa: FBT003
+        .select("offset", _SUPERSEDES, F.lit(True).alias(_SURVIVES))
     )
     return F.broadcast(newest) if plan.records <= BROADCAST_RECORDS else newest
 

@@ -20,7 +20,7 @@ def read_options(plan: Plan) -> dict[str, str]:
 
 
 def write_options(plan: Plan) -> dict[str, str]:
-    """Write options that leave the tasks as they were read: no shuffle, no further sort, rolled at ``segment.bytes``."""
+    """Options that leave the tasks as they were read: no shuffle, no further sort, rolled at ``segment.bytes``."""
     return {
         "use-table-distribution-and-ordering": "false",
         "fanout-enabled": "false",

@@ -15,14 +15,17 @@ from typing import TypeVar
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
+    CommitFailedException,
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    NotInstalledError,
     RESTError,
 )
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
-from sqlalchemy.exc import OperationalError
+from requests import RequestException
+from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from pipeline.errors import RefusedError, UnavailableError
@@ -71,14 +74,17 @@ class Lake:
 
     @classmethod
     def embedded(cls, home: Path) -> "Lake":
-        """SQLite catalog and warehouse folder under ``home``."""
+        """SQLite catalog and warehouse folder under ``home``, whose path can't hold what ends the path of a URI."""
         home = home.resolve()
+        if {"?", "#"} & set(str(home)):
+            raise RefusedError(f"folder {home} can't hold a lake; allowed: a path without ? and # (FIRN_HOME)")
         return cls(
             EMBEDDED_NAME,
             {
                 "type": "sql",
                 "uri": f"sqlite:///{home / 'catalog.db'}?timeout={BUSY_SECONDS}",
-                "warehouse": (home / "warehouse").as_uri(),
+                # Not percent-encoded: both clients take what follows the scheme as it is.
+                "warehouse": f"file://{home / 'warehouse'}",
             },
             home,
         )
@@ -88,8 +94,14 @@ class Lake:
         """The PyIceberg catalog; raises UnavailableError when it can't be reached."""
         if self.properties.get("uri", "").startswith(f"sqlite:///{self.home}"):
             self.home.mkdir(parents=True, exist_ok=True)
-        with self.reachable():
-            return load_catalog(self.name, **self.properties)
+        try:
+            with self.reachable():
+                return load_catalog(self.name, **self.properties)
+        except (NotInstalledError, ArgumentError, ValueError) as error:
+            raise RefusedError(
+                f"catalog {self.name} ({self._address()}) is not usable as configured: {error}; allowed: what "
+                "PyIceberg's documentation lists under `Catalogs`, with its extra installed"
+            ) from error
 
     @property
     def plans_folder(self) -> Path:
@@ -117,7 +129,7 @@ class Lake:
             raise RefusedError(f"table {identifier}: its metadata file is gone: {error}") from error
 
     def tables(self, namespace: str) -> list[str]:
-        """Identifiers of all tables of ``namespace`` (stages and quarantines included), sorted; empty when it is unknown."""
+        """Identifiers of all tables of ``namespace``, stages and quarantines included, sorted; none when unknown."""
         try:
             with self.reachable():
                 return sorted(".".join(identifier) for identifier in self.catalog.list_tables(namespace))
@@ -152,12 +164,40 @@ class Lake:
         with self.reachable():
             return attempts(action)
 
+    def until_committed(self, action: Callable[[], T]) -> T:
+        """Run ``action`` again while other processes commit to the same table, for at most BUSY_SECONDS.
+
+        A commit that was refused changed nothing. ``action`` must load the table that it commits to, each time.
+        """
+        attempts = Retrying(
+            retry=retry_if_exception_type(CommitFailedException),
+            stop=stop_after_delay(BUSY_SECONDS),
+            wait=wait_random_exponential(multiplier=0.05, max=2),
+            reraise=True,
+        )
+        try:
+            return attempts(lambda: self.when_free(action))
+        except CommitFailedException as error:
+            raise UnavailableError(
+                f"catalog {self.name}: other commits got in the way for {BUSY_SECONDS} s: {error}; try again later"
+            ) from error
+
+    def single_attempt(self, table: Table) -> Table:
+        """``table`` with PyIceberg's own retry off: it would commit on a snapshot that nobody looked at.
+
+        The property is set on this copy only: a table update carries changes, not the properties it was made under.
+        """
+        metadata = table.metadata.model_copy(
+            update={"properties": table.metadata.properties | {"commit.retry.num-retries": "0"}}
+        )
+        return Table(table.name(), metadata, table.metadata_location, table.io, self.catalog)
+
     @contextmanager
     def reachable(self) -> Iterator[None]:
         """Turn the ways in which a catalog fails to answer into one UnavailableError that names it."""
         try:
             yield
-        except (OperationalError, RESTError, ConnectionError, TimeoutError) as error:
+        except (DatabaseError, RESTError, RequestException, ConnectionError, TimeoutError) as error:
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]
             raise UnavailableError(f"catalog {self.name} ({self._address()}) can't be reached: {reason}") from error
 
@@ -167,4 +207,4 @@ class Lake:
 
     def _address(self) -> str:
         """The catalog's address without credentials, fit for an error message."""
-        return self.properties.get("uri", "no uri").rpartition("@")[2]
+        return self.properties.get("uri", "no uri").rpartition("@")[2].partition("?")[0]

@@ -16,7 +16,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 from pipeline.lake.catalog import Lake
 
-_EMPTY = {
+_EMPTY: dict[str, Any] = {
     "last-sequence-number": 0,
     "current-snapshot-id": None,
     "snapshots": [],

@@ -64,6 +64,8 @@ _PROPERTIES = {
     "write.metadata.metrics.column.timestamp": "full",
     "write.metadata.metrics.column.delete_horizon": "full",
     "write.parquet.compression-codec": "zstd",
+    # Sense and publish read every manifest: PyIceberg appenders merge them only when told to (Iceberg's default).
+    "commit.manifest-merge.enabled": "true",
 }
 
 
@@ -110,7 +112,8 @@ def check(table: Table, identifier: str) -> None:
     allowed = [(name, "identity") for name in PARTITION_FIELDS]
     if spec != allowed:
         raise RefusedError(
-            f"table {identifier} is partitioned by {spec or 'nothing'}; allowed: identity of {', '.join(PARTITION_FIELDS)}"
+            f"table {identifier} is partitioned by {spec or 'nothing'}; allowed: identity of "
+            f"{', '.join(PARTITION_FIELDS)}"
         )
 
 

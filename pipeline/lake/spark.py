@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.engine import make_url
 
-from pipeline.errors import RefusedError
+from pipeline.errors import RefusedError, UnavailableError
 from pipeline.lake.catalog import BUSY_SECONDS, Lake
 
 if TYPE_CHECKING:
@@ -45,19 +45,43 @@ def session(lake: Lake, name: str) -> "SparkSession":
 
     Under ``spark-submit`` master and jars are the submitter's. Otherwise Spark's own default holds (``local[*]``, or
     ``FIRN_SPARK_MASTER``) and the jars come from ``$FIRN_JARS``, so that no dependency is resolved at start.
+    Raises RefusedError without the jars, UnavailableError when Spark does not start.
     """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(name)
-    for key, value in catalog_settings(lake).items():
-        builder = builder.config(key, value)
-    for key, value in _defaults().items():
-        builder = builder.config(key, value)
+    settings = catalog_settings(lake) | _defaults()
     if "PYSPARK_GATEWAY_PORT" not in os.environ and "SPARK_REMOTE" not in os.environ:
-        builder = builder.config("spark.jars", ",".join(str(jar) for jar in _jars()))
-        if master := os.environ.get("FIRN_SPARK_MASTER"):
-            builder = builder.master(master)
-    return builder.getOrCreate()
+        settings |= _own_driver()
+    builder = SparkSession.builder.appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        raise UnavailableError(f"Spark does not start: {reason(error)}") from error
+
+
+def reason(error: Exception) -> str:
+    """One line of what Spark said: the innermost cause. Stack traces are in Spark's own log."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    plain = [line for line in lines if not line.startswith(("at ", "An error occurred"))]
+    return (causes[-1:] or plain[:1] or [type(error).__name__])[0]
+
+
+def _own_driver() -> dict[str, str]:
+    """Master and jars for a driver that this process starts."""
+    master = os.environ.get("FIRN_SPARK_MASTER")
+    jars = _jars()
+    chosen = {"spark.master": master} if master else {}
+    if master and not master.startswith("local"):
+        return chosen | {"spark.jars": ",".join(str(jar) for jar in jars)}
+    # Driver and executor are one process: on the class path nothing has to be copied to the executor at each start.
+    if any(Path(entry).match(REQUIRED_JAR) for entry in os.environ.get("SPARK_DIST_CLASSPATH", "").split(":")):
+        return chosen
+    return chosen | {"spark.driver.extraClassPath": ":".join(str(jar) for jar in jars)}
 
 
 def _defaults() -> dict[str, str]:
@@ -78,7 +102,8 @@ def _jars() -> list[Path]:
     jars = sorted(folder.glob("*.jar"))
     if not any(jar.match(REQUIRED_JAR) for jar in jars):
         raise RefusedError(
-            f"no {REQUIRED_JAR} in {folder}; allowed: run `make setup`, or set FIRN_JARS to a folder that holds Iceberg's Spark "
+            f"no {REQUIRED_JAR} in {folder}; allowed: run `make setup`, or set FIRN_JARS to a folder that holds "
+            "Iceberg's Spark "
             "runtime and the catalog's JDBC driver"
         )
     return jars

@@ -1,5 +1,6 @@
 """Read files of Kafka records (Parquet or JSON lines) into Arrow tables with exactly Kafka's columns."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,27 +32,33 @@ def read_records(path: Path) -> pa.Table:
             found = _read_json_lines(path)
         else:
             raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: .parquet, .jsonl, .json, .ndjson")
-    except (pa.ArrowException, OSError) as error:
+        names = found.column_names
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise RefusedError(
             f"file {path} can't be read: {str(error).splitlines()[0]}; allowed: a whole file of records"
         ) from error
-    return _conform(found, path)
+    return _conform(found, names, path)
 
 
 def _read_json_lines(path: Path) -> pa.Table:
     if not path.read_bytes().strip():
         return arrow_schema().empty_table()
+    # One block for the whole file: a record must not be larger than a block, and pyarrow's own are of 1 MiB.
+    whole = pyarrow.json.ReadOptions(block_size=min(path.stat().st_size + 1, 2**31 - 1))
     text = pa.schema([("key", pa.string()), ("value", pa.string()), ("topic", pa.string()), ("headers", _HEADER_TEXT)])
-    return pyarrow.json.read_json(path, parse_options=pyarrow.json.ParseOptions(explicit_schema=text))
+    found = pyarrow.json.read_json(path, whole, pyarrow.json.ParseOptions(explicit_schema=text))
+    # A schema that is given adds its columns to a file that lacks them. Without `value` all would become tombstones.
+    names = pyarrow.json.read_json(path, whole).column_names
+    return found.select([name for name in found.column_names if name in names])
 
 
-def _conform(found: pa.Table, path: Path) -> pa.Table:
-    names = set(found.column_names)
+def _conform(found: pa.Table, names: Sequence[str], path: Path) -> pa.Table:
     missing = [name for name in ("key", "value", *REQUIRED) if name not in names]
-    unknown = sorted(names - set(KAFKA_COLUMNS))
+    unknown = sorted(set(names) - set(KAFKA_COLUMNS))
     if missing or unknown:
         raise RefusedError(
-            f"file {path} has columns {', '.join(found.column_names)}; missing: {', '.join(missing) or 'none'}, unknown: "
+            f"file {path} has columns {', '.join(names)}; missing: {', '.join(missing) or 'none'}, "
+            "unknown: "
             f"{', '.join(unknown) or 'none'}; allowed: {', '.join(KAFKA_COLUMNS)}"
         )
     columns = [_column(found, field, path) for field in arrow_schema()]
@@ -61,8 +68,10 @@ def _conform(found: pa.Table, path: Path) -> pa.Table:
             raise RefusedError(
                 f"file {path}: column {name} is NULL in {nulls} of {table.num_rows} records; allowed: never"
             )
-    if table.num_rows and pc.min(table["offset"]).as_py() < 0:
-        raise RefusedError(f"file {path}: column offset holds {pc.min(table['offset']).as_py()}; allowed: 0 or more")
+    for name in ("partition", "offset"):
+        lowest = pc.min(table[name]).as_py()
+        if lowest is not None and lowest < 0:
+            raise RefusedError(f"file {path}: column {name} holds {lowest}; allowed: 0 or more")
     return table
 
 

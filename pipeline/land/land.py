@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import write_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
 from pyiceberg.table import Table, WriteTask
 
+from pipeline.errors import OutcomeUnknownError, UnavailableError
 from pipeline.lake import Lake, records
 from pipeline.land.files import read_records
 
@@ -36,19 +38,21 @@ def land(lake: Lake, identifier: str, paths: Sequence[Path]) -> Landed:
     """Append the records of ``paths`` to table ``identifier`` as L0 segments.
 
     Every file is read and checked before the first byte is written; when anything is refused the table and its folder
-    stay as they were. Raises RefusedError (see ``read_records``) and UnavailableError.
+    stay as they were. Raises RefusedError (see ``read_records``), UnavailableError when a segment can't be written or
+    other commits are in the way, and OutcomeUnknownError when the catalog did not say what became of the commit.
     """
     table = lake.table(identifier)
     records.check(table, identifier)
     batches = [part for path in paths for part in _by_topic_partition(read_records(path))]
     written: list[DataFile] = []
     try:
-        for file in write_file(table.io, table.metadata, _tasks(table, batches)):
-            written.append(file)
-        _commit(lake, table, written)
-    except Exception:
+        written.extend(write_file(table.io, table.metadata, _tasks(table, batches)))
+    except OSError as error:
         _remove(table, written)
-        raise
+        raise UnavailableError(
+            f"table {identifier}: a segment can't be written: {error}; nothing was landed"
+        ) from error
+    _commit(lake, table, written, identifier)
     snapshot = table.current_snapshot()
     return Landed(
         table=identifier,
@@ -85,16 +89,28 @@ def _tasks(table: Table, batches: Iterable[pa.Table]) -> Iterator[WriteTask]:
         )
 
 
-def _commit(lake: Lake, table: Table, files: Sequence[DataFile]) -> None:
+def _commit(lake: Lake, table: Table, files: Sequence[DataFile], identifier: str) -> None:
+    """Append ``files``. They are deleted only when the commit surely did not happen: live files must never be."""
     if not files:
         return
 
     def commit() -> None:
-        with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        with table.transaction() as transaction, transaction.update_snapshot().merge_append() as append:
             for file in files:
                 append.append_data_file(file)
 
-    lake.when_free(commit)
+    try:
+        lake.when_free(commit)
+    except CommitFailedException as error:
+        _remove(table, files)
+        raise UnavailableError(
+            f"table {identifier}: other commits got in the way: {error}; nothing was landed"
+        ) from error
+    except Exception as error:
+        raise OutcomeUnknownError(
+            f"table {identifier}: the commit of {len(files)} segments ended without an answer ({error}); "
+            "everything is kept, `firn status` shows whether they are in the table"
+        ) from error
 
 
 def _remove(table: Table, files: Sequence[DataFile]) -> None:

@@ -65,9 +65,10 @@ def plan_partition(lane: Lane, segments: Segments, state: PartitionState, force:
 def _inputs(work: Due, state: PartitionState, force: bool) -> tuple[Segment, ...]:
     """What of the candidates the plan takes, in offset order: as many as its budgets allow (C17)."""
     fitting = _fitting(work.candidates, state)
-    if work.lane is Lane.MERGE and not force:
+    if work.lane is Lane.MERGE:
         # Whole groups only: what is left over waits for its neighbours, so that every L1 segment holds as many.
-        return fitting[: len(fitting) - len(fitting) % state.policy.merge_segments]
+        left_over = len(fitting) % state.policy.merge_segments
+        return fitting[: len(fitting) - left_over] if not force else fitting if len(fitting) > 1 else ()
     if work.lane is Lane.FULL:
         if work.candidates and not fitting:
             return ()

@@ -60,7 +60,7 @@ class Plan(BaseModel):
     """`merge`: how many inputs become one segment (C13). None: inputs are packed by bytes."""
     segment_bytes: int = Field(ge=1)
     clean_below: int | None
-    """A tombstone is clean when its offset is lower (C7): the lowest offset outside the inputs. None: nothing is outside."""
+    """A tombstone with a lower offset is clean (C7): the lowest offset outside the inputs. None: nothing is outside."""
     log_end_offset: int
     """Highest offset of the topic partition: never removed (C4)."""
     delete_retention_ms: int = Field(ge=0)
@@ -94,7 +94,7 @@ class Plan(BaseModel):
 
     def sealed(self) -> Self:
         """The same plan under its id, a digest of everything else in it."""
-        return self.model_copy(update={"id": self._digest()})
+        return self.model_copy(update={"id": self.digest()})
 
     def write(self, folder: Path) -> Path:
         """Write the plan to ``<folder>/<id>.json`` and return that path."""
@@ -121,12 +121,13 @@ class Plan(BaseModel):
             problem = error.errors()[0]
             place = ".".join(str(part) for part in problem["loc"]) or "the document"
             raise RefusedError(f"plan {source} is not a plan: {place}: {problem['msg']}") from error
-        if plan.id != plan._digest():
+        if plan.id != plan.digest():
             raise RefusedError(
-                f"plan {source} has id {plan.id!r}; allowed: {plan._digest()}, what its content digests to"
+                f"plan {source} has id {plan.id!r}; allowed: {plan.digest()}, what its content digests to"
             )
         return plan
 
-    def _digest(self) -> str:
+    def digest(self) -> str:
+        """What the plan's content hashes to: equal for equal metadata, policy and clock."""
         content = self.model_dump(mode="json", exclude={"id"})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -172,7 +172,8 @@ def _policy(identifier: str, prefix: str, values: Mapping[str, str], own: Mappin
         ) from error
     if policy.min_compaction_lag_ms > policy.max_compaction_lag_ms:
         raise RefusedError(
-            f"table {identifier}: property {prefix}min.compaction.lag.ms is {policy.min_compaction_lag_ms}; allowed: at most "
+            f"table {identifier}: property {prefix}min.compaction.lag.ms is {policy.min_compaction_lag_ms}; "
+            "allowed: at most "
             f"max.compaction.lag.ms, which is {policy.max_compaction_lag_ms}"
         )
     return policy

@@ -1,8 +1,7 @@
 """Publish a stage by compare-and-swap on the target's current snapshot.
 
 Each attempt loads the target, checks everything again on exactly that snapshot, and commits only on top of it. A lost
-race means: load, check and try again. PyIceberg's own retry is off, because it would commit on a snapshot that nobody
-checked.
+race means: load, check and try again (PyIceberg's own retry would commit on a snapshot that nobody checked).
 """
 
 from collections.abc import Callable
@@ -16,19 +15,21 @@ from tenacity import (
     Retrying,
     retry_if_exception_type,
     stop_after_delay,
-    wait_random_exponential,
+    wait_random,
 )
 
-from pipeline.errors import ConflictError, OutcomeUnknownError, RefusedError
+from pipeline.errors import ConflictError, OutcomeUnknownError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.plan import Plan
 from pipeline.plan.plan import STAGE_INFIX
+from pipeline.publish.swap import Swap
 from pipeline.quarantine import quarantine
 from pipeline.segments import read
+from pipeline.segments.manifests import Manifests
 from pipeline.stage import QUARANTINED, Accounting, Stage
 from pipeline.stage.accounting import SUMMARY_PREFIX
-from pipeline.stage.claim import Claim, claim
-from pipeline.stage.discard import drop
+from pipeline.stage.claim import Claim, claimed
+from pipeline.stage.discard import drop, take_back
 from pipeline.stage.open import check_inputs
 from pipeline.stage.published import PLAN_ID, published
 
@@ -63,7 +64,8 @@ def publish(lake: Lake, identifier: str) -> Publication:
 
     Raises RefusedError without a passing verdict on exactly this result, or when files of the stage are gone;
     ConflictError when the target changed under the plan (an input gone, a row-level delete, an older record landed
-    below a tombstone that the plan removes); OutcomeUnknownError when the catalog did not say what became of the commit.
+    below a tombstone that the plan removes); OutcomeUnknownError when the catalog did not say what became of
+    the commit.
     """
     table, _, plan_id = identifier.partition(STAGE_INFIX)
     if not plan_id:
@@ -74,15 +76,39 @@ def publish(lake: Lake, identifier: str) -> Publication:
         if registered:
             drop(lake, Stage.load(lake, identifier))
         return Publication(table, plan_id, before, attempts=0, repeated=True, accounting=None)
-    validated = _validated(Stage.load(lake, identifier))
-    claim(lake, validated.stage, Claim.PUBLISH)
     try:
-        snapshot_id, attempts = _race(lambda: _attempt(lake, validated))
-    except ConflictError:
-        quarantine.retract(lake, validated.stage.plan)
-        raise
-    drop(lake, validated.stage)
-    return Publication(table, plan_id, snapshot_id, attempts, repeated=False, accounting=validated.accounting)
+        return _publish(lake, identifier)
+    except RefusedError:
+        # Another process may have published the stage and dropped it in the meantime.
+        before = published(lake.table(table), plan_id)
+        if before is None:
+            raise
+        return Publication(table, plan_id, before, attempts=0, repeated=True, accounting=None)
+
+
+def _publish(lake: Lake, identifier: str) -> Publication:
+    Stage.load(lake, identifier)
+    with claimed(lake, identifier, Claim.PUBLISH) as stage:
+        # What is looked at under the claim stays as it is: no discard takes a file away any more.
+        validated = _validated(stage)
+        plan = stage.plan
+        target = lake.table(plan.table)
+        swap = Swap(target, [segment.path for segment in plan.inputs], validated.files, _summary(validated))
+        manifests = Manifests(target.io)
+        try:
+            snapshot_id, attempts = _race(lambda: _attempt(lake, validated, swap, manifests))
+        except ConflictError:
+            swap.abandon(target)
+            take_back(lake, lake.table(plan.table), plan)
+            raise
+        if snapshot_id == swap.snapshot_id:
+            swap.tidy(target)
+        else:
+            # Another process published the same stage first.
+            swap.abandon(target)
+        drop(lake, stage)
+    repeated = snapshot_id != swap.snapshot_id
+    return Publication(plan.table, plan.id, snapshot_id, attempts, repeated, validated.accounting)
 
 
 def _validated(stage: Stage) -> _Validated:
@@ -96,11 +122,17 @@ def _validated(stage: Stage) -> _Validated:
         raise RefusedError(
             f"stage {stage.identifier} failed validation ({', '.join(failed)}); allowed: a passing verdict"
         )
-    files = stage.files()
+    try:
+        files = stage.files()
+    except FileNotFoundError as error:
+        raise RefusedError(
+            f"stage {stage.identifier}: its list of files is gone ({error}); allowed: discard it and plan again"
+        ) from error
     gone = [file.file_path for file in files if not stage.table.io.new_input(file.file_path).exists()]
     if gone:
         raise RefusedError(
-            f"stage {stage.identifier}: {len(gone)} of {len(files)} files are gone, first {gone[0]}; allowed: all there "
+            f"stage {stage.identifier}: {len(gone)} of {len(files)} files are gone, first {gone[0]}; allowed: all "
+            "there "
             "(discard the stage and plan again)"
         )
     level = [field.name for field in stage.table.spec().fields].index("level")
@@ -116,7 +148,8 @@ def _race(attempt: Callable[[], int]) -> tuple[int, int]:
     """Run ``attempt`` until it wins; its snapshot id and how many tries that took."""
     tries = Retrying(
         retry=retry_if_exception_type(CommitFailedException),
-        wait=wait_random_exponential(multiplier=0.05, max=5),
+        # Short: appenders do not wait for us, so a longer pause only lets them add what the next try has to look at.
+        wait=wait_random(0, 0.1),
         stop=stop_after_delay(RACE_SECONDS),
         retry_error_callback=_lost,
     )
@@ -125,31 +158,32 @@ def _race(attempt: Callable[[], int]) -> tuple[int, int]:
 
 
 def _lost(state: RetryCallState) -> int:
-    raise ConflictError(
+    # No ConflictError: the plan is as good as before, and another process may be publishing it at this moment.
+    raise UnavailableError(
         f"lost {state.attempt_number} races against other commits within {RACE_SECONDS} s; try again later"
     )
 
 
-def _attempt(lake: Lake, validated: _Validated) -> int:
+def _attempt(lake: Lake, validated: _Validated, swap: Swap, manifests: Manifests) -> int:
     """Check and commit on the snapshot that is current now; returns the new snapshot's id."""
     plan = validated.stage.plan
     target = lake.table(plan.table)
     before = published(target, plan.id)
     if before is not None:
         return before
-    inputs = check_inputs(target, plan)
-    _check_nothing_older_landed(target, plan, validated.accounting)
+    check_inputs(target, plan, manifests)
+    _check_nothing_older_landed(target, plan, validated.accounting, manifests)
     quarantine.append(lake, target, plan, validated.quarantined)
     try:
-        _commit(lake, target, validated, inputs)
+        swap.commit(lake, target, manifests)
     except CommitFailedException:
         raise
     except Exception as error:
         # Anything else leaves it open whether the commit was applied: look before anybody retries or cleans up.
-        known = published(lake.table(plan.table), plan.id)
-        if known is None:
+        if not _landed(lake, plan):
             raise OutcomeUnknownError(
-                f"table {plan.table}: the commit of plan {plan.id} ended without an answer ({error}); everything is kept, "
+                f"table {plan.table}: the commit of plan {plan.id} ended without an answer ({error}); everything "
+                "is kept, "
                 "publish again"
             ) from error
     snapshot_id = published(lake.table(plan.table), plan.id)
@@ -160,37 +194,36 @@ def _attempt(lake: Lake, validated: _Validated) -> int:
     return snapshot_id
 
 
-def _commit(lake: Lake, target: Table, validated: _Validated, inputs: list[DataFile]) -> None:
+def _landed(lake: Lake, plan: Plan) -> bool:
+    """Whether the plan is known to be published; a catalog that does not answer leaves it open."""
+    try:
+        return published(lake.table(plan.table), plan.id) is not None
+    except UnavailableError:
+        return False
+
+
+def _summary(validated: _Validated) -> dict[str, str]:
+    """What the snapshot says of itself: the books (C24), and which plan it was."""
     plan = validated.stage.plan
-    # The property is set on this copy only: a table update carries changes, not the properties it was made under.
-    metadata = target.metadata.model_copy(
-        update={"properties": target.metadata.properties | {"commit.retry.num-retries": "0"}}
-    )
-    pinned = Table(target.name(), metadata, target.metadata_location, target.io, lake.catalog)
-    summary = validated.accounting.summary() | {
+    return validated.accounting.summary() | {
         PLAN_ID: plan.id,
         f"{SUMMARY_PREFIX}lane": plan.lane.value,
         f"{SUMMARY_PREFIX}topic-partition": str(plan.topic_partition),
         f"{SUMMARY_PREFIX}reason": plan.reason,
     }
-    with pinned.transaction() as transaction:
-        with transaction.update_snapshot(snapshot_properties=summary).overwrite() as swap:
-            for file in inputs:
-                swap.delete_data_file(file)
-            for file in validated.files:
-                swap.append_data_file(file)
 
 
-def _check_nothing_older_landed(target: Table, plan: Plan, accounting: Accounting) -> None:
+def _check_nothing_older_landed(target: Table, plan: Plan, accounting: Accounting, manifests: Manifests) -> None:
     """C9: a tombstone goes only while nothing outside the inputs can hold an older record than it."""
     if not accounting.tombstones_removed:
         return
     taken = {segment.path for segment in plan.inputs}
     end = max(segment.last_offset for segment in plan.inputs)
     bound = end if plan.clean_below is None else min(end, plan.clean_below)
-    for segment in read(target, plan.table).by_partition.get(plan.topic_partition, ()):
+    for segment in read(target, plan.table, manifests).by_partition.get(plan.topic_partition, ()):
         if segment.path not in taken and segment.records and segment.base_offset < bound:
             raise ConflictError(
-                f"plan {plan.id} ({plan.title}) removes {accounting.tombstones_removed} tombstones below offset {bound}, but "
+                f"plan {plan.id} ({plan.title}) removes {accounting.tombstones_removed} tombstones below offset "
+                f"{bound}, but "
                 f"segment {segment} landed since with older offsets; plan again"
             )

@@ -30,7 +30,10 @@ def find(lake: Lake, identifier: str) -> Table | None:
 
 
 def append(lake: Lake, target: Table, plan: Plan, files: list[DataFile]) -> None:
-    """Append ``files`` to the quarantine table of ``target``, once per plan: before the commit that removes them there."""
+    """Append ``files`` to ``target``'s quarantine table, once per plan: before the commit that removes them there.
+
+    Raises CommitFailedException when another process committed to it at the same time: look and try again.
+    """
     if not files:
         return
     table = find(lake, plan.table) or _create(lake, target, plan.table)
@@ -38,7 +41,9 @@ def append(lake: Lake, target: Table, plan: Plan, files: list[DataFile]) -> None
         return
 
     def commit() -> None:
-        with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append_files:
+        # One attempt: PyIceberg's own retry would append a second time what another process has just appended.
+        pinned = lake.single_attempt(table)
+        with pinned.transaction() as transaction, transaction.update_snapshot().fast_append() as append_files:
             for file in files:
                 append_files.append_data_file(_moved(file, plan, table.spec().spec_id))
 
@@ -47,17 +52,18 @@ def append(lake: Lake, target: Table, plan: Plan, files: list[DataFile]) -> None
 
 def retract(lake: Lake, plan: Plan) -> None:
     """Take back what ``append`` added for a plan that was not published: its records are still in the topic table."""
-    table = find(lake, plan.table)
-    files = _files_of(table, plan) if table else []
-    if not table or not files:
-        return
 
     def commit() -> None:
-        with table.transaction() as transaction, transaction.update_snapshot().overwrite() as remove:
+        table = find(lake, plan.table)
+        files = _files_of(table, plan) if table else []
+        if not table or not files:
+            return
+        pinned = lake.single_attempt(table)
+        with pinned.transaction() as transaction, transaction.update_snapshot().overwrite() as remove:
             for file in files:
                 remove.delete_data_file(file)
 
-    lake.when_free(commit)
+    lake.until_committed(commit)
 
 
 def _files_of(table: Table, plan: Plan) -> list[DataFile]:

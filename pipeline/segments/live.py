@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from pipeline.segments.manifests import Manifests
 from pipeline.segments.read import read_entries
 
 
@@ -18,12 +19,12 @@ class LiveInputs:
     with_row_deletes: list[str]
 
     @classmethod
-    def find(cls, table: Table, paths: Sequence[str]) -> "LiveInputs":
+    def find(cls, table: Table, paths: Sequence[str], manifests: Manifests | None = None) -> "LiveInputs":
         """Look for ``paths`` in the current snapshot of ``table``; paths are compared as they are written."""
         wanted = frozenset(paths)
         found: dict[str, DataFile] = {}
         deleted_from = []
-        for entry, row_deletes in read_entries(table):
+        for entry, row_deletes in read_entries(table, manifests):
             path = entry.data_file.file_path
             if path in wanted:
                 found[path] = entry.data_file

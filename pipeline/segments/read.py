@@ -2,24 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.conversions import from_bytes
-from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
-from pyiceberg.schema import Schema
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry
 from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
 from pipeline.errors import RefusedError
+from pipeline.segments.manifests import Manifests
 from pipeline.segments.segment import Segment, Segments, TopicPartition
 
-READERS = 4
-"""Manifests read at the same time; on object stores the wait dominates."""
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
 
 
-def read(table: Table, identifier: str) -> Segments:
+def read(table: Table, identifier: str, manifests: Manifests | None = None) -> Segments:
     """The segments of ``table``'s current snapshot; none for a table without a snapshot.
 
     Raises RefusedError for a data file that was not written under the table's partitioning, or lacks the offset or
@@ -31,26 +29,21 @@ def read(table: Table, identifier: str) -> Segments:
         identifier,
         str(table.metadata.table_uuid),
         snapshot.snapshot_id if snapshot else None,
-        (facts.segment(entry, row_deletes) for entry, row_deletes in read_entries(table)),
+        (facts.segment(entry, row_deletes) for entry, row_deletes in read_entries(table, manifests)),
     )
 
 
-def read_entries(table: Table) -> Iterator[tuple[ManifestEntry, int]]:
-    """Every live data file of the current snapshot, with how many row-level delete files may apply to it."""
+def read_entries(table: Table, manifests: Manifests | None = None) -> Iterator[tuple[ManifestEntry, int]]:
+    """Every live data file of the current snapshot, with how many row-level delete files may apply to it.
+
+    ``manifests`` remembers what was read of earlier snapshots.
+    """
     snapshot = table.current_snapshot()
-    manifests = snapshot.manifests(table.io) if snapshot else []
-    deletes = _RowDeletes(
-        entries(table.io, [manifest for manifest in manifests if manifest.content == ManifestContent.DELETES])
-    )
-    for entry in entries(table.io, [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]):
+    found = snapshot.manifests(table.io) if snapshot else []
+    known = manifests or Manifests(table.io)
+    deletes = _RowDeletes(known.live(manifest for manifest in found if manifest.content == ManifestContent.DELETES))
+    for entry in known.live(manifest for manifest in found if manifest.content == ManifestContent.DATA):
         yield entry, deletes.applying_to(entry)
-
-
-def entries(io: FileIO, manifests: list[ManifestFile]) -> Iterator[ManifestEntry]:
-    """The live entries of ``manifests``, read in parallel."""
-    with ThreadPoolExecutor(READERS) as readers:
-        for found in readers.map(lambda manifest: manifest.fetch_manifest_entry(io, discard_deleted=True), manifests):
-            yield from found
 
 
 class _RowDeletes:
@@ -99,7 +92,8 @@ class _Facts:
         file = entry.data_file
         if file.spec_id != self._spec_id:
             raise RefusedError(
-                f"table {self._identifier}: segment {file.file_path} was written under partition spec {file.spec_id}; allowed: "
+                f"table {self._identifier}: segment {file.file_path} was written under partition spec "
+                f"{file.spec_id}; allowed: "
                 f"spec {self._spec_id} (identity of topic, partition, level)"
             )
         partition = dict(zip(self._names, _values(file), strict=True))
@@ -132,7 +126,8 @@ class _Facts:
         upper = self._of(file.upper_bounds, column)
         if lower is None or upper is None or self._nulls(file, column):
             raise RefusedError(
-                f"table {self._identifier}: segment {file.file_path} has no bounds for column {column}, or NULLs in it; allowed: "
+                f"table {self._identifier}: segment {file.file_path} has no bounds for column {column}, or NULLs "
+                "in it; allowed: "
                 f"write.metadata.metrics.column.{column}=full when it is written, and no NULLs"
             )
         kind = self._types[column]

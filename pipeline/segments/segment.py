@@ -1,6 +1,6 @@
 """What a segment is. Everything here comes from file metadata; no record was read for it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -68,6 +68,6 @@ class Segments:
         grouped = groupby(ordered, key=lambda segment: segment.topic_partition)
         return cls(identifier, table_uuid, snapshot_id, {key: tuple(group) for key, group in grouped})
 
-    def __iter__(self) -> "Iterable[Segment]":  # type: ignore[override]
+    def __iter__(self) -> Iterator[Segment]:
         """Every segment, topic partition by topic partition."""
         return (segment for segments in self.by_partition.values() for segment in segments)

@@ -89,8 +89,11 @@ _CHECKS: dict[Lane, Callable[[PartitionState, bool], Due | None]] = {
 
 
 def _neighbours(state: PartitionState, level: int) -> Iterator[tuple[Segment, ...]]:
-    """Series of segments of ``level`` with no segment of another level between them in offset order (C17)."""
+    """Series of segments of ``level`` with no other segment between them in offset order (C17).
+
+    A segment too large for any plan ends a series, so that those past it go on.
+    """
     held = [segment for segment in state.segments if segment.records]
-    for found, series in groupby(held, key=lambda segment: segment.level):
-        if found == level:
+    for fits, series in groupby(held, key=lambda segment: segment.level == level and not state.too_large(segment)):
+        if fits:
             yield tuple(series)

@@ -86,29 +86,34 @@ class PartitionState:
         for segment in self.head + self.tail:
             if segment.row_deletes:
                 found.append(
-                    f"segment {segment} has {segment.row_deletes} row-level delete files; allowed: none (apply them with "
+                    f"segment {segment} has {segment.row_deletes} row-level delete files; allowed: none (apply "
+                    "them with "
                     "rewrite_data_files first)"
                 )
             if segment.null_keys and self.policy.null_keys == "fail":
                 found.append(
-                    f"segment {segment} has {segment.null_keys} records without a key; allowed under firn.null.keys=fail: none"
+                    f"segment {segment} has {segment.null_keys} records without a key; allowed under "
+                    "firn.null.keys=fail: none"
                 )
         return tuple(found)
 
     @cached_property
     def oversized(self) -> tuple[str, ...]:
         """Segments too large for any plan (C17, C18), each with what was found and what is allowed."""
+        return tuple(problem for segment in self.head for problem in self.too_large(segment))
+
+    def too_large(self, segment: Segment) -> tuple[str, ...]:
+        """The limits that ``segment`` exceeds on its own, in words."""
         policy = self.policy
         limits = (
-            ("max.input.bytes", policy.max_input_bytes, "bytes"),
-            ("plan.max.bytes", policy.plan_max_bytes, "bytes"),
-            ("plan.max.records", policy.plan_max_records, "records"),
+            ("max.input.bytes", policy.max_input_bytes, segment.bytes, "bytes"),
+            ("plan.max.bytes", policy.plan_max_bytes, segment.bytes, "bytes"),
+            ("plan.max.records", policy.plan_max_records, segment.records, "records"),
         )
         return tuple(
             f"segment {segment} needs {size} {unit}; available: {limit} (firn.{name})"
-            for segment in self.head
-            for name, limit, unit in limits
-            if (size := segment.bytes if unit == "bytes" else segment.records) > limit
+            for name, limit, size, unit in limits
+            if size > limit
         )
 
 

@@ -1,6 +1,5 @@
 """The books of one plan: every record that goes in comes out or is accounted for (C24)."""
 
-from collections.abc import Mapping
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -37,6 +36,6 @@ class Accounting(BaseModel):
             )
         return self
 
-    def summary(self) -> Mapping[str, str]:
+    def summary(self) -> dict[str, str]:
         """As properties of an Iceberg snapshot summary: ``firn.records-in`` and so on."""
         return {f"{SUMMARY_PREFIX}{name.replace('_', '-')}": str(value) for name, value in self.model_dump().items()}

@@ -1,13 +1,16 @@
 """Publishing and discarding exclude each other, though neither holds a lock.
 
-Each first writes its claim on the stage and then looks for the other's. The catalog orders the two writes, so at least
-one of the two sees the other and steps back; files that a commit may be about to use are never deleted.
+Each first writes its claim on the stage and then looks for claims of the other kind. The catalog orders the two writes,
+so at least one of the two sees the other and steps back; files that a commit may be about to use are never deleted.
 """
 
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 
 from pipeline import clock
-from pipeline.errors import ConflictError
+from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError
 from pipeline.lake import Lake
 from pipeline.stage.stage import Stage
 
@@ -16,29 +19,50 @@ LEASE_MS = 10 * 60_000
 
 
 class Claim(StrEnum):
-    """What a process is about to do to a stage; the value is the table property that says so."""
+    """What a process is about to do to a stage; the value begins the name of the table property that says so."""
 
     PUBLISH = "firn-publishing"
     DISCARD = "firn-discarding"
 
 
-def claim(lake: Lake, stage: Stage, intent: Claim) -> None:
-    """Claim ``stage`` for ``intent``; ConflictError when a live process claims the opposite."""
-    opposite = Claim.DISCARD if intent is Claim.PUBLISH else Claim.PUBLISH
+@contextmanager
+def claimed(lake: Lake, identifier: str, intent: Claim) -> Iterator[Stage]:
+    """Hold a claim on the stage, which is yielded as it is now: nobody of the other kind touches it any more.
 
-    def write() -> None:
-        with stage.table.transaction() as transaction:
-            transaction.set_properties({intent.value: str(clock.now_ms())})
+    ConflictError when a live process claims the opposite. The claim is withdrawn when the work is refused, stays when
+    nobody knows how the work ended, and goes with the stage otherwise.
+    """
+    # A name of its own for every claimant: withdrawing one's claim must not withdraw another's.
+    own = f"{intent.value}.{uuid.uuid4().hex}"
+    _change(lake, identifier, own, str(clock.now_ms()))
+    try:
+        stage = Stage.load(lake, identifier)
+        _step_back(stage, Claim.DISCARD if intent is Claim.PUBLISH else Claim.PUBLISH)
+        yield stage
+    except OutcomeUnknownError:
+        raise
+    except FirnError:
+        if lake.when_free(lambda: lake.catalog.table_exists(identifier)):
+            _change(lake, identifier, own, None)
+        raise
 
-    def withdraw() -> None:
-        with stage.table.transaction() as transaction:
-            transaction.remove_properties(intent.value)
 
-    lake.when_free(write)
-    since = Stage.load(lake, stage.identifier).table.properties.get(opposite.value)
-    if since is not None and clock.now_ms() - int(since) < LEASE_MS:
-        lake.when_free(withdraw)
-        raise ConflictError(
-            f"stage {stage.identifier}: another process claimed it ({opposite.value}) {clock.now_ms() - int(since)} ms ago; "
-            f"allowed: after it is done, or {LEASE_MS} ms later"
-        )
+def _step_back(stage: Stage, opposite: Claim) -> None:
+    now = clock.now_ms()
+    for name, since in stage.table.properties.items():
+        if name.startswith(opposite.value) and now - int(since) < LEASE_MS:
+            raise ConflictError(
+                f"stage {stage.identifier}: another process claimed it ({opposite.value}) {now - int(since)} ms ago; "
+                f"allowed: after it is done, or {LEASE_MS} ms later"
+            )
+
+
+def _change(lake: Lake, identifier: str, name: str, value: str | None) -> None:
+    def commit() -> None:
+        with lake.table(identifier).transaction() as transaction:
+            if value is None:
+                transaction.remove_properties(name)
+            else:
+                transaction.set_properties({name: value})
+
+    lake.until_committed(commit)

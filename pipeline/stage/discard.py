@@ -5,24 +5,31 @@ time travel can reach stays, whatever the stage says.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pyarrow.fs import FileSelector, FileSystem, FileType
+from pyarrow.fs import FileSelector, FileSystem
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.manifest import ManifestFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
 from pipeline import clock
 from pipeline.errors import FirnError, RefusedError
 from pipeline.lake import Lake
+from pipeline.plan import Plan
+from pipeline.plan.plan import STAGE_INFIX
 from pipeline.policy import Policies
 from pipeline.quarantine import quarantine
 from pipeline.segments.live import LiveInputs
-from pipeline.segments.read import entries
-from pipeline.stage.claim import Claim, claim
-from pipeline.stage.open import DATA_PATH
+from pipeline.segments.manifests import Manifests
+from pipeline.stage.claim import LEASE_MS, Claim, claimed
+from pipeline.stage.open import DATA_PATH, stages_folder
 from pipeline.stage.published import published
 from pipeline.stage.stage import Stage, stages_of
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import ManifestFile
 
 
 @dataclass(frozen=True)
@@ -38,9 +45,9 @@ def discard(lake: Lake, identifier: str) -> int:
 
     Raises RefusedError when it is not a stage, ConflictError while it is being published.
     """
-    stage = Stage.load(lake, identifier)
-    claim(lake, stage, Claim.DISCARD)
-    return drop(lake, stage)
+    Stage.load(lake, identifier)
+    with claimed(lake, identifier, Claim.DISCARD) as stage:
+        return drop(lake, stage)
 
 
 def drop(lake: Lake, stage: Stage) -> int:
@@ -49,11 +56,9 @@ def drop(lake: Lake, stage: Stage) -> int:
     In this order, so that after a crash the stage is still there to be discarded again.
     """
     target = lake.table(stage.plan.table)
-    inputs = [segment.path for segment in stage.plan.inputs]
     was_published = published(target, stage.plan.id) is not None
-    # A live input proves that the plan was not published. Without that proof quarantined records are never taken back.
-    if not was_published and LiveInputs.find(target, inputs).files:
-        quarantine.retract(lake, stage.plan)
+    if not was_published:
+        take_back(lake, target, stage.plan)
     removed = _delete_unreferenced(lake, target, stage, keep_result=was_published)
 
     def forget() -> None:
@@ -63,8 +68,18 @@ def drop(lake: Lake, stage: Stage) -> int:
             return
 
     lake.when_free(forget)
-    _delete_folder(stage.table.location())
+    _delete_folder(stage.table, stage.table.location())
     return removed
+
+
+def take_back(lake: Lake, target: Table, plan: Plan) -> None:
+    """Retract what a plan that will not be published has moved to the quarantine table.
+
+    A live input proves that it was not published. The history does not: snapshots expire. Without that proof
+    quarantined records are never taken back, because nothing else may hold them.
+    """
+    if LiveInputs.find(target, [segment.path for segment in plan.inputs]).files:
+        quarantine.retract(lake, plan)
 
 
 def sweep(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Swept:
@@ -85,6 +100,10 @@ def sweep(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Swept:
                 discarded[name] = reason
         except FirnError as error:
             kept[name] = str(error)
+    target = lake.table(identifier)
+    for folder in _forgotten(lake, target, identifier):
+        _delete_folder(target, folder)
+        discarded[folder] = "no stage is registered for this folder"
     return Swept(discarded, kept)
 
 
@@ -98,55 +117,86 @@ def _unpublishable(lake: Lake, stage: Stage) -> str | None:
     return f"its input {live.gone[0]} is no longer live" if live.gone else None
 
 
+def _forgotten(lake: Lake, target: Table, identifier: str) -> list[str]:
+    """Metadata folders without a stage: a process died just before it registered one, or just after it dropped one.
+
+    A folder younger than a claim's lease may belong to a stage that is being registered right now, and is left alone.
+    """
+    root = stages_folder(target)
+    files, folder = _store(target, root)
+    newest: dict[str, int] = {}
+    for info in files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True)):
+        if info.is_file:
+            plan_id = info.path.removeprefix(folder).lstrip("/").partition("/")[0]
+            newest[plan_id] = max(newest.get(plan_id, 0), (info.mtime_ns or 0) // 1_000_000)
+    registered = {name.rpartition(STAGE_INFIX)[2] for name in stages_of(lake, identifier)}
+    limit = clock.now_ms() - LEASE_MS
+    return [f"{root}/{plan_id}" for plan_id, ms in newest.items() if plan_id not in registered and ms < limit]
+
+
 def _delete_unreferenced(lake: Lake, target: Table, stage: Stage, *, keep_result: bool) -> int:
     """Delete what lies in the stage's data folder and no snapshot holds: also what a killed writer left there.
 
     ``keep_result`` spares the stage's own result without looking: it was published, so a snapshot holds it.
     """
-    files, folder = FileSystem.from_uri(stage.table.properties[DATA_PATH])
+    held: set[str] = set()
+    if keep_result:
+        # Another process may be dropping the same stage, manifests and all; then the target is asked instead.
+        with suppress(FileNotFoundError):
+            held = {_name(file.file_path) for file in stage.files()}
+    files, folder = _store(stage.table, stage.table.properties[DATA_PATH])
     found = {
         info.path
         for info in files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True))
         if info.is_file
     }
-    suspects = found - {_path(file.file_path) for file in stage.files()} if keep_result else set(found)
+    suspects = {path for path in found if _name(path) not in held}
     if not suspects:
         return 0
     quarantined = quarantine.find(lake, stage.plan.table)
-    unreferenced = suspects - _referenced(target) - (_referenced(quarantined) if quarantined else set())
+    held = _referenced(target) | (_referenced(quarantined) if quarantined else set())
+    unreferenced = {path for path in suspects if _name(path) not in held}
     for path in sorted(unreferenced):
-        files.delete_file(path)
+        with suppress(FileNotFoundError):
+            files.delete_file(path)
     if found == unreferenced:
-        files.delete_dir(folder)
+        with suppress(FileNotFoundError):
+            files.delete_dir(folder)
     return len(unreferenced)
 
 
 def _referenced(table: Table) -> set[str]:
-    """Paths, as the file system spells them, of every data file that any snapshot of ``table`` holds."""
+    """Names of every data file that any snapshot of ``table`` holds."""
     manifests: dict[str, ManifestFile] = {
         manifest.manifest_path: manifest
         for snapshot in table.metadata.snapshots
         for manifest in snapshot.manifests(table.io)
     }
-    held = (entry.data_file.file_path for entry in entries(table.io, list(manifests.values())))
-    return {_path(path) for path in held}
+    return {_name(entry.data_file.file_path) for entry in Manifests(table.io).live(manifests.values())}
 
 
-def _path(uri: str) -> str:
-    """The path as the file system spells it."""
-    return str(FileSystem.from_uri(_uri(uri))[1])
+def _name(path: str) -> str:
+    """The last part of a path. Writers put a UUID there, so it tells files apart, and unlike the rest of a path it is
+    spelled the same by everyone: Java writes ``file:/a``, PyIceberg ``file:///a``, a file system ``/a``.
+    """
+    return path.rpartition("/")[2]
 
 
-def _uri(path: str) -> str:
-    """Java writes ``file:/a``, PyIceberg ``file:///a``; both mean the same file."""
-    return f"file:///{path.removeprefix('file:').lstrip('/')}" if path.startswith("file:") else path
-
-
-def _delete_folder(location: str) -> None:
-    files, folder = FileSystem.from_uri(_uri(location))
+def _delete_folder(table: Table, location: str) -> None:
+    """Delete the folder ``location`` of a stage of ``table``, in which nothing but metadata is left."""
+    files, folder = _store(table, location)
     if not folder.strip("/"):
         raise RefusedError(
             f"stage location {location!r} is not a folder of its own; allowed: a folder below the target's"
         )
-    if files.get_file_info(folder).type == FileType.Directory:
+    with suppress(FileNotFoundError):
         files.delete_dir(folder)
+
+
+def _store(table: Table, location: str) -> tuple[FileSystem, str]:
+    """The file system that holds ``location``, under the table's own credentials, and the path there.
+
+    Locations are literal, to PyIceberg and to Spark: a percent sign in one is part of a name and no escape.
+    """
+    scheme, netloc, path = PyArrowFileIO.parse_location(location, table.io.properties)
+    return PyArrowFileIO(table.io.properties).fs_by_scheme(scheme, netloc), path

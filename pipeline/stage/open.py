@@ -13,6 +13,7 @@ from pipeline.lake import Lake
 from pipeline.lake.derive import derive
 from pipeline.plan import Plan
 from pipeline.segments.live import LiveInputs
+from pipeline.segments.manifests import Manifests
 from pipeline.stage.stage import INPUTS, PLAN_PROPERTY, Stage
 
 DATA_PATH = "write.data.path"
@@ -36,13 +37,14 @@ def open_stage(lake: Lake, plan: Plan) -> Stage:
     return Stage.load(lake, plan.stage)
 
 
-def check_inputs(target: Table, plan: Plan) -> list[DataFile]:
+def check_inputs(target: Table, plan: Plan, manifests: Manifests | None = None) -> list[DataFile]:
     """The plan's input files as ``target``'s current snapshot holds them, in the plan's order."""
     if str(target.metadata.table_uuid) != plan.table_uuid:
         raise RefusedError(
-            f"plan {plan.id} was made for table {plan.table} with uuid {plan.table_uuid}; found: {target.metadata.table_uuid}"
+            f"plan {plan.id} was made for table {plan.table} with uuid {plan.table_uuid}; found: "
+            f"{target.metadata.table_uuid}"
         )
-    live = LiveInputs.find(target, [segment.path for segment in plan.inputs])
+    live = LiveInputs.find(target, [segment.path for segment in plan.inputs], manifests)
     if live.gone:
         raise ConflictError(
             f"plan {plan.id} ({plan.title}): {len(live.gone)} of {len(plan.inputs)} inputs are no longer live in "
@@ -55,9 +57,14 @@ def check_inputs(target: Table, plan: Plan) -> list[DataFile]:
     return live.files
 
 
+def stages_folder(target: Table) -> str:
+    """Where the metadata of all stages of ``target`` lies, one folder per plan id."""
+    return f"{target.location().rstrip('/')}/stages"
+
+
 def _register(lake: Lake, target: Table, plan: Plan) -> None:
     """Register the stage. When another process works on the same plan its stage is as good: publish lets one win."""
-    location = f"{target.location().rstrip('/')}/stages/{plan.id}"
+    location = f"{stages_folder(target)}/{plan.id}"
     data = target.properties.get(DATA_PATH, f"{target.location().rstrip('/')}/data").rstrip("/")
     properties = {
         key: value for key, value in target.properties.items() if key.startswith("write.") and key not in _PLACES
@@ -76,7 +83,8 @@ def _attach(lake: Lake, stage: Stage, inputs: list[DataFile]) -> None:
     """Append the input files, in offset order, and tag that snapshot: exactly the inputs are one ordinary read now."""
 
     def commit() -> None:
-        with stage.table.transaction() as transaction:
+        # One attempt: PyIceberg's own retry would append the inputs once more, after another process has.
+        with lake.single_attempt(stage.table).transaction() as transaction:
             with transaction.update_snapshot().fast_append() as append:
                 for file in inputs:
                     append.append_data_file(file)

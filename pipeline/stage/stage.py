@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.plan.plan import STAGE_INFIX, Plan
-from pipeline.segments.read import entries
+from pipeline.segments.manifests import Manifests
 from pipeline.stage.accounting import Accounting
 
 INPUTS = "inputs"
@@ -87,16 +87,16 @@ class Stage:
         return "inputs attached" if self.has_inputs else "empty"
 
     def record(self, lake: Lake, name: str, content: dict[str, Any]) -> "Stage":
-        """Store ``content`` on the stage as property ``name``, tied to the current result; returns the stage reloaded."""
+        """Store ``content`` as property ``name``, tied to the current result; returns the stage reloaded."""
         if self.result is None:
             raise RefusedError(f"stage {self.identifier} is {self.state}; allowed: a result to record {name} for")
         bound = _Recorded(result=self.result, content=content)
 
         def commit() -> None:
-            with self.table.transaction() as transaction:
+            with lake.table(self.identifier).transaction() as transaction:
                 transaction.set_properties({name: bound.model_dump_json()})
 
-        lake.when_free(commit)
+        lake.until_committed(commit)
         return Stage.load(lake, self.identifier)
 
     def files(self) -> list[DataFile]:
@@ -107,7 +107,7 @@ class Stage:
         manifests = [
             manifest for manifest in snapshot.manifests(self.table.io) if manifest.content == ManifestContent.DATA
         ]
-        return [entry.data_file for entry in entries(self.table.io, manifests)]
+        return [entry.data_file for entry in Manifests(self.table.io).live(manifests)]
 
     def _recorded(self, name: str) -> dict[str, Any] | None:
         text = self.table.properties.get(name)

@@ -64,15 +64,13 @@ def status_of(lake: Lake, identifier: str | None, now_ms: int) -> list[Status]:
     """
     if identifier is not None:
         return [_status(lake, identifier, now_ms)]
-    found = []
-    for namespace in lake.namespaces():
-        for name in lake.tables(namespace):
-            if STAGE_INFIX not in name and not name.endswith(quarantine.SUFFIX) and _is_table_of_records(lake, name):
-                found.append(_status(lake, name, now_ms))
-    return found
+    names = (name for namespace in lake.namespaces() for name in lake.tables(namespace))
+    return [_status(lake, name, now_ms) for name in names if _is_table_of_records(lake, name)]
 
 
 def _is_table_of_records(lake: Lake, identifier: str) -> bool:
+    if STAGE_INFIX in identifier or identifier.endswith(quarantine.SUFFIX):
+        return False
     try:
         records.check(lake.table(identifier), identifier)
     except RefusedError:

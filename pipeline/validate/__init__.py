@@ -1,4 +1,4 @@
-"""Validate: Great Expectations compares a stage's result with its inputs and passes judgement on exactly that result."""
+"""Validate: Great Expectations compares a stage's result with its inputs and judges exactly that result."""
 
 from pipeline.validate.validate import Judged, build_reports, validate
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from expectations import Claim, Verdict, build_data_docs, judge
+from expectations import Claim, JudgementError, Verdict, build_data_docs, judge
 from pipeline.compact.compact import spark_name
 from pipeline.errors import FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
+from pipeline.lake.spark import reason
 from pipeline.stage import INPUTS, Accounting, Stage
 from pipeline.stage.stage import VERDICT_PROPERTY
 
@@ -73,9 +75,9 @@ def _judge(lake: Lake, stage: Stage, spark: "SparkSession") -> Verdict:
         inputs = spark.read.option("versionAsOf", INPUTS).table(name)
         result = spark.read.option("versionAsOf", str(stage.result)).table(name)
         return judge(inputs, result, _claim(stage, books), lake.reports_folder)
-    except PySparkException as error:
+    except (PySparkException, Py4JError, JudgementError) as error:
         raise UnavailableError(
-            f"stage {stage.identifier} ({stage.plan.title}): Spark could not read it: {error}"
+            f"stage {stage.identifier} ({stage.plan.title}): it could not be judged: {reason(error)}"
         ) from error
 
 

@@ -1,0 +1,69 @@
+"""What a plan and its compaction say about their work. Everything else is measured."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Lane = Literal["merge", "clean", "full"]
+
+QUARANTINED = -1
+"""The level that marks a record of a stage as going to the quarantine table, not to the topic (C5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The claim of one plan (one lane on one topic partition) that a validation puts to the test.
+
+    table                 the Iceberg table, `namespace.name`
+    lane                  `merge` (C13), `clean` (C14) or `full` (C16)
+    plan_id               the plan's identifier
+    topic, partition      the topic partition that the plan works on
+    now_ms                the plan's clock, epoch milliseconds
+    level_out             the level of the records that stay in the topic
+    clean_below           a tombstone with an offset below this is *clean* (C7); None: no segment outside the
+                          inputs can hold an older offset, so all of them are
+    log_end_offset        the highest offset of the topic partition when the plan was made (C4)
+    delete_retention_ms   `delete.retention.ms`: how long a tombstone stays after it was found clean (C8)
+    segments_in/_out      data files read and written, as the plan and the stage list them
+    bytes_in/_out         their sizes in bytes
+    records_in            records read
+    records_out           records that stay in the topic, quarantined ones not counted
+    superseded            records dropped because a newer record of their key was read (C2)
+    tombstones_removed    tombstones dropped because their delete horizon has passed (C9)
+    quarantined           records without a key, moved to the quarantine table (C5)
+
+    The accounts must add up (C24): records_in = records_out + superseded + tombstones_removed + quarantined.
+    """
+
+    table: str
+    lane: Lane
+    plan_id: str
+    topic: str
+    partition: int
+    now_ms: int
+    level_out: int
+    clean_below: int | None
+    log_end_offset: int
+    delete_retention_ms: int
+    segments_in: int
+    segments_out: int
+    bytes_in: int
+    bytes_out: int
+    records_in: int
+    records_out: int
+    superseded: int
+    tombstones_removed: int
+    quarantined: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The claim as JSON-ready names and values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Claim:
+        """The claim back from `to_dict`; a missing or unknown name raises TypeError."""
+        return cls(**fields)

@@ -1,0 +1,149 @@
+"""The pages that people read: a front page, a page per validation, and Great Expectations' own Data Docs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from great_expectations.data_context.types.resource_identifiers import ValidationResultIdentifier
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+import expectations.custom  # noqa: F401  # registers the expectations that the stored results name
+from expectations.claim import Claim
+from expectations.offline import CONTENT_POLICY, PAGES
+from expectations.store import RESULTS, context_for
+from expectations.verdict import Verdict
+from expectations.wording import count, log_name, moment, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SITE = "data_docs"
+PLANS = "plans"
+NEWEST = 2_000
+"""How many validations the front page lists; the pages of older ones stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One stored validation as the pages show it; `result` is its file below the results folder."""
+
+    claim: Claim
+    verdict: Verdict
+    validated: str
+    result: Path
+
+    @property
+    def log(self) -> str:
+        return log_name(self.claim.topic, self.claim.partition)
+
+    @property
+    def page(self) -> str:
+        return f"{PLANS}/{self.verdict.run_name}.html"
+
+    @property
+    def gx_page(self) -> str:
+        """Great Expectations' page of the same result, below the reports folder."""
+        return f"{SITE}/validations/{self.result.with_suffix('.html').as_posix()}"
+
+
+def build_data_docs(reports: Path) -> Path:
+    """Builds the pages for all results stored under `reports` and returns the front page, `index.html`.
+
+    Results never change, so a page that exists is kept. Pages appear whole or not at all; when several processes
+    build at once, the last one's front page stays.
+    """
+    reports.mkdir(parents=True, exist_ok=True)
+    stored = sorted(_stored(reports / RESULTS), key=lambda report: report.validated, reverse=True)
+    _build_great_expectations_pages(reports, stored)
+    pages = _environment()
+    for report in stored:
+        target = reports / report.page
+        if not target.exists():
+            _write(
+                target,
+                pages.get_template("plan.html.j2").render(
+                    claim=report.claim,
+                    verdict=report.verdict,
+                    log=report.log,
+                    validated=report.validated,
+                    gx_page="../" + quote(report.gx_page),
+                ),
+            )
+    front = pages.get_template("index.html.j2").render(
+        reports=stored[:NEWEST],
+        total=len(stored),
+        passed=sum(report.verdict.passed for report in stored),
+    )
+    return _write(reports / "index.html", front)
+
+
+def _stored(results: Path) -> Iterator[Report]:
+    for file in results.rglob("*.json"):
+        meta = json.loads(file.read_text(encoding="utf-8"))["meta"]
+        yield Report(
+            claim=Claim.from_dict(meta["firn"]["claim"]),
+            verdict=Verdict.from_dict(meta["firn"]["verdict"]),
+            validated=f"{meta['validation_time'][:19].replace('T', ' ')} UTC",
+            result=file.relative_to(results),
+        )
+
+
+def _build_great_expectations_pages(reports: Path, stored: list[Report]) -> None:
+    missing = {r.verdict.run_name for r in stored if not (reports / r.gx_page).exists()}
+    if not missing:
+        return
+    result_page = {"module_name": "expectations.offline", "class_name": "OfflineResultPage"}
+    site = {
+        "class_name": "SiteBuilder",
+        "show_how_to_buttons": False,
+        "store_backend": {
+            "class_name": "TupleFilesystemStoreBackend",
+            "base_directory": str((reports / SITE).resolve()),
+        },
+        "site_section_builders": {
+            "validations": {"view": result_page},
+            "expectations": "none",
+            "profiling": "none",
+        },
+    }
+    context = context_for(reports, {SITE: site})
+    keys = context.validation_results_store.list_keys()
+    wanted = [key for key in keys if isinstance(key, ValidationResultIdentifier) and key.run_id.run_name in missing]
+    # Its index is drawn by a script from another host, so the front page stands in for it.
+    context.build_data_docs(resource_identifiers=wanted, build_index=False)
+    # Fonts and logos that its own style would have used.
+    shutil.rmtree(reports / SITE / "static", ignore_errors=True)
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(PAGES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["policy"] = CONTENT_POLICY
+    environment.filters.update(
+        moment=moment,
+        size=size,
+        count=count,
+        number=lambda number: f"{number:,}",
+        count_of=lambda things, noun: count(len(things), noun),
+    )
+    return environment
+
+
+def _write(target: Path, page: str) -> Path:
+    """Writes the page under another name first, so that nobody reads half of it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    unfinished.write_text(page, encoding="utf-8")
+    unfinished.replace(target)
+    return target

@@ -1,0 +1,205 @@
+"""One Spark aggregation over what a plan read and wrote, which yields one small row of evidence.
+
+It is derived from the contract alone, without a look at how the cleaner works: both sides are narrowed to key,
+offset, tombstone, horizon, level and a fingerprint, grouped by key once, and summed up once. Values are hashed
+where they are read and never shuffled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from expectations.claim import QUARANTINED, Claim
+from expectations.offenders import duplicate_offsets, offenders, repeated_keys
+from expectations.rules import weights
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from expectations.verdict import Sample
+
+RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "headers", "key", "value")
+READ, WRITTEN = "read", "written"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Figures (counts by name), violations (counts by rule, all rules of the lane) and samples by rule."""
+
+    figures: Mapping[str, int]
+    violations: Mapping[str, int]
+    samples: Mapping[str, tuple[Sample, ...]]
+
+
+def comparison(inputs: DataFrame, outputs: DataFrame) -> DataFrame:
+    """Both sides, narrowed and tagged (`side`): the batch that the expectations of a plan are run on.
+
+    Both need the record columns of Kafka's Spark source and `level` and `delete_horizon`.
+    """
+    return _narrow(inputs, READ).unionByName(_narrow(outputs, WRITTEN))
+
+
+def _narrow(records: DataFrame, side: str) -> DataFrame:
+    return records.select(
+        F.lit(side).alias("side"),
+        "topic",
+        "partition",
+        "key",
+        "offset",
+        F.col("value").isNull().alias("tombstone"),
+        F.unix_micros(F.col("delete_horizon").cast("timestamp")).alias("horizon"),
+        F.coalesce("level", F.lit(0)).alias("level"),
+        _fingerprint().alias("fingerprint"),
+    )
+
+
+def _fingerprint() -> Column:
+    """64 bits over all that C1 keeps. xxhash64 skips NULLs, so where they are is hashed as well."""
+    nulls = F.struct(*(F.col(name).isNull() for name in RECORD_COLUMNS))
+    header_nulls = F.transform(
+        "headers", lambda header: F.struct(header.isNull(), header["key"].isNull(), header["value"].isNull())
+    )
+    return F.xxhash64(*RECORD_COLUMNS, nulls, F.size("headers"), header_nulls)
+
+
+def collect_evidence(compared: DataFrame, claim: Claim, *, samples: bool = True) -> Evidence:
+    """The evidence for `claim` from a `comparison`: one Spark action, and further ones only for samples of
+    what offends (when `samples`)."""
+    groups = _groups(compared, claim)
+    total = groups.agg(
+        *(F.sum(weight).alias(f"rule_{name}") for name, weight in weights(claim).items()),
+        *(F.sum(figure).alias(name) for name, figure in _figures().items()),
+    ).collect()[0]
+    counts = {name: int(number or 0) for name, number in total.asDict().items()}
+    violations = {name: counts[f"rule_{name}"] for name in weights(claim)}
+    broken = {name for name, number in violations.items() if number}
+    found: dict[str, tuple[Sample, ...]] = {}
+    if samples and broken - {"duplicate_offset"}:
+        found = offenders(groups, broken, claim)
+    if samples and "duplicate_offset" in broken:
+        found["duplicate_offset"] = duplicate_offsets(compared.where(F.col("side") == READ))
+    return Evidence({name: counts[name] for name in _figures()}, violations, found)
+
+
+def collect_plain_evidence(records: DataFrame, *, samples: bool = True) -> Evidence:
+    """Evidence of any table with a column `key`, without a claim: the rules `repeated_key` and `null_key`.
+
+    Where there are columns `topic` and `partition`, a key in two topic partitions is two keys.
+    """
+    within = [name for name in ("topic", "partition") if name in records.columns]
+    per_key = records.groupBy(*within, "key").agg(F.count(F.lit(1)).alias("records"))
+    keyed = F.col("key").isNotNull()
+    total = per_key.agg(
+        F.sum("records").alias("records"),
+        F.sum(keyed.cast("long")).alias("keys"),
+        F.sum(F.when(keyed & (F.col("records") > 1), 1)).alias("repeated_key"),
+        F.sum(F.when(~keyed, F.col("records"))).alias("null_key"),
+    ).collect()[0]
+    counts = {name: int(number or 0) for name, number in total.asDict().items()}
+    found: dict[str, tuple[Sample, ...]] = {}
+    if samples and counts["repeated_key"]:
+        found["repeated_key"] = repeated_keys(per_key.where(keyed))
+    return Evidence(
+        {"records_out": counts["records"], "keys_out": counts["keys"], "quarantined": 0},
+        {"repeated_key": counts["repeated_key"], "null_key": counts["null_key"]},
+        found,
+    )
+
+
+def _groups(compared: DataFrame, claim: Claim) -> DataFrame:
+    """One row per group. What makes a group depends on the `role`:
+
+    key    a record that a cleaning judges by its key: all records of a key, in `key`
+    copy   a record that must come out as it went in (all of a merge; those without a key): those with the
+           same offset in `slot` and the same fingerprint in `mark`
+    word   64 neighbouring offsets that were read, numbered in `slot`, as a bitmap in `bits`: what finds
+           an offset that occurs twice even under two keys
+    All aggregates have fixed-size buffers, so that Spark hashes (and combines before the shuffle), never sorts.
+    """
+    read, written = F.col("side") == READ, F.col("side") == WRITTEN
+    records = _with_roles(compared, claim)
+    offset_read, offset_written = F.when(read, F.col("offset")), F.when(written, F.col("offset"))
+    return records.groupBy("role", "key", "slot", "mark").agg(
+        F.count(F.when(read, 1)).alias("n_in"),
+        F.count(F.when(written, 1)).alias("n_out"),
+        F.max(offset_read).alias("in_max"),
+        F.min(offset_read).alias("in_min"),
+        F.max(offset_written).alias("out_max"),
+        F.min(offset_written).alias("out_min"),
+        F.max_by("tombstone", offset_read).alias("in_tombstone"),
+        F.max_by("fingerprint", offset_read).alias("in_fingerprint"),
+        # A stamp counts only where Firn itself wrote it: levels 0 and 1 come from any writer.
+        F.max_by(F.when(F.col("level") >= 2, F.col("horizon")), offset_read).alias("in_horizon"),
+        F.max_by("fingerprint", offset_written).alias("out_fingerprint"),
+        F.max_by("horizon", offset_written).alias("out_horizon"),
+        F.count(F.when(read & F.col("tombstone"), 1)).alias("tombstones_in"),
+        F.count(F.when(written & F.col("tombstone"), 1)).alias("tombstones_out"),
+        F.count(F.when(written & (F.col("level") == QUARANTINED), 1)).alias("n_quarantined"),
+        F.count(F.when(written & (F.col("level") != F.col("level_expected")), 1)).alias("n_level"),
+        F.max(F.when(written & (F.col("level") != F.col("level_expected")), F.col("level"))).alias("a_level"),
+        F.count(F.when(F.col("foreign"), 1)).alias("n_foreign"),
+        F.count(F.when(read & (F.col("offset") == claim.log_end_offset), 1)).alias("end_in"),
+        F.count(F.when(written & (F.col("offset") == claim.log_end_offset), 1)).alias("end_out"),
+        F.bit_or("bit").alias("bits"),
+    )
+
+
+def _with_roles(compared: DataFrame, claim: Claim) -> DataFrame:
+    merge = claim.lane == "merge"
+    copied = F.lit(True) if merge else F.col("key").isNull()
+    mark = F.xxhash64("fingerprint", "horizon", F.col("horizon").isNull()) if merge else F.col("fingerprint")
+    ours = (F.col("topic") == claim.topic) & (F.col("partition") == claim.partition)
+    no_key, no_number = F.lit(None).cast("binary"), F.lit(None).cast("bigint")
+    records = compared.select(
+        "side",
+        "offset",
+        "tombstone",
+        "horizon",
+        "level",
+        "fingerprint",
+        F.when(copied, "copy").otherwise("key").alias("role"),
+        F.when(copied, no_key).otherwise(F.col("key")).alias("key"),
+        F.when(copied, F.col("offset")).alias("slot"),
+        F.when(copied, mark).alias("mark"),
+        F.when(copied & F.lit(not merge), QUARANTINED).otherwise(claim.level_out).alias("level_expected"),
+        (~F.coalesce(ours, F.lit(False)) | F.col("offset").isNull()).alias("foreign"),
+        no_number.alias("bit"),
+    )
+    if merge:  # a copy keeps what was landed twice, too (C13)
+        return records
+    words = compared.where((F.col("side") == READ) & F.col("offset").isNotNull()).select(
+        "side",
+        F.lit("word").alias("role"),
+        no_key.alias("key"),
+        F.shiftright("offset", 6).alias("slot"),
+        no_number.alias("mark"),
+        F.call_function("shiftleft", F.lit(1).cast("bigint"), F.col("offset").bitwiseAND(63).cast("int")).alias("bit"),
+    )
+    return records.unionByName(words, allowMissingColumns=True)
+
+
+def _figures() -> dict[str, Column]:
+    """What is counted whether or not a rule is broken: one column per figure, to be summed over all groups."""
+    keyed, record = F.col("role") == "key", F.col("role") != "word"
+    gone = F.col("in_tombstone") & ~F.col("out_max").eqNullSafe(F.col("in_max"))
+
+    def of(condition: Column, number: Column) -> Column:
+        return F.when(condition, number).otherwise(0)
+
+    return {
+        "records_in": of(record, F.col("n_in")),
+        "records_out": of(record, F.col("n_out") - F.col("n_quarantined")),
+        "superseded": of(keyed & (F.col("n_in") > 0), F.col("n_in") - 1),
+        "tombstones_removed": of(keyed & gone, F.lit(1)),
+        "quarantined": of(record, F.col("n_quarantined")),
+        "keys_in": of(keyed & (F.col("n_in") > 0), F.lit(1)),
+        "keys_out": of(keyed & (F.col("n_out") > 0), F.lit(1)),
+        "tombstones_in": of(record, F.col("tombstones_in")),
+        "tombstones_out": of(record, F.col("tombstones_out")),
+        "end_in": of(record, F.col("end_in")),
+        "repeats_in": of((F.col("role") == "copy") & (F.col("n_in") > 1), F.col("n_in") - 1),
+    }

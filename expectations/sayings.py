@@ -1,0 +1,190 @@
+"""How a broken rule is said: in a sentence with its count, and for a sample in what was found and expected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from expectations.claim import QUARANTINED
+from expectations.wording import count, log_name, moment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from expectations.claim import Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """`noun` and the verb phrases for `one` and `many` of it; `found` and `expected` are filled for a sample
+    with the columns of its group and what `details` adds to them."""
+
+    noun: str
+    one: str
+    many: str
+    found: str = ""
+    expected: str = ""
+
+
+SAYINGS = {
+    "repeated_key": Saying("key", "has more than one record", "have more than one record", "{there}", "one record"),
+    "lost": Saying(
+        "key",
+        "has lost its newest record",
+        "have lost their newest record",
+        "{there}",
+        "offset {in_max}, the newest of its key",
+    ),
+    "stale": Saying(
+        "key",
+        "still has a record that a newer one supersedes",
+        "still have a record that a newer one supersedes",
+        "offset {out_min}",
+        "nothing older than the {newest} at offset {in_max}",
+    ),
+    "tombstone_lost": Saying(
+        "tombstone",
+        "is gone too early",
+        "are gone too early",
+        "{there}",
+        "the tombstone at offset {in_max}: {reason}",
+    ),
+    "tombstone_left": Saying(
+        "tombstone",
+        "is still there past its delete horizon",
+        "are still there past their delete horizon",
+        "the tombstone at offset {in_max}",
+        "nothing: its delete horizon was {stamp_in}",
+    ),
+    "horizon": Saying(
+        "record",
+        "has a wrong delete horizon",
+        "have a wrong delete horizon",
+        "{stamp_out}",
+        "{stamp_expected}",
+    ),
+    "log_end": Saying("log end", "is missing", "are missing", "not written", "offset {log_end}, the end of the log"),
+    "past_end": Saying(
+        "key",
+        "has a record past the log end that the plan names",
+        "have a record past the log end that the plan names",
+        "offset {in_max}",
+        "no offset above {log_end}",
+    ),
+    "changed": Saying(
+        "record",
+        "is not what was read at its offset",
+        "are not what was read at their offset",
+        "another timestamp, timestamp type, headers, key or value",
+        "the record read at offset {in_max}, bit for bit",
+    ),
+    "invented": Saying(
+        "key",
+        "has a record that was never read",
+        "have a record that was never read",
+        "{there}",
+        "{known_offsets}",
+    ),
+    "null_lost": Saying(
+        "record without a key",
+        "is lost or changed",
+        "are lost or changed",
+        "not written as it was read",
+        "quarantined bit for bit",
+    ),
+    "null_added": Saying(
+        "record without a key",
+        "is written that was not read like this",
+        "are written that were not read like this",
+        "{written} like this",
+        "as many as were read: {n_in}",
+    ),
+    "null_visible": Saying(
+        "record without a key",
+        "is not quarantined",
+        "are not quarantined",
+        "level {a_level}",
+        f"level {QUARANTINED}, quarantined",
+    ),
+    "null_key": Saying("record", "has no key", "have no key"),
+    "duplicate_offset": Saying(
+        "record", "repeats an offset that another record has", "repeat an offset that another record has"
+    ),
+    "lost_copy": Saying(
+        "record",
+        "was read and is not written as it was",
+        "were read and are not written as they were",
+        "{written} as it was",
+        "as many as were read: {n_in}",
+    ),
+    "added_copy": Saying(
+        "record",
+        "is written that was not read like this",
+        "are written that were not read like this",
+        "{written} like this",
+        "as many as were read: {n_in}",
+    ),
+    "level": Saying("record", "is at a wrong level", "are at a wrong level", "level {a_level}", "level {level_out}"),
+    "foreign": Saying(
+        "record",
+        "is of another topic partition or has no offset",
+        "are of another topic partition or have no offset",
+        "another topic or partition, or no offset",
+        "{log} and an offset",
+    ),
+}
+
+
+def say(broken: Mapping[str, int]) -> str:
+    """Broken rules and their counts as a sentence: `1 key has more than one record; 2 tombstones are …`."""
+    parts = []
+    for rule, number in broken.items():
+        saying = SAYINGS[rule]
+        # "record without a key" has its plural in the middle.
+        head, _, tail = saying.noun.partition(" without")
+        noun = count(number, head) + (f" without{tail}" if tail else "")
+        parts.append(f"{noun} {saying.one if number == 1 else saying.many}")
+    return "; ".join(parts) + "."
+
+
+def details(group: Mapping[str, Any], claim: Claim) -> dict[str, Any]:
+    """What the templates of the sayings can name: the group's columns and what follows from them."""
+    written, low, high = group["n_out"], group["out_min"], group["out_max"]
+    there = (
+        "no record of this key"
+        if written == 0
+        else f"offset {high} only"
+        if written == 1
+        else f"{written} records, offsets {low} to {high}"
+    )
+    read = f"nothing but offsets {group['in_min']} to {group['in_max']} was read"
+    return {
+        **group,
+        "there": there,
+        "written": f"{count(written, 'record')} written",
+        "known_offsets": read if group["n_in"] else "nothing: the key was not read",
+        "newest": "tombstone" if group["in_tombstone"] else "record",
+        "reason": _why_it_stays(group, claim),
+        "stamp_in": _stamp(group["in_horizon"]),
+        "stamp_out": _stamp(group["out_horizon"]),
+        "stamp_expected": _stamp(group["expected_horizon"]),
+        "log": log_name(claim.topic, claim.partition),
+        "log_end": claim.log_end_offset,
+        "level_out": claim.level_out,
+    }
+
+
+def _stamp(micros: int | None) -> str:
+    return "no delete horizon" if micros is None else moment(micros // 1000)
+
+
+def _why_it_stays(group: Mapping[str, Any], claim: Claim) -> str:
+    if group["in_max"] == claim.log_end_offset:
+        return "it is the end of the log"
+    if group["in_min"] != group["in_max"]:
+        return "it must outlive the older records of its key"
+    if group["in_horizon"] is None:
+        return "no earlier cleaning has stamped it"
+    if group["in_horizon"] > claim.now_ms * 1000:
+        return f"its delete horizon is {_stamp(group['in_horizon'])}"
+    return f"a segment outside the plan may hold older offsets, from {claim.clean_below} on"

@@ -1,0 +1,158 @@
+"""`make up` and `make down`: Airflow with its UI on the embedded lake, and the demo's table in it to look at.
+
+    python -m infra.airflow.local up|down
+
+Everything lies under FIRN_HOME (default .firn). The server listens on 127.0.0.1 only, port FIRN_AIRFLOW_PORT
+(default 8080).
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+
+import psutil
+from rich.console import Console
+
+from infra.airflow import settings
+from infra.demo.load import DAG_ID, TABLE, load
+from pipeline.lake import Lake
+
+HEALTHY_WITHIN = 180  # seconds; a slow machine needs half of it
+STOPPED_WITHIN = 20
+PIDS = "firn.pids"
+
+# What `airflow standalone` starts, but for its two log servers, which would listen on all interfaces: the server
+# reads the logs from the same disk.
+COMPONENTS = (
+    ("api-server",),
+    ("scheduler", "--skip-serve-logs"),
+    ("dag-processor",),
+    ("triggerer", "--skip-serve-logs"),
+)
+
+console = Console(highlight=False)
+
+
+def up(home: Path, port: int) -> None:
+    """Start Airflow unless it runs already, wait until it is healthy, and say where it is."""
+    environment = settings.environment(home, port)
+    airflow = Path(environment["AIRFLOW_HOME"])
+    url = environment["AIRFLOW__API__BASE_URL"]
+    if members(started(airflow)):
+        announce(airflow, url)
+        return
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", port)) == 0:
+            raise SystemExit(f"firn: port {port} is taken; allowed: a free one, by FIRN_AIRFLOW_PORT")
+    airflow.mkdir(parents=True, exist_ok=True)
+    lake = Lake.embedded(home)
+    if TABLE not in lake.tables(TABLE.split(".", maxsplit=1)[0]):
+        load(lake, home / "landing", console)
+    with console.status("Airflow starts (about a minute)"):
+        migrate = subprocess.run(
+            ["airflow", "db", "migrate"], env=environment, capture_output=True, text=True, check=False
+        )
+        if migrate.returncode != 0:
+            raise SystemExit(f"firn: Airflow's database could not be made: {migrate.stderr.strip()[-2000:]}")
+        wait_until_healthy([start(component, airflow, environment) for component in COMPONENTS], port, airflow)
+        # Not earlier: tasks that start before the server answers fail.
+        subprocess.run(
+            ["airflow", "dags", "unpause", "--yes", DAG_ID], env=environment, check=True, capture_output=True
+        )
+    announce(airflow, url)
+
+
+def start(component: Sequence[str], airflow: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start one component in a session of its own: a Ctrl-C here must not reach it, and `down` must find it."""
+    with (airflow / f"{component[0]}.log").open("w") as output:
+        process = subprocess.Popen(
+            ["airflow", *component], env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+    with (airflow / PIDS).open("a") as pids:
+        print(process.pid, file=pids)
+    return process
+
+
+def wait_until_healthy(processes: Sequence[subprocess.Popen[bytes]], port: int, logs: Path) -> None:
+    """Return once the scheduler and the DAG processor say, through the server, that they are healthy."""
+    deadline = time.monotonic() + HEALTHY_WITHIN
+    while time.monotonic() < deadline:
+        for process in processes:
+            if process.poll() is not None:
+                raise SystemExit(f"firn: a component ended with code {process.returncode}, see {logs}/*.log")
+        try:
+            server = HTTPConnection("127.0.0.1", port, timeout=5)
+            server.request("GET", "/api/v2/monitor/health")
+            health = json.load(server.getresponse())
+        except (OSError, HTTPException, ValueError):
+            health = {}
+        if all(health.get(part, {}).get("status") == "healthy" for part in ("scheduler", "dag_processor")):
+            return
+        time.sleep(1)
+    raise SystemExit(f"firn: Airflow is not healthy after {HEALTHY_WITHIN} s, see {logs}/*.log; `make down` stops it")
+
+
+def announce(airflow: Path, url: str) -> None:
+    """Say where Airflow is and how to get in."""
+    passwords = json.loads((airflow / "simple_auth_manager_passwords.json.generated").read_text())
+    console.print(f"Airflow: {url}/dags/{DAG_ID}")
+    for user, password in passwords.items():
+        console.print(f"log in as {user}, password {password}", markup=False)
+    console.print("The DAG runs every 15 minutes, or when you trigger it. `make down` stops everything.")
+
+
+def started(airflow: Path) -> set[int]:
+    """The process ids of the components that `up` started last."""
+    pids = airflow / PIDS
+    return {int(line) for line in pids.read_text().split()} if pids.exists() else set()
+
+
+def members(leaders: set[int]) -> list[psutil.Process]:
+    """The live processes of the leaders' sessions, and their descendants wherever those are."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) in leaders and process.status() != psutil.STATUS_ZOMBIE:
+                found += [process, *process.children(recursive=True)]
+        except (psutil.NoSuchProcess, ProcessLookupError, PermissionError):
+            continue  # ended while we looked, or somebody else's
+    return list(dict.fromkeys(found))
+
+
+def down(home: Path) -> None:
+    """Stop all that `up` started: asked first, then made to."""
+    airflow = home / "airflow"
+    found = members(started(airflow))
+    for process in found:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _, left = psutil.wait_procs(found, timeout=STOPPED_WITHIN)
+    for process in left:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left, timeout=STOPPED_WITHIN)
+    (airflow / PIDS).unlink(missing_ok=True)
+    console.print(f"Airflow is stopped, {len(found)} processes" if found else "Airflow is not running")
+
+
+def main() -> None:
+    """Entry point."""
+    home = Path(os.environ.get("FIRN_HOME", ".firn")).resolve()
+    match sys.argv[1:]:
+        case ["up"]:
+            up(home, int(os.environ.get("FIRN_AIRFLOW_PORT", settings.PORT)))
+        case ["down"]:
+            down(home)
+        case _:
+            raise SystemExit("usage: python -m infra.airflow.local up|down")
+
+
+if __name__ == "__main__":
+    main()

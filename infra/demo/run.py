@@ -1,0 +1,146 @@
+"""`make demo`: a changelog that really happened is landed, compacted by the Airflow DAG, and compared with git.
+
+    python -m infra.demo.run [HOME]
+
+HOME (default .firn/demo) is emptied first if it is a demo's. Exit code 1 when the run failed or anything differs.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as Printed
+
+from infra.airflow import settings
+from infra.demo import changelog
+from infra.demo.check import LevelCount, count_levels, differences
+from infra.demo.load import DAG_ID, TABLE, load
+from pipeline.lake import Lake
+
+MARK = ".firn-demo"
+LAST_LINES = 20  # of what a failed task says; all of it is in the log
+ROOMS = ("plan", "compact", "validate", "publish", "report", "verdict", "sweep")
+
+console = Console(width=None if sys.stdout.isatty() else 110, highlight=False)
+
+
+def fresh(home: Path) -> None:
+    """An empty home; only what an earlier demo has made is removed."""
+    if home.exists():
+        if not (home / MARK).exists():
+            raise SystemExit(f"firn: {home} was not made by the demo; allowed: a folder that does not exist")
+        shutil.rmtree(home)
+    home.mkdir(parents=True)
+    (home / MARK).touch()
+
+
+def print_levels(title: str, counts: Iterable[LevelCount]) -> None:
+    """A row per topic partition and level, and a sum."""
+    printed = Printed(title=title, title_justify="left", show_footer=True)
+    rows = list(counts)
+    for name in ("topic partition", "level"):
+        printed.add_column(name, footer="all" if name == "topic partition" else "")
+    for name in ("segments", "records", "bytes", "duplicates", "tombstones"):
+        total = sum(getattr(row, name) for row in rows)
+        printed.add_column(name, justify="right", footer=f"{total:,}")
+    for row in rows:
+        numbers = (row.segments, row.records, row.bytes, row.duplicates, row.tombstones)
+        printed.add_row(f"{row.topic}-{row.partition}", f"L{row.level}", *(f"{number:,}" for number in numbers))
+    console.print(printed)
+
+
+def run_dag(environment: dict[str, str], log: Path) -> tuple[bool, list[dict[str, Any]]]:
+    """Run the DAG once; returns whether it succeeded and the tasks that ran, each with its seconds."""
+    command = [sys.executable, "-m", "infra.airflow.headless", DAG_ID, str(log)]
+    ended = []
+    with (
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process,
+        console.status("Airflow starts") as status,
+    ):
+        for line in process.stdout or ():
+            event = json.loads(line)
+            if event.get("state") == "running":
+                status.update(f"{event['task']} …")
+                continue
+            if "error" in event:
+                lines = event["error"].strip().splitlines()[-LAST_LINES:]
+                console.print("\n".join(lines), style="red", markup=False)
+            if "task" in event:
+                ended.append(event)
+                console.print(f"  {event['task']:<24} {event['state']:<8} {event['seconds']:>6.1f} s")
+    return process.returncode == 0, ended
+
+
+def print_seconds(tasks: Iterable[dict[str, Any]]) -> None:
+    """Seconds per room and lane."""
+    seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for task in tasks:
+        *group, room = task["task"].split(".")
+        seconds[room][group[0] if group else "all"] += task["seconds"]
+    columns = ("merge", "clean", "full", "all")
+    printed = Printed(title="seconds per room", title_justify="left")
+    printed.add_column("room")
+    for column in (*columns[:3], "sum"):
+        printed.add_column(column, justify="right")
+    for room in ROOMS:
+        own = [f"{seconds[room][lane]:.1f}" if lane in seconds[room] else "" for lane in columns[:3]]
+        printed.add_row(room, *own, f"{sum(seconds[room].values()):.1f}")
+    console.print(printed)
+
+
+def main() -> int:
+    """Entry point."""
+    started = time.monotonic()
+    home = Path(sys.argv[1] if len(sys.argv) > 1 else ".firn/demo").resolve()
+    fresh(home)
+    environment = settings.environment(home)
+    os.environ.update(environment)
+    (home / "airflow").mkdir()
+    log = home / "airflow.log"
+
+    console.rule("a changelog lands")
+    # Airflow's metadata database takes a few seconds: made while the changelog lands.
+    with (
+        log.open("w") as output,
+        subprocess.Popen(["airflow", "db", "migrate"], env=environment, stdout=output, stderr=output) as migration,
+    ):
+        lake = Lake.load()
+        load(lake, home / "landing", console)
+    if migration.returncode != 0:
+        raise SystemExit(f"firn: Airflow's database could not be made, see {log}")
+    print_levels("before", count_levels(lake.table(TABLE)))
+
+    console.rule("Airflow runs the DAG")
+    succeeded, tasks = run_dag(environment, log)
+
+    console.rule("what is in the table now")
+    table = lake.table(TABLE)
+    print_levels("after", count_levels(table))
+    print_seconds(tasks)
+    tree = changelog.read_tree_list()
+    found = differences(table, tree)
+    for difference in found[:20]:
+        console.print(difference, style="red", markup=False)
+    shown = Path(os.path.relpath(home))
+    if found or not succeeded:
+        console.print(
+            f"[bold red]FAILED[/]: {len(found):,} differences from the tree; Airflow's log: {shown / log.name}"
+        )
+        return 1
+    console.print(f"[bold green]the table equals the repository's tree[/]: {len(tree):,} paths, modes and blob ids")
+    console.print(f"data-quality report: {shown / 'reports' / 'index.html'}; Airflow's log: {shown / log.name}")
+    console.print(f"look around: FIRN_HOME={shown} .venv/bin/firn status {TABLE}")
+    console.print(f"{time.monotonic() - started:.0f} s in all")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""A real Airflow in a folder of its own: metadata database, three tables, a DAG each.
+
+Airflow reads its home when it is imported, and is imported in child processes only: nothing of it leaks into the
+other tests of this process, and nothing of the user's into it.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from infra.airflow import settings
+from pipeline.lake import Lake, records
+from pipeline.land import land
+
+MINUTES = 3 * 60  # seconds: far more than a run takes; a hang must not hold up everything
+
+TABLES = ("t.busy", "t.idle", "t.torn")
+THRESHOLDS = {"firn.merge.segments": "2", "firn.clean.segments": "2"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a DAG run ended: the last state of every task that ran, and what the failed ones said."""
+
+    succeeded: bool
+    states: dict[str, str]
+    errors: dict[str, str]
+    log: str
+
+
+@dataclass(frozen=True)
+class LocalAirflow:
+    """The environment of an Airflow and its lake."""
+
+    environment: dict[str, str]
+    lake: Lake
+    home: Path
+
+    def python(self, *arguments: str, **changes: str | None) -> subprocess.CompletedProcess[str]:
+        """Run Python under Airflow's environment; a variable that is changed to None is left out."""
+        environment = {name: value for name, value in (self.environment | changes).items() if value is not None}
+        return subprocess.run(
+            [sys.executable, *arguments],
+            env=environment,
+            cwd=settings.CHECKOUT,
+            capture_output=True,
+            text=True,
+            timeout=MINUTES,
+            check=False,
+        )
+
+    def run(self, table: str, params: dict[str, object] | None = None, **changes: str | None) -> Run:
+        """Run the table's DAG once, without scheduler or server."""
+        log = self.home / f"{table}.log"
+        log.unlink(missing_ok=True)
+        dag_id = "firn__" + table.replace(".", "__")
+        done = self.python("-m", "infra.airflow.headless", dag_id, str(log), json.dumps(params or {}), **changes)
+        said = log.read_text() if log.exists() else done.stderr
+        events = [json.loads(line) for line in done.stdout.splitlines()]
+        return Run(
+            succeeded=done.returncode == 0,
+            states={event["task"]: event["state"] for event in events},
+            errors={event["task"]: event["error"] for event in events if "error" in event},
+            log=said,
+        )
+
+    def land(self, table: str, *batches: dict[int, list[str]]) -> None:
+        """Land each batch as a commit: per partition of the topic `orders`, `key=value` records (`key=` deletes)."""
+        log_end: dict[int, int] = {}
+        for number, batch in enumerate(batches):
+            rows = []
+            for partition, pairs in batch.items():
+                for pair in pairs:
+                    key, _, value = pair.partition("=")
+                    offset = log_end.get(partition, 0)
+                    log_end[partition] = offset + 1
+                    kafka = {"topic": "orders", "partition": partition, "offset": offset, "timestampType": 0}
+                    rows.append({"key": key.encode(), "value": value.encode() or None, "timestamp": offset, **kafka})
+            path = self.home / f"batch-{number}.parquet"
+            pq.write_table(pa.Table.from_pylist(rows, schema=records.arrow_schema()), path)
+            land(self.lake, table, [path])
+
+    def seen(self, table: str) -> dict[int, list[tuple[int, str, str | None]]]:
+        """What a reader sees, by partition: offset, key and value (None: a tombstone), in offset order."""
+        found: dict[int, list[tuple[int, str, str | None]]] = {}
+        for row in sorted(self.lake.table(table).scan().to_arrow().to_pylist(), key=lambda row: row["offset"]):
+            value = None if row["value"] is None else row["value"].decode()
+            found.setdefault(row["partition"], []).append((row["offset"], row["key"].decode(), value))
+        return found
+
+    def levels(self, table: str) -> dict[int, list[int]]:
+        """The levels of the live segments, by partition, lowest first."""
+        found: dict[int, list[int]] = {}
+        for task in self.lake.table(table).scan().plan_files():
+            found.setdefault(task.file.partition[1], []).append(task.file.partition[2] or 0)
+        return {partition: sorted(levels) for partition, levels in found.items()}
+
+
+@pytest.fixture(scope="session")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> LocalAirflow:
+    """Airflow with its metadata database made, and TABLES created and empty."""
+    home = tmp_path_factory.mktemp("airflow")
+    lake = Lake.embedded(home)
+    for table in TABLES:
+        records.create(lake, table, THRESHOLDS)
+    tables = home / "tables.toml"
+    tables.write_text("\n".join(f'[tables."{table}"]\nspark = {{ "spark.master" = "local[2]" }}' for table in TABLES))
+    environment = settings.environment(home) | {"FIRN_TABLES": str(tables), "FIRN_SHUFFLE_PARTITIONS": "2"}
+    made = LocalAirflow(environment, lake, home)
+    migrated = made.python("-m", "airflow", "db", "migrate")
+    assert migrated.returncode == 0, migrated.stderr
+    return made

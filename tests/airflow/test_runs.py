@@ -1,0 +1,78 @@
+"""DAG runs from end to end: real Airflow tasks, real spark-submit, a real catalog."""
+
+from tests.airflow.conftest import LocalAirflow
+from tests.unit.lakes import on_disk
+
+FOUR_BATCHES = (
+    {0: ["a=1", "b=1"], 1: ["x=1"]},
+    {0: ["a=2"], 1: ["x=2", "y=1"]},
+    {0: ["b="], 1: ["y=2"]},
+    {0: ["a=3", "c=1"], 1: ["x=3"]},
+)
+
+
+def test_nothing_due_is_green(airflow: LocalAirflow) -> None:
+    run = airflow.run("t.idle")
+    assert run.succeeded
+    assert run.states == {
+        "merge.plan": "skipped",
+        "clean.plan": "skipped",
+        "full.plan": "skipped",
+        "report": "skipped",
+        "verdict": "success",
+        "sweep": "success",
+    }
+
+
+def test_all_lanes_run_and_the_newest_records_stay(airflow: LocalAirflow) -> None:
+    """C3: the newest record of every key, whatever level it came through; C13, C14 and C16 one after the other."""
+    airflow.land("t.busy", *FOUR_BATCHES)
+    before = airflow.seen("t.busy")
+
+    dry = airflow.run("t.busy", {"dry_run": True})
+    assert dry.succeeded
+    assert "orders-0 merge: 4 segments" in dry.log
+    assert airflow.seen("t.busy") == before
+
+    run = airflow.run("t.busy")
+    assert run.succeeded, run.errors
+    assert set(run.states.values()) == {"success"}  # every lane had work
+    assert airflow.levels("t.busy") == {0: [3], 1: [3]}
+    assert airflow.seen("t.busy") == {
+        0: [(3, "b", None), (4, "a", "3"), (5, "c", "1")],  # the tombstone stays until its horizon (C9)
+        1: [(3, "y", "2"), (4, "x", "3")],
+    }
+    assert (airflow.lake.reports_folder / "index.html").exists()
+    assert list(airflow.lake.plans_folder.iterdir()) == []
+    assert airflow.lake.tables("t") == ["t.busy", "t.idle", "t.torn"]  # no stage is left
+
+
+def test_a_topic_partition_that_fails_holds_up_no_other(airflow: LocalAirflow) -> None:
+    """C20: one landed file is torn, so its topic partition can't be read; the other one is compacted and published."""
+    airflow.land("t.torn", *FOUR_BATCHES)
+    tear(airflow, "t.torn", partition=1)
+
+    run = airflow.run("t.torn", {"lane": "full"})
+
+    assert not run.succeeded
+    assert airflow.levels("t.torn") == {0: [3], 1: [0, 0, 0, 0]}
+    assert run.states["full.publish"] == "success"
+    assert run.states["verdict"] == "failed"
+    assert "orders-1 (full)" in run.errors["verdict"]
+    assert "orders-0" not in run.errors["verdict"]
+    assert "t.torn__stage" not in " ".join(airflow.lake.tables("t"))  # swept
+
+
+def tear(airflow: LocalAirflow, table: str, partition: int) -> None:
+    """Cut one data file of the partition in half, as a disk that was full does."""
+    files = [task.file for task in airflow.lake.table(table).scan().plan_files()]
+    torn = next(on_disk(file.file_path) for file in files if file.partition[1] == partition)
+    torn.write_bytes(torn.read_bytes()[: torn.stat().st_size // 2])
+
+
+def test_a_missing_connection_is_said(airflow: LocalAirflow) -> None:
+    """Airflow's Spark operator would submit to yarn without a word."""
+    run = airflow.run("t.idle", AIRFLOW_CONN_SPARK_DEFAULT=None)
+    assert not run.succeeded
+    assert run.states["merge.plan"] == "failed"
+    assert "the connection spark_default does not exist" in run.errors["merge.plan"]

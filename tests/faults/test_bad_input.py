@@ -1,0 +1,120 @@
+"""Bad input: one clear message, exit code ≠ 0, the table untouched (C26)."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+
+from pipeline.compact import compact
+from pipeline.errors import ConflictError, FirnError, RefusedError
+from pipeline.lake import Lake
+from pipeline.publish import Publication, publish
+from pipeline.run import run
+from tests.faults.commands import ROOT, environment, firn
+from tests.spark.topics import NOW, Topic, updates
+
+HISTORY = updates("a=1", "b=1", "a=2")
+
+
+def test_an_unknown_table(lake: Lake) -> None:
+    refused = firn(lake, "run", "db.nowhere")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("firn: table db.nowhere does not exist in catalog lake; found: ")
+    assert len(refused.stderr.strip().splitlines()) == 1
+
+
+def test_a_catalog_that_cannot_be_reached(lake: Lake) -> None:
+    nowhere = {"PYICEBERG_CATALOG__LAKE__URI": "sqlite:////nowhere/at/all/catalog.db"}
+    refused = firn(lake, "status", "db.t", variables=nowhere)
+    assert refused.returncode == 4
+    assert refused.stderr.startswith("firn: catalog lake (sqlite:////nowhere/at/all/catalog.db) can't be reached: ")
+    assert len(refused.stderr.strip().splitlines()) == 1
+
+
+def test_a_corrupt_segment_fails_its_partition_only(topic: Topic) -> None:
+    """A data file that some writer left half written: its partition is named and waits, the other one goes on (C20)."""
+    topic.land(HISTORY, updates("a=1", "a=2", partition=1))
+    path = Path(urlparse(topic.segments(0)[0].path).path)
+    path.write_bytes(path.read_bytes()[:-200])
+    before = topic.segments(0)
+    done = list(run(topic.lake, topic.table, NOW, lambda: topic.spark))
+    failures = [str(error) for lane in done for error in lane.failures.values()]
+    assert len(failures) == 1
+    assert "orders-0" in failures[0]
+    assert topic.segments(0) == before
+    assert topic.levels(1) == [3]
+
+
+def test_a_stage_whose_files_were_deleted(topic: Topic) -> None:
+    topic.land(HISTORY)
+    plan = topic.plans("full")[0]
+    stage = topic.validated([plan])[0]
+    folder = Path(urlparse(topic.lake.table(topic.table).location()).path) / "data" / "firn" / plan.id
+    shutil.rmtree(folder)
+    with pytest.raises(RefusedError, match="1 of 1 files are gone"):
+        publish(topic.lake, stage)
+    assert topic.offsets() == [0, 1, 2]
+
+
+def test_a_stage_without_a_verdict(topic: Topic) -> None:
+    topic.land(HISTORY)
+    outcome = compact(topic.lake, topic.plans("full"), topic.spark)[0]
+    refused = firn(topic.lake, "publish", outcome.stage)
+    assert refused.returncode == 1
+    assert "is compacted; allowed: a passing verdict" in refused.stderr
+    assert topic.offsets() == [0, 1, 2]
+
+
+def test_two_writers_publish_the_same_plan(topic: Topic) -> None:
+    """One of them commits; the other finds it done, or is told so."""
+    topic.land(HISTORY)
+    stage = topic.validated(topic.plans("full"))[0]
+    results: list[Publication | FirnError] = []
+
+    def work() -> None:
+        try:
+            results.append(publish(topic.lake, stage))
+        except FirnError as error:
+            results.append(error)
+
+    writers = [threading.Thread(target=work) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert len(results) == 2
+    won = [result for result in results if isinstance(result, Publication) and not result.repeated]
+    assert len(won) == 1, results
+    assert topic.offsets() == [1, 2]
+    summaries = [snapshot.summary for snapshot in topic.lake.table(topic.table).metadata.snapshots]
+    assert sum(bool(summary and summary.get("firn.plan-id")) for summary in summaries) == 1
+
+
+def test_overlapping_plans_one_wins(topic: Topic) -> None:
+    """C22: the other one is told to plan again, and its stage can be swept."""
+    topic.land(HISTORY)
+    stages = topic.validated([*topic.plans("full"), *topic.plans("full", NOW + 1)])
+    publish(topic.lake, stages[0])
+    with pytest.raises(ConflictError, match="inputs are no longer live"):
+        publish(topic.lake, stages[1])
+    assert topic.offsets() == [1, 2]
+
+
+def test_no_space_for_a_stage(topic: Topic, tmp_path: Path) -> None:
+    """A limit on file sizes stands in for a full disk: to the writer both are a failed write."""
+    topic.land([record._replace(value=os.urandom(6_000_000)) for record in HISTORY])
+    plan = topic.plans("full")[0].write(tmp_path)
+    limited = f"ulimit -f 4000; exec {sys.executable} -m pipeline compact {plan}"
+    refused = subprocess.run(
+        ["bash", "-c", limited], env=environment(topic.lake), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 4, refused.stderr
+    assert "Spark could not write stage" in refused.stderr
+    assert topic.offsets() == [0, 1, 2]
+    topic.run(NOW + 1)
+    assert topic.offsets() == [1, 2]

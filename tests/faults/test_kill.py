@@ -1,0 +1,133 @@
+"""kill -9 in each room, then run again (C25): nothing lost, nothing seen twice, nothing left lying about."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+from pyarrow.fs import FileSystem
+
+from pipeline.stage import stages_of
+from pipeline.stage.claim import LEASE_MS
+from tests.faults.commands import dying, firn, start
+from tests.spark.topics import NOW, Record, Topic, updates
+
+HISTORY = [updates("a=1", "b=1", "c=", start=3 * part) for part in range(4)]
+KEPT = [9, 10, 11]
+
+
+@pytest.fixture
+def filled(topic: Topic) -> Topic:
+    return topic.land(*HISTORY, [Record(12, None, b"no key")], updates("d=1", start=13))
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "before register_table __stage_ 1",
+        "after register_table __stage_ 1",
+        "after commit_table __stage_ 1",  # the inputs are attached
+        "before commit_table __stage_ 2",  # Spark has written, the books are not recorded
+    ],
+)
+def test_killed_while_compacting(filled: Topic, tmp_path: Path, moment: str) -> None:
+    plan = filled.plans("full")[0]
+    killed = firn(filled.lake, "compact", str(plan.write(tmp_path)), variables=dying(moment))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    _assert_recovers(filled)
+
+
+def test_killed_while_spark_writes(filled: Topic, tmp_path: Path) -> None:
+    """What a dead writer left in the stage's folder is found and removed."""
+    plan = filled.plans("full")[0]
+    folder = _path(filled.lake.table(filled.table).location()) / "data" / "firn" / plan.id
+    process = start(filled.lake, "compact", str(plan.write(tmp_path)))
+    deadline = time.monotonic() + 120
+    while not list(folder.rglob("*.parquet")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert list(folder.rglob("*.parquet"))
+    _assert_recovers(filled)
+
+
+@pytest.mark.parametrize("moment", ["before commit_table __stage_ 1", "after commit_table __stage_ 1"])
+def test_killed_while_validating(filled: Topic, tmp_path: Path, moment: str) -> None:
+    plan = filled.plans("full")[0]
+    assert firn(filled.lake, "compact", str(plan.write(tmp_path))).returncode == 0
+    killed = firn(filled.lake, "validate", plan.stage, variables=dying(moment))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    _assert_recovers(filled)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "after commit_table __stage_ 1",  # claimed
+        "before commit_table {table} 1",  # quarantined, not yet swapped
+        "after commit_table {table} 1",  # swapped, the stage is still there
+        "before drop_table __stage_ 1",
+        "after drop_table __stage_ 1",  # only the stage's metadata is left
+    ],
+)
+def test_killed_while_publishing(filled: Topic, moment: str) -> None:
+    stage = filled.validated(filled.plans("full"))[0]
+    table = filled.table.rpartition(".")[2]
+    killed = firn(filled.lake, "publish", stage, variables=dying(moment.format(table=table)))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    again = firn(filled.lake, "publish", stage)
+    assert again.returncode == 0, again.stderr
+    _assert_recovers(filled)
+
+
+def test_killed_while_planning(filled: Topic) -> None:
+    """Planning changes nothing, so there is nothing to recover from."""
+    process = start(filled.lake, "plan", filled.table, "--lane", "full")
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    _assert_recovers(filled)
+
+
+def _assert_recovers(topic: Topic) -> None:
+    """Readers see a whole state now; the next runs bring the right one and clear up."""
+    assert topic.offsets() in (list(range(14)), [*KEPT, 13])
+    topic.run(NOW + 1, until_idle=True)
+    assert topic.offsets() == [*KEPT, 13]
+    assert [row["offset"] for row in topic.rows(f"{topic.table}__quarantine")] == [12]
+    _age(topic)
+    topic.run(NOW + 2)
+    assert stages_of(topic.lake, topic.table) == []
+    assert list(_stage_files(topic)) == []
+    assert _data_files(topic) - _referenced(topic) == set()
+
+
+def _age(topic: Topic) -> None:
+    """Make what a killed process left look older than any process that could still be at it."""
+    old = time.time() - LEASE_MS / 1000 - 60
+    for path in _stage_files(topic):
+        os.utime(path, (old, old))
+
+
+def _stage_files(topic: Topic) -> Iterator[Path]:
+    root = _path(topic.lake.table(topic.table).location()) / "stages"
+    return (path for path in root.rglob("*") if path.is_file())
+
+
+def _data_files(topic: Topic) -> set[str]:
+    root = _path(topic.lake.table(topic.table).location()) / "data"
+    return {str(path) for path in root.rglob("*.parquet")}
+
+
+def _referenced(topic: Topic) -> set[str]:
+    """Every data file that a snapshot of the table or its quarantine holds, by PyIceberg's own inspection."""
+    tables = [topic.lake.table(topic.table), topic.lake.table(f"{topic.table}__quarantine")]
+    paths = (path for table in tables for path in table.inspect.all_files()["file_path"].to_pylist())
+    return {str(FileSystem.from_uri("file://" + urlparse(path).path)[1]) for path in paths}
+
+
+def _path(location: str) -> Path:
+    return Path(urlparse(location).path)

@@ -1,0 +1,36 @@
+"""One lake and one Spark session for all tests of a process: every test makes tables of its own in it."""
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.lake import Lake
+from pipeline.lake.spark import session
+from tests.spark.topics import Topic
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The embedded lake: SQLite catalog, warehouse folder."""
+    return Lake.embedded(tmp_path_factory.mktemp("lake"))
+
+
+@pytest.fixture(scope="session")
+def spark(lake: Lake) -> Iterator[SparkSession]:
+    """Firn's own session, small: two cores, two shuffle partitions."""
+    os.environ["FIRN_SPARK_MASTER"] = "local[2]"
+    os.environ["FIRN_SHUFFLE_PARTITIONS"] = "2"
+    started = session(lake, "firn tests")
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def topic(lake: Lake, spark: SparkSession) -> Topic:
+    """A topic with a table of its own and thresholds of 2, to be filled and cleaned."""
+    return Topic(lake, spark, f"db.t{next(_numbers)}")

@@ -1,0 +1,172 @@
+"""A topic under test: land records, run lanes, look at what readers see."""
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from pipeline.compact import compact
+from pipeline.lake import Lake, records
+from pipeline.land import land
+from pipeline.plan import Plan, plan_table
+from pipeline.publish import Publication, publish
+from pipeline.run import LaneRun, run
+from pipeline.segments import Segment, TopicPartition, read
+from pipeline.sense import Lane
+from pipeline.stage import Accounting
+from pipeline.validate import validate
+
+NOW = 1_800_000_000_000
+"""The clock of tests, epoch milliseconds; records are a day older unless they say otherwise."""
+DAY = 86_400_000
+LOW_THRESHOLDS = {"firn.merge.segments": "2", "firn.clean.segments": "2"}
+
+
+class Record(NamedTuple):
+    """A record as tests write and compare it; ``value`` None is a tombstone."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    partition: int = 0
+    timestamp_ms: int = NOW - DAY
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass
+class Topic:
+    """One topic in a table of its own."""
+
+    lake: Lake
+    spark: SparkSession
+    table: str
+    name: str = "orders"
+    properties: Mapping[str, str] = field(default_factory=dict)
+    made: bool = False
+
+    def create(self, **properties: str) -> "Topic":
+        """Create the table with thresholds of 2 and ``properties`` (underscores for dots, without ``firn.``)."""
+        chosen = {f"firn.{name.replace('_', '.')}": value for name, value in properties.items()}
+        records.create(self.lake, self.table, LOW_THRESHOLDS | chosen)
+        self.made = True
+        return self
+
+    def land(self, *batches: Sequence[Record]) -> "Topic":
+        """Land every batch as one segment per partition, in one commit each."""
+        if not self.made:
+            self.create()
+        with tempfile.TemporaryDirectory() as folder:
+            for batch in batches:
+                path = Path(folder) / "batch.parquet"
+                pq.write_table(self.arrow(batch), path)
+                land(self.lake, self.table, [path])
+        return self
+
+    def arrow(self, batch: Iterable[Record]) -> pa.Table:
+        """The records in Kafka's columns."""
+        rows = [
+            {
+                "key": record.key,
+                "value": record.value,
+                "topic": self.name,
+                "partition": record.partition,
+                "offset": record.offset,
+                "timestamp": record.timestamp_ms * 1000,
+                "timestampType": 0,
+                "headers": [{"key": key, "value": value} for key, value in record.headers],
+            }
+            for record in batch
+        ]
+        return pa.Table.from_pylist(rows, schema=records.arrow_schema())
+
+    def append(self, batch: Iterable[Record]) -> None:
+        """Append as a writer with PyIceberg does who knows nothing of Firn: Kafka's columns, the others NULL."""
+        rows = self.arrow(batch)
+        nulls = pa.nulls(rows.num_rows)
+        table = self.lake.table(self.table)
+        table.append(
+            rows.append_column("level", nulls.cast(pa.int32())).append_column(
+                "delete_horizon", nulls.cast(pa.timestamp("us", tz="UTC"))
+            )
+        )
+
+    def plans(self, lane: str, now: int = NOW, *, force: bool = False) -> list[Plan]:
+        return plan_table(self.lake, self.table, lane, now, force)
+
+    def clean(self, lane: str, now: int = NOW, *, force: bool = False) -> list[Accounting]:
+        """Plan, compact, validate and publish one lane; every step has to succeed."""
+        return [books for publication in self.publish(lane, now, force=force) if (books := publication.accounting)]
+
+    def publish(self, lane: str, now: int = NOW, *, force: bool = False) -> list[Publication]:
+        stages = self.validated(self.plans(lane, now, force=force))
+        return [publish(self.lake, stage) for stage in stages]
+
+    def validated(self, plans: Sequence[Plan]) -> list[str]:
+        """Compact and validate ``plans``; the names of their stages."""
+        outcomes = compact(self.lake, plans, self.spark)
+        assert [str(outcome.error) for outcome in outcomes if outcome.error] == []
+        judged = validate(self.lake, [outcome.stage for outcome in outcomes], self.spark)
+        for result in judged:
+            assert result.error is None, result.error
+            assert result.verdict is not None
+            assert result.passed, [finding.observed for finding in result.verdict.failures]
+        return [outcome.stage for outcome in outcomes]
+
+    def run(self, now: int = NOW, *, force: bool = False, until_idle: bool = False) -> list[LaneRun]:
+        """The whole chain; nothing may fail."""
+        done = list(run(self.lake, self.table, now, lambda: self.spark, tuple(Lane), force, until_idle))
+        assert [lane.failures for lane in done if lane.failures] == []
+        return done
+
+    def rows(self, table: str | None = None) -> list[dict[str, Any]]:
+        """Every row that a reader sees, in offset order, all columns."""
+        found = self.lake.table(table or self.table).scan().to_arrow().to_pylist()
+        return sorted(found, key=lambda row: (row["partition"], row["offset"]))
+
+    def seen(self, partition: int = 0) -> list[Record]:
+        """The records that a reader sees of ``partition``, in offset order."""
+        return [_record(row) for row in self.rows() if row["partition"] == partition]
+
+    def offsets(self, partition: int = 0) -> list[int]:
+        return [record.offset for record in self.seen(partition)]
+
+    def horizons(self) -> dict[int, int]:
+        """Delete horizons of stamped records: offset to epoch milliseconds."""
+        return {
+            row["offset"]: int(row["delete_horizon"].timestamp() * 1000)
+            for row in self.rows()
+            if row["delete_horizon"] is not None
+        }
+
+    def segments(self, partition: int = 0) -> tuple[Segment, ...]:
+        """The partition's segments in offset order."""
+        found = read(self.lake.table(self.table), self.table)
+        return found.by_partition.get(TopicPartition(self.name, partition), ())
+
+    def levels(self, partition: int = 0) -> list[int]:
+        return [segment.level for segment in self.segments(partition)]
+
+
+def updates(*pairs: str, start: int = 0, partition: int = 0) -> list[Record]:
+    """Records from ``key=value`` and ``key=`` (a tombstone), with offsets from ``start``."""
+    found = []
+    for offset, pair in enumerate(pairs, start):
+        key, _, value = pair.partition("=")
+        found.append(Record(offset, key.encode(), value.encode() or None, partition))
+    return found
+
+
+def _record(row: Mapping[str, Any]) -> Record:
+    return Record(
+        offset=row["offset"],
+        key=row["key"],
+        value=row["value"],
+        partition=row["partition"],
+        timestamp_ms=int(row["timestamp"].timestamp() * 1000),
+        headers=tuple((header["key"], header["value"]) for header in row["headers"] or ()),
+    )

@@ -1,0 +1,38 @@
+"""Every unit test that needs a lake gets an embedded one of its own, and no configuration of the person's."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, event
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from pipeline.lake import Lake, records
+from tests.unit import lakes
+
+
+@event.listens_for(Engine, "connect")
+def nothing_to_survive(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
+    """No test outlives a power cut: SQLite need not wait for the disk."""
+    connection.execute("PRAGMA synchronous = OFF")
+
+
+@pytest.fixture(autouse=True)
+def nothing_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have PyIceberg configured, at home or where they stand."""
+    for name in ("HOME", "PYICEBERG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """An embedded lake without a table."""
+    return Lake.embedded(tmp_path / "home")
+
+
+@pytest.fixture
+def table(lake: Lake) -> str:
+    """The name of an empty table of records in ``lake``, with the default policy."""
+    records.create(lake, lakes.TABLE, {})
+    return lakes.TABLE

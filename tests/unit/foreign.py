@@ -1,0 +1,109 @@
+"""What other engines write and PyIceberg's own writer does not: row-level deletes, and files without a row."""
+
+import time
+import uuid
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate
+from pyiceberg.typedef import Record
+
+from pipeline.lake import Lake
+from tests.unit import lakes
+
+PARTITION = Record(lakes.TOPIC_PARTITION.topic, lakes.TOPIC_PARTITION.partition, None)
+
+
+def append_empty_file(lake: Lake) -> None:
+    """Append an L0 data file of orders-0 that holds no row."""
+    table = lake.table(lakes.TABLE)
+    file = _write(table, lakes.stored([]), DataFileContent.DATA)
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+
+
+def delete_rows(lake: Lake, path: str, positions: Sequence[int]) -> None:
+    """Commit a position delete on the L0 data file ``path`` of orders-0, as a merge-on-read engine does."""
+    table = lake.table(lakes.TABLE)
+    rows = pa.table({"file_path": [path] * len(positions), "pos": pa.array(positions, pa.int64())})
+    _commit(lake, table, _write(table, rows, DataFileContent.POSITION_DELETES))
+
+
+def _write(table: Table, rows: pa.Table, content: DataFileContent) -> DataFile:
+    place = f"{table.location()}/data/{uuid.uuid4()}.parquet"
+    lakes.on_disk(place).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, lakes.on_disk(place))
+    file = DataFile.from_args(
+        content=content,
+        file_path=place,
+        file_format=FileFormat.PARQUET,
+        partition=PARTITION,
+        record_count=rows.num_rows,
+        file_size_in_bytes=lakes.on_disk(place).stat().st_size,
+    )
+    file.spec_id = table.spec().spec_id
+    return file
+
+
+def _commit(lake: Lake, table: Table, delete: DataFile) -> None:
+    """Add a snapshot with one more manifest, which holds ``delete``."""
+    parent = table.current_snapshot()
+    assert parent is not None
+    number, snapshot_id = table.metadata.next_sequence_number(), uuid.uuid4().int >> 66
+    place = f"{table.location()}/metadata/{uuid.uuid4()}"
+    with write_manifest(
+        2, table.spec(), table.schema(), table.io.new_output(f"{place}.avro"), snapshot_id, "deflate"
+    ) as writer:
+        writer.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=delete))
+    written = writer.to_manifest_file()
+    manifest = ManifestFile.from_args(
+        manifest_path=written.manifest_path,
+        manifest_length=written.manifest_length,
+        partition_spec_id=written.partition_spec_id,
+        content=ManifestContent.DELETES,
+        sequence_number=written.sequence_number,
+        min_sequence_number=written.min_sequence_number,
+        added_snapshot_id=snapshot_id,
+        added_files_count=1,
+        existing_files_count=0,
+        deleted_files_count=0,
+        added_rows_count=delete.record_count,
+        existing_rows_count=0,
+        deleted_rows_count=0,
+        partitions=written.partitions,
+    )
+    with write_manifest_list(
+        2, table.io.new_output(f"{place}-list.avro"), snapshot_id, parent.snapshot_id, number, "deflate"
+    ) as listing:
+        listing.add_manifests([*parent.manifests(table.io), manifest])
+    snapshot = Snapshot.model_validate(
+        {
+            "snapshot-id": snapshot_id,
+            "parent-snapshot-id": parent.snapshot_id,
+            "sequence-number": number,
+            "timestamp-ms": time.time_ns() // 1_000_000,
+            "manifest-list": f"{place}-list.avro",
+            "summary": Summary(Operation.OVERWRITE),
+            "schema-id": table.schema().schema_id,
+        }
+    )
+    main = {"type": "branch", "ref-name": "main", "snapshot-id": snapshot_id}
+    lake.catalog.commit_table(
+        table,
+        (AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": parent.snapshot_id}),),
+        (AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(main)),
+    )

@@ -1,0 +1,189 @@
+"""What the unit tests build their lakes from: records, tables, stages with results, and looks at what became of them.
+
+Everything is real: PyIceberg on the embedded lake in a temporary folder.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Barrier
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
+
+from pipeline.clock import from_ms
+from pipeline.errors import FirnError
+from pipeline.lake import Lake
+from pipeline.lake.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
+from pipeline.plan import Plan, plan_table
+from pipeline.segments import Segment, TopicPartition
+from pipeline.sense import Lane
+from pipeline.stage import Accounting, Stage, open_stage
+from pipeline.stage.stage import BOOKS_PROPERTY, VERDICT_PROPERTY
+
+NOW = 1_700_000_000_000
+"""The clock of the tests, epoch milliseconds."""
+
+TABLE = "lake.records"
+TOPIC_PARTITION = TopicPartition("orders", 0)
+
+Row = dict[str, Any]
+T = TypeVar("T")
+
+
+def row(offset: int, key: bytes | None = b"k", value: bytes | None = b"v", **others: Any) -> Row:
+    """A record of orders-0, a minute old."""
+    return {
+        "key": key,
+        "value": value,
+        "topic": TOPIC_PARTITION.topic,
+        "partition": TOPIC_PARTITION.partition,
+        "offset": offset,
+        "timestamp": from_ms(NOW - 60_000),
+        "timestampType": 0,
+        "headers": None,
+    } | others
+
+
+def kafka(rows: Iterable[Row]) -> pa.Table:
+    """The eight columns of Spark's Kafka source, as a file that is landed holds them."""
+    return pa.Table.from_pylist([{name: one[name] for name in KAFKA_COLUMNS} for one in rows], schema=arrow_schema())
+
+
+def stored(rows: Iterable[Row]) -> pa.Table:
+    """All ten columns; ``level`` and ``delete_horizon`` are NULL where a row does not say."""
+    return pa.Table.from_pylist(list(rows), schema=schema_to_pyarrow(SCHEMA, include_field_ids=False))
+
+
+def append(lake: Lake, rows: Iterable[Row], identifier: str = TABLE) -> None:
+    """Append one data file per topic partition and level, as any PyIceberg writer does."""
+    lake.table(identifier).append(stored(rows))
+
+
+def append_two(lake: Lake, older: Row, newer: Row) -> None:
+    """Append two landed segments with one commit: NULL and 0 are two partition values, and one level."""
+    append(lake, [older | {"level": 0}, newer])
+
+
+def append_file(lake: Lake, rows: Iterable[Row]) -> str:
+    """Append rows of one topic partition and level; the path of the file that holds them."""
+    before = paths(lake.table(TABLE))
+    append(lake, rows)
+    (path,) = paths(lake.table(TABLE)) - before
+    return path
+
+
+def paths(table: Table) -> set[str]:
+    """The live data files of the current snapshot."""
+    return {task.file.file_path for task in table.scan().plan_files()}
+
+
+def snapshot(lake: Lake, identifier: str = TABLE) -> int | None:
+    """Id of the current snapshot, read afresh."""
+    return lake.table(identifier).metadata.current_snapshot_id
+
+
+def offsets(lake: Lake, identifier: str = TABLE) -> list[int]:
+    """The offsets a reader sees, sorted; one that is there twice is listed twice."""
+    return sorted(lake.table(identifier).scan(selected_fields=("offset",)).to_arrow()["offset"].to_pylist())
+
+
+def files_under(folder: Path) -> set[Path]:
+    """Every file below ``folder``."""
+    return {path for path in folder.rglob("*") if path.is_file()} if folder.exists() else set()
+
+
+def on_disk(uri: str) -> Path:
+    """The file that a ``file:`` location means: PyIceberg takes what follows the scheme as it is."""
+    return Path("/" + uri.removeprefix("file:").lstrip("/"))
+
+
+def only_plan(lake: Lake, lane: Lane = Lane.FULL, now_ms: int = NOW, identifier: str = TABLE) -> Plan:
+    """The one plan that ``lane`` makes when it is forced."""
+    (plan,) = plan_table(lake, identifier, lane, now_ms, force=True)
+    return plan
+
+
+@dataclass(frozen=True)
+class Fates:
+    """What a cleaning is said to have done with the records that it did not keep."""
+
+    superseded: int = 0
+    tombstones_removed: int = 0
+    quarantined: int = 0
+
+
+def compacted(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = None, **books: int) -> Stage:
+    """The plan's stage with ``kept`` as its result, written by PyIceberg where Spark would, and its books.
+
+    Rows get the plan's level unless they say another. ``books`` overrides figures, so that they don't balance.
+    """
+    fates = fates or Fates()
+    stage = open_stage(lake, plan)
+    if kept:
+        stage.table.overwrite(stored([{"level": plan.level_out} | one for one in kept]))
+    else:
+        stage.table.delete()
+    stage = Stage.load(lake, stage.identifier)
+    files = [file for file in stage.files() if file.partition[2] == plan.level_out]
+    accounting = {
+        "records_in": plan.records,
+        "records_out": sum(file.record_count for file in files),
+        "superseded": fates.superseded,
+        "tombstones_removed": fates.tombstones_removed,
+        "quarantined": fates.quarantined,
+        "bytes_in": plan.bytes,
+        "bytes_out": sum(file.file_size_in_bytes for file in files),
+        "segments_in": len(plan.inputs),
+        "segments_out": len(files),
+    }
+    return stage.record(lake, BOOKS_PROPERTY, Accounting.model_validate(accounting | books).model_dump())
+
+
+def verdict(passed: bool) -> dict[str, Any]:
+    """The parts of a Great Expectations verdict that publishing reads."""
+    return {"passed": passed, "expectations": [{"name": "one_record_per_key", "passed": passed}]}
+
+
+def judged(lake: Lake, stage: Stage, passed: bool = True) -> Stage:
+    """The stage with a verdict on its current result."""
+    return stage.record(lake, VERDICT_PROPERTY, verdict(passed))
+
+
+def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = None) -> Stage:
+    """A stage that can be published."""
+    return judged(lake, compacted(lake, plan, kept, fates))
+
+
+def segment(path: str, base: int, last: int, level: int = 0, **facts: Any) -> Segment:
+    """A segment of orders-0 as metadata would tell it: an hour old, ten bytes a record."""
+    records = facts.pop("records", last - base + 1)
+    chosen: Mapping[str, Any] = {
+        "topic_partition": TOPIC_PARTITION,
+        "bytes": records * 10,
+        "tombstones": 0,
+        "null_keys": 0,
+        "oldest_ms": NOW - 3_600_000,
+        "newest_ms": NOW - 3_600_000,
+        "sequence_number": 1,
+        "row_deletes": 0,
+    } | facts
+    return Segment(path=path, level=level, base_offset=base, last_offset=last, records=records, **chosen)
+
+
+def together(*actions: Callable[[], T]) -> list[T | FirnError]:
+    """Run ``actions`` at the same time, a thread each; what each returned, or the error Firn raised on purpose."""
+    start = Barrier(len(actions))
+
+    def run(action: Callable[[], T]) -> T | FirnError:
+        start.wait()
+        try:
+            return action()
+        except FirnError as error:
+            return error
+
+    with ThreadPoolExecutor(len(actions)) as threads:
+        return list(threads.map(run, actions))

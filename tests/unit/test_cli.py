@@ -1,0 +1,301 @@
+"""The command: what it prints, in JSON where asked, and how it leaves."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.lake import Lake, records
+from pipeline.plan import Plan
+from pipeline.stage import open_stage, stages_of
+from tests.unit import lakes
+from tests.unit.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
+
+COMMANDS = (
+    "create", "land", "status", "plan", "compact", "validate", "publish", "stages", "discard", "sweep", "report", "run",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How one command ended and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What was printed, which is nothing but one JSON document."""
+        return json.loads(self.out)
+
+
+Firn = Callable[..., Ran]
+
+
+@pytest.fixture
+def lake() -> Lake:
+    """The lake that the command finds: the embedded one where the test stands."""
+    return Lake.load()
+
+
+@pytest.fixture
+def firn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firn:
+    """Run ``firn`` in this process."""
+
+    def run(*arguments: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["firn", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        printed = capsys.readouterr()
+        return Ran(int(left.value.code or 0), printed.out, printed.err)
+
+    return run
+
+
+def refused(ran: Ran, text: str, code: int = 1) -> None:
+    """One line on standard error, nothing on standard output."""
+    assert (ran.code, ran.out) == (code, ""), ran
+    assert ran.err.startswith("firn: ")
+    assert ran.err.count("\n") == 1, ran.err
+    assert text in ran.err
+
+
+@pytest.fixture
+def landed(firn: Firn, tmp_path: Path) -> str:
+    """Two segments of orders-0 in a table that needs two for a merge."""
+    firn("create", TABLE, "--property", "firn.merge.segments=2")
+    for offset in range(2):
+        path = tmp_path / f"{offset}.jsonl"
+        document = {
+            "key": "k",
+            "value": "v",
+            "topic": "orders",
+            "partition": 0,
+            "offset": offset,
+            "timestamp": NOW - 1000,
+        }
+        path.write_text(json.dumps(document))
+        assert firn("land", TABLE, path).code == 0
+    return TABLE
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_subcommand_explains_itself(firn: Firn, command: str) -> None:
+    ran = firn(command, "--help")
+    assert ran.code == 0
+    assert f"firn {command}" in ran.out
+
+
+def test_without_arguments_it_lists_the_subcommands(firn: Firn) -> None:
+    ran = firn()
+    assert all(command in ran.out + ran.err for command in COMMANDS)
+
+
+class TestTables:
+    """create, land, status."""
+
+    def test_create_land_and_status_tell_the_same_story(self, firn: Firn, tmp_path: Path) -> None:
+        created = firn(
+            "create", TABLE, "--property", "firn.merge.segments=2", "--property", "firn.topic.a.b.null.keys=fail"
+        )
+        assert (created.code, created.err) == (0, "")
+        assert created.out.startswith(f"created {TABLE} at file://")
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"key":"k","value":null,"topic":"orders","partition":0,"offset":7,"timestamp":1}\n')
+        landed = firn("land", TABLE, path, path, "--json").json
+        assert (landed["files"], landed["segments"], landed["records"]) == (2, 2, 2)
+        (status,) = firn("status", TABLE, "--json").json
+        assert (status["table"], status["snapshot_id"]) == (TABLE, landed["snapshot_id"])
+        (part,) = status["partitions"]
+        assert (part["topic"], part["partition"], part["dirty_ratio"]) == ("orders", 0, 1.0)
+        (level,) = part["levels"]
+        assert level | {"bytes": 0} == {
+            "level": 0, "segments": 2, "records": 2, "bytes": 0, "tombstones": 2, "base_offset": 7, "last_offset": 7,
+        }  # fmt: skip
+        assert part["due"]["merge"] == "2 of 2 L0 segments"
+        assert part["due"]["full"].startswith("dirty ratio 1.000 > 0.5")
+
+    def test_status_for_people_says_what_is_due_and_what_is_in_the_way(self, firn: Firn, landed: str) -> None:
+        ran = firn("status", landed)
+        assert ran.code == 0
+        assert "orders-0" in ran.out
+        assert "merge: 2 of 2 L0 segments" in ran.out
+
+    def test_status_of_all_tables_leaves_out_what_is_none_of_records(self, firn: Firn, landed: str, lake: Lake) -> None:
+        open_stage(lake, only_plan(lake))
+        lake.catalog.create_table("lake.other", lake.table(landed).schema())
+        firn("create", "second.table")
+        assert [status["table"] for status in firn("status", "--json").json] == [landed, "second.table"]
+
+    def test_status_without_tables(self, firn: Firn) -> None:
+        assert firn("status").out == "catalog lake has no table of records\n"
+        assert firn("status", "--json").json == []
+
+    def test_status_has_a_clock(self, firn: Firn, landed: str, lake: Lake) -> None:
+        with lake.table(landed).transaction() as transaction:
+            transaction.set_properties({"firn.min.compaction.lag.ms": "5000"})
+        (early,) = firn("status", landed, "--json", "--now", NOW).json
+        (late,) = firn("status", landed, "--json", "--now", NOW + 5000).json
+        assert early["partitions"][0]["cleanable_bytes"] == 0
+        assert late["partitions"][0]["uncleanable_bytes"] == 0
+
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [
+            (("create", "t"), "table 't' is not a table name; allowed: namespace.name"),
+            (("create", "a.t", "--property", "x"), "--property 'x' is not a property; allowed: name=value"),
+            (("create", "a.t", "--property", "firn.merge.segments=1"), "property firn.merge.segments is '1'; allowed:"),
+            (("create", TABLE), "table lake.records exists already"),
+            (("land", TABLE, "none.parquet"), "file none.parquet does not exist"),
+            (
+                ("land", "lake.other", "x.parquet"),
+                "table lake.other does not exist in catalog lake; found: lake.records",
+            ),
+            (("status", "lake.other"), "table lake.other does not exist"),
+            (("plan", "lake.other", "--lane", "merge"), "table lake.other does not exist"),
+            (("stages", "lake.other"), "table lake.other does not exist"),
+            (("sweep", "lake.other"), "table lake.other does not exist"),
+            (("discard", TABLE), "table lake.records is not a stage"),
+            (("publish", TABLE), "'lake.records' is not a stage"),
+            (("status", TABLE, "--now", "noon"), "--now 'noon' is not a time; allowed: ISO 8601"),
+            (("compact", "none.json"), "plan none.json can't be read"),
+        ],
+    )
+    def test_c26_a_refusal_is_one_line_and_exit_code_1(
+        self, firn: Firn, lake: Lake, arguments: tuple[str, ...], text: str
+    ) -> None:
+        records.create(lake, TABLE, {})
+        refused(firn(*arguments), text)
+
+    def test_c26_a_catalog_that_can_not_be_reached_is_exit_code_4(
+        self, firn: Firn, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PYICEBERG_CATALOG__GONE__URI", "http://me:secret@127.0.0.1:1")
+        monkeypatch.setenv("PYICEBERG_CATALOG__GONE__TYPE", "rest")
+        ran = firn("status", "a.b")
+        refused(ran, "catalog gone (127.0.0.1:1) can't be reached", code=4)
+        assert "secret" not in ran.err
+
+    @pytest.mark.parametrize("arguments", [("plan", TABLE), ("plan", TABLE, "--lane", "tier"), ("nothing",), ("land",)])
+    def test_wrong_usage_is_exit_code_2(self, firn: Firn, arguments: tuple[str, ...]) -> None:
+        assert firn(*arguments).code == 2
+
+
+class TestPlan:
+    """plan prints and changes nothing."""
+
+    def test_plans_are_printed_as_json_and_written_as_files(
+        self, firn: Firn, landed: str, lake: Lake, tmp_path: Path
+    ) -> None:
+        before = lake.table(landed).metadata_location
+        folder = tmp_path / "plans"
+        (printed,) = firn("plan", landed, "--lane", "merge", "--now", NOW, "--write", folder, "--json").json
+        assert Plan.read(folder / f"{printed['id']}.json") == Plan.parse(json.dumps(printed), "output")
+        assert (printed["lane"], printed["now_ms"], len(printed["inputs"])) == ("merge", NOW, 2)
+        assert lake.table(landed).metadata_location == before
+        assert stages_of(lake, landed) == []
+
+    def test_the_same_clock_gives_the_same_plan_however_it_is_told(self, firn: Firn, landed: str) -> None:
+        clocks = (NOW, "2023-11-14T22:13:20Z", "2023-11-14T22:13:20", "2023-11-15T00:13:20+02:00")
+        ids = {firn("plan", landed, "--lane", "full", "--now", clock, "--json").json[0]["id"] for clock in clocks}
+        assert len(ids) == 1
+
+    def test_nothing_due_is_an_empty_list(self, firn: Firn, landed: str) -> None:
+        assert firn("plan", landed, "--lane", "clean", "--json").json == []
+        assert firn("plan", landed, "--lane", "clean").code == 0
+
+    def test_force_plans_below_the_threshold(self, firn: Firn, lake: Lake) -> None:
+        firn("create", TABLE)
+        for offset in range(2):
+            append(lake, [row(offset)])
+        assert firn("plan", TABLE, "--lane", "merge", "--json").json == []
+        assert len(firn("plan", TABLE, "--lane", "merge", "--force", "--json").json) == 1
+
+    def test_people_see_what_goes_in_and_why(self, firn: Firn, landed: str) -> None:
+        out = firn("plan", landed, "--lane", "merge").out
+        assert "2 of 2 L0 segments" in out
+        assert "orders-0" in out
+
+
+class TestStages:
+    """stages, publish, discard, sweep."""
+
+    def test_stages_are_listed_published_and_published_once(self, firn: Firn, landed: str, lake: Lake) -> None:
+        stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1)).identifier
+        (listed,) = firn("stages", landed, "--json").json
+        assert (listed["stage"], listed["state"]) == (stage, "passed")
+        assert stage in firn("stages", landed).out
+        (done,) = firn("publish", stage, "--json").json
+        assert (done["snapshot_id"], done["repeated"]) == (lakes.snapshot(lake), False)
+        assert done["accounting"]["superseded"] == 1
+        (again,) = firn("publish", stage, "--json").json
+        assert (again["snapshot_id"], again["repeated"]) == (done["snapshot_id"], True)
+        assert firn("stages", landed, "--json").json == []
+
+    def test_c20_publish_goes_on_after_a_refusal_and_exits_with_its_code(
+        self, firn: Firn, landed: str, lake: Lake
+    ) -> None:
+        assert landed == TABLE
+        stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1)).identifier
+        ran = firn("publish", f"{TABLE}__stage_0", stage, "--json")
+        assert (ran.code, len(ran.json)) == (1, 1)
+        assert ran.err.startswith(f"firn: table {TABLE}__stage_0 does not exist")
+
+    def test_a_conflict_is_exit_code_3(self, firn: Firn, landed: str, lake: Lake) -> None:
+        stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1)).identifier
+        lake.table(landed).delete()
+        ran = firn("publish", stage)
+        assert (ran.code, ran.out) == (3, "")
+        assert "plan again" in ran.err
+
+    def test_discard_removes_the_stage(self, firn: Firn, landed: str, lake: Lake) -> None:
+        stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1)).identifier
+        ran = firn("discard", stage)
+        assert (ran.code, ran.out) == (0, f"discarded {stage}, deleted 1 data files\n")
+        assert stages_of(lake, landed) == []
+        refused(firn("discard", stage), "does not exist")
+
+    def test_c20_discard_goes_on_after_a_refusal(self, firn: Firn, landed: str, lake: Lake) -> None:
+        stage = open_stage(lake, only_plan(lake)).identifier
+        ran = firn("discard", f"{TABLE}__stage_0", stage)
+        assert ran.code == 1
+        assert f"discarded {stage}" in ran.out
+        assert stages_of(lake, landed) == []
+
+    def test_sweep_says_what_went_and_why(self, firn: Firn, landed: str, lake: Lake) -> None:
+        stage = open_stage(lake, only_plan(lake)).identifier
+        assert firn("sweep", landed).out == ""
+        lake.table(landed).delete()
+        ran = firn("sweep", landed)
+        assert ran.out.startswith(f"discarded {stage}: its input")
+        assert ran.out.count("\n") == 1
+
+
+def test_the_installed_command_leaves_as_it_says(tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("firn")
+    ran = subprocess.run([command, "status", "no.table"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    refused(Ran(ran.returncode, ran.stdout, ran.stderr), "table no.table does not exist in catalog lake")
+
+
+def test_metadata_commands_start_no_jvm_and_load_neither_spark_nor_great_expectations(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from pipeline.cli import main\n"
+        "sys.argv = ['firn', 'status']\n"
+        "try:\n    main()\nexcept SystemExit as left:\n    assert not left.code\n"
+        "heavy = {'pyspark', 'great_expectations', 'airflow'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    root = Path(__file__).parents[2]
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(root), "HOME": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr

@@ -1,0 +1,119 @@
+"""What expectations/ says and hands over, without a JVM: claims, verdicts, wording, and a light import."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import expectations
+from expectations import Claim, Finding, Sample, Verdict
+from expectations.sayings import say
+from expectations.verdict import MAX_VERDICT_BYTES
+from expectations.wording import KEY_BYTES, KEY_CHARACTERS, count, key_text, log_name, moment, plain, size
+
+CLAIM = Claim(
+    table="db.orders",
+    lane="clean",
+    plan_id="p1",
+    topic="orders",
+    partition=3,
+    now_ms=1,
+    level_out=2,
+    clean_below=None,
+    log_end_offset=9,
+    delete_retention_ms=1,
+    segments_in=2,
+    segments_out=1,
+    bytes_in=20,
+    bytes_out=10,
+    records_in=10,
+    records_out=7,
+    superseded=2,
+    tombstones_removed=1,
+    quarantined=0,
+)
+
+CHECKOUT = Path(expectations.__file__).parent.parent
+NO = False
+"""Not passed."""
+
+
+def test_importing_the_package_and_its_values_starts_nothing_heavy() -> None:
+    code = (
+        "import sys, expectations; expectations.Claim, expectations.Verdict; "
+        "sys.exit(any(name in sys.modules for name in ('pyspark', 'great_expectations', 'pipeline')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=CHECKOUT).returncode == 0
+
+
+def test_the_function_judge_is_not_hidden_by_a_module_of_its_name() -> None:
+    code = "import expectations.judging; from expectations import judge; assert callable(judge)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=CHECKOUT).returncode == 0
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        expectations.nonsense  # noqa: B018  # the access is what is tested
+
+
+def test_a_claim_survives_json() -> None:
+    assert Claim.from_dict(json.loads(json.dumps(CLAIM.to_dict()))) == CLAIM
+
+
+def test_a_verdict_survives_json() -> None:
+    verdict = Verdict("p1", NO, (Finding("n", "s", NO, "o", (Sample(3, None, "f", "e"),)),), 3, 0.5, "run")
+    assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
+    assert [finding.name for finding in verdict.failures] == ["n"]
+
+
+@pytest.mark.parametrize("key", ["k", "\U0001f600" * KEY_CHARACTERS])
+def test_a_bounded_verdict_fits_a_table_property(key: str) -> None:
+    samples = tuple(Sample(offset, key, "f" * 40, "e" * 40) for offset in range(20))
+    findings = tuple(Finding(f"n{i}", "s" * 200, NO, "o" * 200, samples) for i in range(12))
+    bounded = Verdict("p1", NO, findings, 3, 0.5, "run").bounded()
+    assert len(json.dumps(bounded.to_dict())) < MAX_VERDICT_BYTES
+    assert [finding.name for finding in bounded.failures] == [finding.name for finding in findings]
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (None, None),
+        (b"", "(empty)"),
+        (b"user-1", "user-1"),
+        ("søster".encode(), "søster"),
+        (b"\x00\xff", "0x00ff"),
+        (b"a\nb", "0x610a62"),
+        (b"x" * 200, "x" * (KEY_CHARACTERS - 1) + "…"),
+        (7, "7"),
+    ],
+)
+def test_keys_are_shown_as_text_where_printable_else_in_hex(key: object, text: str | None) -> None:
+    assert key_text(key) == text
+
+
+def test_a_key_cut_within_a_character_is_still_text() -> None:
+    cut = ("x" + "\U0001f600" * 200).encode()[:KEY_BYTES]
+    assert key_text(cut) == "x" + "\U0001f600" * (KEY_CHARACTERS - 2) + "…"
+
+
+def test_names_cannot_carry_markup_or_templates() -> None:
+    assert plain("<b>$x\"'&") == "%3Cb%3E%24x%22%27%26"
+    assert log_name("orders", 3) == "orders-3"
+
+
+def test_numbers_sizes_and_times_in_words() -> None:
+    assert (count(1, "key"), count(10_061, "key")) == ("1 key", "10,061 keys")
+    assert (size(812), size(12_340_000), size(5 * 10**15)) == ("812 B", "12.3 MB", "5,000.0 TB")
+    assert moment(1_795_239_416_123) == "2026-11-21 05:36:56.123 UTC"
+
+
+def test_broken_rules_are_said_in_one_sentence() -> None:
+    assert say({"repeated_key": 1, "tombstone_lost": 1_200}) == (
+        "1 key has more than one record; 1,200 tombstones are gone too early."
+    )
+    assert say({"null_lost": 2}) == "2 records without a key are lost or changed."

@@ -1,0 +1,316 @@
+"""Plans: which segments go in, and a document that nobody changes unseen."""
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.clock import from_ms
+from pipeline.errors import RefusedError
+from pipeline.lake import Lake
+from pipeline.plan import Input, Plan, plan_partition, plan_table
+from pipeline.policy import Policy
+from pipeline.segments import Segment, Segments, TopicPartition
+from pipeline.segments.segment import LANDED, MERGED, RUN, TAIL
+from pipeline.sense import Lane, PartitionState
+from tests.unit import lakes
+from tests.unit.lakes import NOW, TABLE, TOPIC_PARTITION, append, row, segment
+
+LEVEL_IN = {Lane.MERGE: LANDED, Lane.CLEAN: MERGED}
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> tuple[Segment, ...]:
+    """A topic partition as a few months may leave it: gaps, overlaps, late and empty segments, any level and size."""
+    found: list[Segment] = []
+    base = draw(st.integers(0, 20))
+    for number in range(draw(st.integers(0, 14))):
+        start = draw(st.integers(0, base)) if draw(st.integers(0, 5)) == 0 else base
+        last = start + draw(st.integers(0, 30))
+        records = draw(st.integers(0, last - start + 1)) if draw(st.booleans()) else last - start + 1
+        oldest, newest = sorted(draw(st.tuples(st.integers(0, 2000), st.integers(0, 2000))))
+        found.append(
+            segment(
+                f"s{number:02}",
+                start if records else -1,
+                last if records else -1,
+                draw(st.sampled_from((LANDED, LANDED, LANDED, MERGED, MERGED, RUN, TAIL))),
+                records=records,
+                bytes=draw(st.integers(1, 1000)),
+                newest_ms=NOW - oldest,
+                oldest_ms=NOW - newest,
+                tombstones=draw(st.integers(0, records)),
+            )
+        )
+        base = max(base, last + draw(st.integers(0, 5)))
+    return tuple(sorted(found, key=lambda one: one.order))
+
+
+policies = st.builds(
+    Policy,
+    min_cleanable_dirty_ratio=st.floats(0, 1),
+    min_compaction_lag_ms=st.sampled_from((0, 0, 500, 1500)),
+    active_segments=st.integers(0, 3),
+    merge_segments=st.integers(2, 5),
+    clean_segments=st.integers(1, 4),
+    clean_tail_fraction=st.floats(0.01, 2),
+    max_input_bytes=st.sampled_from((600, 10**9)),
+    plan_max_bytes=st.sampled_from((800, 2500, 10**9)),
+    plan_max_records=st.sampled_from((40, 10**9)),
+)
+
+
+def planned(lane: Lane, segments: tuple[Segment, ...], policy: Policy, force: bool) -> Plan | None:
+    state = PartitionState(TOPIC_PARTITION, segments, policy, NOW)
+    return plan_partition(lane, Segments.of(TABLE, "uuid", 7, segments), state, force)
+
+
+def all_plans(segments: tuple[Segment, ...], policy: Policy) -> list[tuple[Plan, bool]]:
+    """The plan of every lane that has one, forced and not."""
+    plans = ((planned(lane, segments, policy, force), force) for lane in Lane for force in (False, True))
+    return [(plan, force) for plan, force in plans if plan]
+
+
+@settings(max_examples=150)
+@given(partitions(), policies)
+def test_c17_plans_take_whole_neighbouring_segments_within_their_budgets(
+    segments: tuple[Segment, ...], policy: Policy
+) -> None:
+    for plan, force in all_plans(segments, policy):
+        check(plan, segments, policy, force)
+
+
+@settings(max_examples=60)
+@given(partitions(), policies, st.randoms())
+def test_the_same_metadata_policy_and_clock_give_the_same_plan(
+    segments: tuple[Segment, ...], policy: Policy, random: Random
+) -> None:
+    shuffled = list(segments)
+    random.shuffle(shuffled)
+    (again,) = Segments.of(TABLE, "uuid", 7, shuffled).by_partition.values() if segments else ((),)
+    assert all_plans(again, policy) == all_plans(segments, policy)
+
+
+def check(plan: Plan, segments: tuple[Segment, ...], policy: Policy, force: bool) -> None:
+    """Everything that holds for any plan, whatever it was made from."""
+    lane = plan.lane
+    by_path = {one.path: one for one in segments}
+    state = PartitionState(TOPIC_PARTITION, segments, policy, NOW)
+    taken = [by_path[one.path] for one in plan.inputs]
+    head = [one for one in taken if one.level != TAIL]
+    # Whole segments, each once, in offset order.
+    assert [Input.of(one) for one in taken] == list(plan.inputs)
+    assert len(set(taken)) == len(taken)
+    assert taken == sorted(taken, key=lambda one: one.order)
+    # Budgets count what a plan takes of the head; a segment too large is never taken (C18).
+    assert sum(one.bytes for one in head) <= policy.plan_max_bytes
+    assert sum(one.records for one in head) <= policy.plan_max_records
+    assert all(one.bytes <= policy.max_input_bytes for one in head)
+    # Neighbours: nothing of the head with a record lies between two inputs of the head.
+    with_records = [one for one in state.segments if one.records and (one.level != TAIL or lane is not Lane.FULL)]
+    if head:
+        first, last = with_records.index(head[0]), with_records.index(head[-1])
+        assert with_records[first : last + 1] == head
+    if lane in LEVEL_IN:
+        assert {one.level for one in taken} == {LEVEL_IN[lane]}
+    if lane is Lane.MERGE:
+        assert len(taken) >= 2
+        assert not {one.path for one in taken} & state.active
+        assert force or len(taken) % policy.merge_segments == 0, "C13: whole groups"
+        assert plan.inputs_per_segment == policy.merge_segments
+    else:
+        assert plan.inputs_per_segment is None
+        assert set(head) <= set(state.cleanable), "C11: nothing at or past the uncleanable part"
+    if lane is Lane.FULL:
+        assert {one.path for one in state.tail} <= {one.path for one in taken}, "C16: the whole tail"
+        if head:
+            assert head[0] == state.cleanable[0], "oldest first"
+    # C7: a tombstone is clean below the lowest offset that anything outside may hold.
+    outside = [one.base_offset for one in segments if one.records and one not in taken]
+    assert plan.clean_below == (min(outside) if outside else None)
+    # C4
+    assert plan.log_end_offset == max(one.last_offset for one in segments)
+
+
+@settings(max_examples=30)
+@given(partitions(), policies)
+def test_a_plan_is_its_json(segments: tuple[Segment, ...], policy: Policy) -> None:
+    for plan, _ in all_plans(segments, policy):
+        assert Plan.parse(plan.model_dump_json(), "here") == plan
+        assert Plan.parse(json.dumps(json.loads(plan.model_dump_json()), indent=3), "here") == plan
+        assert plan.records == sum(one.records for one in plan.inputs)
+        assert plan.bytes == sum(one.bytes for one in plan.inputs)
+
+
+def example(**changes: Any) -> Plan:
+    facts: dict[str, Any] = {
+        "table": TABLE,
+        "table_uuid": "2f6dbd3c",
+        "snapshot_id": 2**62 + 1,
+        "lane": Lane.FULL,
+        "topic": "orders",
+        "partition": 3,
+        "now_ms": NOW,
+        "reason": "dirty ratio 0.700 > 0.5",
+        "inputs": (Input(path="file:/a", level=0, base_offset=1, last_offset=5, records=5, bytes=50),),
+        "inputs_per_segment": None,
+        "segment_bytes": 1000,
+        "clean_below": None,
+        "log_end_offset": 9,
+        "delete_retention_ms": 0,
+    }
+    return Plan(**facts | changes).sealed()
+
+
+CHANGES: dict[str, Any] = {
+    "id": "0" * 16,
+    "table": "lake.other",
+    "table_uuid": "x",
+    "snapshot_id": 1,
+    "lane": "clean",
+    "topic": "Orders",
+    "partition": 4,
+    "now_ms": NOW + 1,
+    "reason": "because",
+    "inputs_per_segment": 2,
+    "segment_bytes": 1001,
+    "clean_below": 3,
+    "log_end_offset": 8,
+    "delete_retention_ms": 1,
+}
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_c23_a_changed_plan_is_refused(field: str) -> None:
+    document = json.loads(example().model_dump_json())
+    assert document[field] != CHANGES[field]
+    with pytest.raises(RefusedError, match="what its content digests to"):
+        Plan.parse(json.dumps(document | {field: CHANGES[field]}), "p.json")
+
+
+@pytest.mark.parametrize("field", list(Input.model_fields))
+def test_c23_a_changed_input_is_refused(field: str) -> None:
+    document = json.loads(example().model_dump_json())
+    document["inputs"][0][field] = "file:/b" if field == "path" else 77
+    with pytest.raises(RefusedError, match="what its content digests to"):
+        Plan.parse(json.dumps(document), "p.json")
+
+
+def test_every_field_of_a_plan_is_covered_by_its_id() -> None:
+    assert set(CHANGES) == set(Plan.model_fields) - {"version", "inputs"}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"inputs": []}, "inputs: Tuple should have at least 1 item"),
+        ({"lane": "tier"}, "lane: Input should be"),
+        ({"version": 2}, "version: Input should be 1"),
+        ({"extra": 1}, "extra: Extra inputs are not permitted"),
+        ({"segment_bytes": 0}, "segment_bytes: Input should be greater"),
+        ({"inputs": [{"path": "x"}]}, "inputs.0.level: Field required"),
+    ],
+)
+def test_c26_what_is_no_plan_is_refused_naming_place_and_problem(change: dict[str, Any], problem: str) -> None:
+    document = json.loads(example().model_dump_json()) | change
+    with pytest.raises(RefusedError, match=r"plan p\.json is not a plan") as caught:
+        Plan.parse(json.dumps(document), "p.json")
+    assert problem in str(caught.value)
+
+
+@given(st.text() | st.recursive(st.none() | st.text() | st.integers(), st.lists).map(json.dumps))
+def test_any_text_is_a_plan_or_refused(text: str) -> None:
+    with pytest.raises(RefusedError, match="is not a plan"):
+        Plan.parse(text, "p.json")
+
+
+@given(st.integers(0), st.binary(max_size=4))
+def test_any_damage_is_refused_or_harmless(position: int, patch: bytes) -> None:
+    original = example().model_dump_json().encode()
+    place = position % (len(original) + 1)
+    path = Path("damaged.json")
+    path.write_bytes(original[:place] + patch + original[place + len(patch) :])
+    try:
+        found: Plan | str = Plan.read(path)
+    except RefusedError as error:
+        found = str(error)
+    assert found.startswith("plan damaged.json") if isinstance(found, str) else found == example()
+
+
+@given(st.integers(0, 10_000))
+def test_a_half_written_plan_is_refused(length: int) -> None:
+    original = example().model_dump_json().encode()
+    path = Path("half.json")
+    path.write_bytes(original[: min(length, len(original) - 1)])
+    with pytest.raises(RefusedError, match=r"plan half\.json is not a plan"):
+        Plan.read(path)
+
+
+def test_a_plan_is_written_under_its_id_and_read_back(tmp_path: Path) -> None:
+    plan = example()
+    path = plan.write(tmp_path / "new" / "plans")
+    assert path.name == f"{plan.id}.json"
+    assert Plan.read(path) == plan
+    assert plan.stage == f"lake.records__stage_{plan.id}"
+
+
+@pytest.mark.parametrize("name", ["none.json", "."])
+def test_c26_a_plan_file_that_is_not_there_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RefusedError, match="can't be read"):
+        Plan.read(tmp_path / name)
+
+
+@pytest.mark.parametrize(("lane", "level"), [(Lane.MERGE, 1), (Lane.CLEAN, 2), (Lane.FULL, 3)])
+def test_a_lane_makes_one_level(lane: Lane, level: int) -> None:
+    assert example(lane=lane).level_out == level
+
+
+class TestPlanTable:
+    """Plans of a real table."""
+
+    def test_planning_changes_nothing(self, lake: Lake, table: str) -> None:
+        append(lake, [row(0)])
+        before = (lake.table(table).metadata_location, lake.tables("lake"))
+        first = plan_table(lake, table, Lane.FULL, NOW)
+        assert first == plan_table(lake, table, "full", NOW) == plan_table(lake, table, Lane.FULL, from_ms(NOW))
+        assert (lake.table(table).metadata_location, lake.tables("lake")) == before
+        (plan,) = first
+        assert plan.snapshot_id == lakes.snapshot(lake)
+        assert plan.table_uuid == str(lake.table(table).metadata.table_uuid)
+
+    def test_an_empty_table_has_no_plans(self, lake: Lake, table: str) -> None:
+        assert plan_table(lake, table, Lane.FULL, NOW, force=True) == []
+
+    def test_one_plan_per_topic_partition_the_filthiest_first(self, lake: Lake, table: str) -> None:
+        append(lake, [row(0, level=3), row(0, partition=1, level=3), row(1), row(1, partition=1), row(0, partition=2)])
+        append(lake, [row(2, partition=1, value=b"a large one" * 500)])
+        plans = plan_table(lake, table, Lane.FULL, NOW, force=True)
+        assert [plan.partition for plan in plans] == [2, 1, 0]
+
+    def test_only_asked_for_partitions_are_planned(self, lake: Lake, table: str) -> None:
+        append(lake, [row(0), row(0, partition=1)])
+        (plan,) = plan_table(lake, table, Lane.FULL, NOW, only=[TopicPartition("orders", 1)])
+        assert plan.partition == 1
+
+    def test_c21_each_topic_has_its_own_policy(self, lake: Lake, table: str) -> None:
+        with lake.table(table).transaction() as transaction:
+            transaction.set_properties({"firn.topic.a.b.merge.segments": "2"})
+        for offset in range(2):
+            append(lake, [row(offset), row(offset, topic="a.b")])
+        (plan,) = plan_table(lake, table, Lane.MERGE, NOW)
+        assert plan.topic == "a.b"
+
+    def test_c26_a_wrong_property_refuses_the_table(self, lake: Lake, table: str) -> None:
+        with lake.table(table).transaction() as transaction:
+            transaction.set_properties({"firn.merge.segments": "1"})
+        with pytest.raises(RefusedError, match=r"lake\.records: property firn\.merge\.segments is '1'"):
+            plan_table(lake, table, Lane.MERGE, NOW)
+
+    @pytest.mark.usefixtures("table")
+    def test_c26_an_unknown_table_is_refused_with_its_neighbours(self, lake: Lake) -> None:
+        with pytest.raises(RefusedError, match=r"lake\.other does not exist in catalog lake; found: lake\.records"):
+            plan_table(lake, "lake.other", Lane.MERGE, NOW)

@@ -1,0 +1,181 @@
+"""Topic policies: Kafka's names, meanings and defaults, and refusals that say what is allowed (C21, C26)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import RefusedError
+from pipeline.policy import Policies, Policy
+from pipeline.policy.policy import DAY_MS, LONG_MAX, NAMES
+
+KAFKA_DEFAULTS = {
+    "min.cleanable.dirty.ratio": 0.5,
+    "min.compaction.lag.ms": 0,
+    "max.compaction.lag.ms": LONG_MAX,
+    "delete.retention.ms": DAY_MS,
+    "segment.bytes": 1 << 30,
+}
+"""As Kafka's documentation lists them under "Topic Configs"."""
+
+
+def parse(**properties: str) -> Policies:
+    """Policies of a table with these properties, double underscores standing for dots."""
+    return Policies.parse("lake.t", {name.replace("__", "."): value for name, value in properties.items()})
+
+
+def refusal(properties: dict[str, str]) -> str:
+    with pytest.raises(RefusedError) as caught:
+        Policies.parse("lake.t", properties)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "default"), KAFKA_DEFAULTS.items())
+def test_c21_kafkas_configs_have_kafkas_names_and_defaults(name: str, default: float) -> None:
+    assert getattr(Policies.parse("lake.t", {}).of("any"), NAMES[name]) == default
+
+
+def test_c21_firns_own_thresholds_have_the_contracts_defaults() -> None:
+    policy = Policy()
+    assert (policy.merge_segments, policy.clean_segments, policy.active_segments) == (32, 32, 0)
+    assert policy.max_input_bytes == 128 << 30
+    assert policy.null_keys == "quarantine"
+    assert policy.cleanup_policy == "compact"
+
+
+def test_every_config_says_what_it_means() -> None:
+    assert all(field.description for field in Policy.model_fields.values())
+
+
+def test_c21_a_table_property_holds_for_every_topic() -> None:
+    policies = parse(firn__merge__segments="2", firn__min__cleanable__dirty__ratio="0.25")
+    assert policies.of("a") == policies.of("b")
+    assert policies.of("a").merge_segments == 2
+    assert policies.of("a").min_cleanable_dirty_ratio == 0.25
+
+
+def test_c21_a_topic_property_wins_and_the_rest_is_the_tables() -> None:
+    policies = Policies.parse(
+        "lake.t",
+        {"firn.merge.segments": "2", "firn.clean.segments": "3", "firn.topic.a.merge.segments": "7"},
+    )
+    assert (policies.of("a").merge_segments, policies.of("a").clean_segments) == (7, 3)
+    assert policies.of("b").merge_segments == 2
+
+
+@pytest.mark.parametrize("topic", ["a.b", "a.b.c", "orders.v1-eu_west", "segment.bytes", "merge.segments.clean"])
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_c21_topics_may_hold_dots(topic: str, name: str) -> None:
+    key = f"firn.topic.{topic}.{name}"
+    value = {"cleanup.policy": "compact", "null.keys": "fail", "min.cleanable.dirty.ratio": "1"}.get(name, "61000")
+    if name == "stage.max.age.ms":
+        assert key in refusal({key: value})  # it concerns a stage, which belongs to the table
+        return
+    policies = Policies.parse("lake.t", {key: value})
+    assert list(policies.topics) == [topic]
+    assert str(getattr(policies.of(topic), NAMES[name])).removesuffix(".0") == value
+
+
+def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:
+    policies = Policies.parse("lake.t", {"write.parquet.compression-codec": "zstd", "firn-plan": "{}", "owner": "x"})
+    assert policies == Policies(Policy(), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("cleanup.policy", "shred", "'compact'"),
+        ("cleanup.policy", "Compact", "'compact'"),
+        ("min.cleanable.dirty.ratio", "1.01", "less than or equal to 1"),
+        ("min.cleanable.dirty.ratio", "-0.1", "greater than or equal to 0"),
+        ("min.cleanable.dirty.ratio", "nan", "less than or equal to 1"),
+        ("min.cleanable.dirty.ratio", "half", "a valid number"),
+        ("min.compaction.lag.ms", "-1", "greater than or equal to 0"),
+        ("min.compaction.lag.ms", "1d", "a valid integer"),
+        ("max.compaction.lag.ms", "0", "greater than or equal to 1"),
+        ("max.compaction.lag.ms", str(2**63), "less than or equal to 9223372036854775807"),
+        ("delete.retention.ms", "-1", "greater than or equal to 0"),
+        ("delete.retention.ms", str(LONG_MAX), "less than or equal to 31536000000000"),
+        ("segment.bytes", "0", "greater than or equal to 1"),
+        ("active.segments", "-1", "greater than or equal to 0"),
+        ("merge.segments", "1", "greater than or equal to 2"),
+        ("merge.segments", "2.5", "a valid integer"),
+        ("merge.segments", "", "a valid integer"),
+        ("clean.segments", "0", "greater than or equal to 1"),
+        ("clean.tail.fraction", "0", "greater than 0"),
+        ("max.input.bytes", "0", "greater than or equal to 1"),
+        ("plan.max.bytes", "none", "a valid integer"),
+        ("plan.max.records", "0", "greater than or equal to 1"),
+        ("null.keys", "drop", "'quarantine' or 'fail'"),
+        ("stage.max.age.ms", "59999", "greater than or equal to 60000"),
+        ("stage.max.age.ms", str(3 * DAY_MS), "less than or equal to 172800000"),
+    ],
+)
+def test_c26_a_wrong_value_is_refused_with_property_value_and_what_is_allowed(
+    name: str, value: str, allowed: str
+) -> None:
+    message = refusal({f"firn.{name}": value})
+    assert f"table lake.t: property firn.{name} is {value!r}; allowed: {allowed}" in message
+
+
+def test_c26_a_wrong_topic_value_names_the_topics_property() -> None:
+    message = refusal({"firn.merge.segments": "2", "firn.topic.a.b.merge.segments": "many"})
+    assert "property firn.topic.a.b.merge.segments is 'many'" in message
+
+
+def test_c21_contradicting_lags_are_refused() -> None:
+    message = refusal({"firn.min.compaction.lag.ms": "2000", "firn.max.compaction.lag.ms": "1000"})
+    assert "firn.min.compaction.lag.ms is 2000" in message
+    assert "at most max.compaction.lag.ms, which is 1000" in message
+
+
+def test_c21_a_topic_may_not_contradict_its_table() -> None:
+    message = refusal({"firn.min.compaction.lag.ms": "2000", "firn.topic.a.max.compaction.lag.ms": "1000"})
+    assert "2000" in message
+    assert "1000" in message
+    assert "firn.topic.a." in message
+
+
+def test_equal_lags_do_not_contradict() -> None:
+    policy = parse(firn__min__compaction__lag__ms="5", firn__max__compaction__lag__ms="5").default
+    assert policy.min_compaction_lag_ms == policy.max_compaction_lag_ms == 5
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "firn.merge.segment",
+        "firn.",
+        "firn.topic.",
+        "firn.topic.merge.segments",
+        "firn.topic..merge.segments",
+        "firn.topic.a",
+        "firn.topic.a.merge_segments",
+        "firn.merge_segments",
+        "firn.Merge.Segments",
+    ],
+)
+def test_c26_an_unknown_name_is_refused_and_the_known_ones_are_listed(key: str) -> None:
+    message = refusal({key: "2"})
+    assert f"table lake.t: property {key} = '2' is unknown" in message
+    assert "merge.segments" in message
+
+
+_words = st.text(max_size=12) | st.sampled_from(["", "0", "1", "-1", "0.5", "nan", "inf", "compact", "9" * 40])
+_names = (
+    st.text(max_size=20)
+    | st.sampled_from(sorted(NAMES)).map("firn.{}".format)
+    | st.tuples(st.text(max_size=6), st.sampled_from(sorted(NAMES))).map("firn.topic.{0[0]}.{0[1]}".format)
+    | st.text(max_size=8).map("firn.{}".format)
+)
+
+
+@given(st.dictionaries(_names, _words, max_size=6))
+def test_c21_any_properties_give_policies_or_a_refusal(properties: dict[str, str]) -> None:
+    try:
+        found: Policies | str = Policies.parse("lake.t", properties)
+    except RefusedError as error:
+        found = str(error)
+    if isinstance(found, str):
+        assert found.startswith("table lake.t: property firn.")
+    else:
+        assert all(found.of(topic).merge_segments >= 2 for topic in ["x", *found.topics])
