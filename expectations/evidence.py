@@ -121,6 +121,7 @@ def _groups(compared: DataFrame, claim: Claim) -> DataFrame:
     All aggregates have fixed-size buffers, so that Spark hashes (and combines before the shuffle), never sorts.
     """
     read, written = F.col("side") == READ, F.col("side") == WRITTEN
+    stays = written & (F.col("level") != QUARANTINED)
     records = _with_roles(compared, claim)
     offset_read, offset_written = F.when(read, F.col("offset")), F.when(written, F.col("offset"))
     return records.groupBy("role", "key", "slot", "mark").agg(
@@ -143,7 +144,7 @@ def _groups(compared: DataFrame, claim: Claim) -> DataFrame:
         F.max(F.when(written & (F.col("level") != F.col("level_expected")), F.col("level"))).alias("a_level"),
         F.count(F.when(F.col("foreign"), 1)).alias("n_foreign"),
         F.count(F.when(read & (F.col("offset") == claim.log_end_offset), 1)).alias("end_in"),
-        F.count(F.when(written & (F.col("offset") == claim.log_end_offset), 1)).alias("end_out"),
+        F.count(F.when(stays & (F.col("offset") == claim.log_end_offset), 1)).alias("end_out"),
         F.bit_or("bit").alias("bits"),
     )
 
@@ -165,7 +166,10 @@ def _with_roles(compared: DataFrame, claim: Claim) -> DataFrame:
         F.when(copied, no_key).otherwise(F.col("key")).alias("key"),
         F.when(copied, F.col("offset")).alias("slot"),
         F.when(copied, mark).alias("mark"),
-        F.when(copied & F.lit(not merge), QUARANTINED).otherwise(claim.level_out).alias("level_expected"),
+        # The end of the log stays in the topic even without a key (C4); it is quarantined once it is no longer the end.
+        F.when(copied & F.lit(not merge) & (F.col("offset") != claim.log_end_offset), QUARANTINED)
+        .otherwise(claim.level_out)
+        .alias("level_expected"),
         (~F.coalesce(ours, F.lit(False)) | F.col("offset").isNull()).alias("foreign"),
         no_number.alias("bit"),
     )

@@ -29,7 +29,9 @@ def cleaned(inputs: DataFrame, plan: Plan) -> DataFrame:
     """Lanes clean and full: every input record with its fate, tombstones stamped where they become clean."""
     judged = inputs.join(_survivors(inputs, plan), on="offset", how="left")
     fate = (
-        F.when(F.col("key").isNull(), QUARANTINED)
+        # The end of the log stays even without a key (C4): the next cleaning past it quarantines it.
+        F.when(F.col("key").isNull() & (F.col("offset") == plan.log_end_offset), KEPT)
+        .when(F.col("key").isNull(), QUARANTINED)
         .when(F.col(_SURVIVES).isNull(), SUPERSEDED)
         .when(_removable(plan), REMOVED)
         .otherwise(KEPT)
@@ -81,7 +83,7 @@ def _removable(plan: Plan) -> Column:
 def _horizon(plan: Plan) -> Column:
     """C8: stamped when first found clean, kept from then on; an older record that turned up late starts it again.
 
-    Quarantined records keep what they came with.
+    Records without a key keep what they came with.
     """
     stamp = F.timestamp_millis(F.lit(plan.now_ms + plan.delete_retention_ms))
     return (

@@ -21,6 +21,8 @@ SUFFIX = "__quarantine"
 NULL_KEY = "null key"
 REASON, PLAN = "quarantine_reason", "quarantine_plan"
 _FIELDS = ("topic", "partition", REASON, PLAN)
+_FIRST_OWN_ID = 1_000_000
+"""Field ids of our own columns: far above any that the topic table will ever give to a new column of its own."""
 
 
 def find(lake: Lake, identifier: str) -> Table | None:
@@ -72,12 +74,11 @@ def _files_of(table: Table, plan: Plan) -> list[DataFile]:
 
 
 def _create(lake: Lake, target: Table, identifier: str) -> Table:
-    top = target.metadata.last_column_id
     current = target.schema()
     schema = Schema(
         *current.fields,
-        NestedField(top + 1, REASON, StringType(), required=False),
-        NestedField(top + 2, PLAN, StringType(), required=False),
+        NestedField(_FIRST_OWN_ID, REASON, StringType(), required=False),
+        NestedField(_FIRST_OWN_ID + 1, PLAN, StringType(), required=False),
         schema_id=current.schema_id,
     )
     spec = PartitionSpec(
@@ -95,7 +96,7 @@ def _create(lake: Lake, target: Table, identifier: str) -> Table:
         f"{target.location().rstrip('/')}{SUFFIX}",
         properties,
         {
-            "last-column-id": top + 2,
+            "last-column-id": _FIRST_OWN_ID + 1,
             "schemas": [schema.model_dump(by_alias=True)],
             "partition-specs": [spec.model_dump(by_alias=True)],
             "default-spec-id": 0,

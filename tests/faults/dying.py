@@ -1,6 +1,6 @@
 """A real SQL catalog whose process is killed (SIGKILL) at one chosen catalog call.
 
-``FIRN_TEST_DIE`` says where: ``before|after <method> <part of the table's name> <n>``, the n-th such call counted from 1.
+``FIRN_TEST_DIE`` says where: ``before|after <method> <part of the table's name> <n>``, the n-th such call, from 1.
 PyIceberg loads the class through its own ``py-catalog-impl`` setting.
 """
 

@@ -90,7 +90,7 @@ def test_output_segments_are_ranges_in_offset_order(topic: Topic) -> None:
 
 
 def test_c24_the_books_are_in_the_snapshot_summary(topic: Topic) -> None:
-    topic.land(updates("a=1", "a=2", "b=1"), [Record(3, None, b"lost")])
+    topic.land([Record(0, None, b"no key")], updates("a=1", "a=2", "b=1", start=1))
     published = topic.publish("full")[0]
     snapshot = topic.lake.table(topic.table).snapshot_by_id(published.snapshot_id)
     assert snapshot is not None

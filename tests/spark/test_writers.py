@@ -89,7 +89,16 @@ def test_row_level_deletes_make_the_partition_wait(topic: Topic) -> None:
     """A cleaning that ignored them would bring deleted rows back; it waits instead and says for what (C20)."""
     topic.land(updates("a=1", "a=2", "b=1"))
     topic.spark.sql(f"ALTER TABLE lake.{topic.table} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
-    topic.spark.sql(f"DELETE FROM lake.{topic.table} WHERE offset = 2")
+    topic.spark.sql(f"DELETE FROM lake.{topic.table} WHERE offset = 2")  # noqa: S608 - a name of our own
     assert topic.offsets() == [0, 1]
     assert topic.plans("full", force=True) == []
     assert topic.segments()[0].row_deletes == 1
+
+
+def test_c4_a_null_key_at_the_log_end_waits_there(topic: Topic) -> None:
+    """Readers rely on the log end; once a newer record is there, it is quarantined like any other."""
+    topic.land(updates("a=1"), [Record(1, None, b"last")]).clean("full")
+    assert topic.offsets() == [0, 1]
+    topic.land(updates("a=2", start=2)).clean("full", force=True)
+    assert topic.offsets() == [2]
+    assert [row["offset"] for row in topic.rows(f"{topic.table}__quarantine")] == [1]
