@@ -162,7 +162,7 @@ def _delete_unreferenced(lake: Lake, target: Table, stage: Stage, *, keep_result
     if found == unreferenced:
         with suppress(FileNotFoundError):
             files.delete_dir(folder)
-    return len(unreferenced)
+    return len({_name(path) for path in unreferenced})
 
 
 def _referenced(table: Table) -> set[str]:
@@ -178,8 +178,10 @@ def _referenced(table: Table) -> set[str]:
 def _name(path: str) -> str:
     """The last part of a path. Writers put a UUID there, so it tells files apart, and unlike the rest of a path it is
     spelled the same by everyone: Java writes ``file:/a``, PyIceberg ``file:///a``, a file system ``/a``.
+    A checksum that Hadoop's local file system keeps beside a file (``.<name>.crc``) stays and goes with it.
     """
-    return path.rpartition("/")[2]
+    name = path.rpartition("/")[2]
+    return name[1:-4] if name.startswith(".") and name.endswith(".crc") else name
 
 
 def _delete_folder(table: Table, location: str) -> None:
