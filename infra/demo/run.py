@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.table import Table
 from rich.console import Console
 from rich.table import Table as Printed
 
@@ -96,6 +97,18 @@ def print_seconds(tasks: Iterable[dict[str, Any]]) -> None:
     console.print(printed)
 
 
+def print_amplification(table: Table) -> None:
+    """What Firn has written for what was landed, from the books in the snapshot summaries (C24)."""
+    summaries = [snapshot.summary for snapshot in table.metadata.snapshots if snapshot.summary]
+    published = [summary for summary in summaries if summary.get("firn.plan-id")]
+    landed = [summary for summary in summaries if not summary.get("firn.plan-id")]
+    records = sum(int(summary["firn.records-out"] or 0) for summary in published)
+    written = sum(int(summary["firn.bytes-out"] or 0) for summary in published)
+    of_records = records / sum(int(summary["added-records"] or 0) for summary in landed)
+    of_bytes = written / sum(int(summary["added-files-size"] or 0) for summary in landed)
+    console.print(f"write amplification: {of_records:.2f} records, {of_bytes:.2f} bytes written per one landed")
+
+
 def main() -> int:
     """Entry point."""
     started = time.monotonic()
@@ -125,6 +138,7 @@ def main() -> int:
     table = lake.table(TABLE)
     print_levels("after", count_levels(table))
     print_seconds(tasks)
+    print_amplification(table)
     tree = changelog.read_tree_list()
     found = differences(table, tree)
     for difference in found[:20]:

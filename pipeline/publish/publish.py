@@ -18,7 +18,7 @@ from tenacity import (
     wait_random,
 )
 
-from pipeline.errors import ConflictError, OutcomeUnknownError, RefusedError, UnavailableError
+from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.plan import Plan
 from pipeline.plan.plan import STAGE_INFIX
@@ -97,9 +97,13 @@ def _publish(lake: Lake, identifier: str) -> Publication:
         manifests = Manifests(target.io)
         try:
             snapshot_id, attempts = _race(lambda: _attempt(lake, validated, swap, manifests))
-        except ConflictError:
+        except OutcomeUnknownError:
+            raise
+        except FirnError as error:
+            # Every try is known to have failed: nothing refers to what was prepared.
             swap.abandon(target)
-            take_back(lake, lake.table(plan.table), plan)
+            if isinstance(error, ConflictError):
+                take_back(lake, lake.table(plan.table), plan)
             raise
         if snapshot_id == swap.snapshot_id:
             swap.tidy(target)
@@ -175,7 +179,8 @@ def _attempt(lake: Lake, validated: _Validated, swap: Swap, manifests: Manifests
     _check_nothing_older_landed(target, plan, validated.accounting, manifests)
     quarantine.append(lake, target, plan, validated.quarantined)
     try:
-        swap.commit(lake, target, manifests)
+        # A busy catalog is asked again. Had it applied the commit after all, the branch has moved and refuses another.
+        lake.when_free(lambda: swap.commit(lake, target, manifests))
     except CommitFailedException:
         raise
     except Exception as error:

@@ -9,6 +9,7 @@ without them), and a try only writes the manifest list. Built from PyIceberg's p
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from pyiceberg.exceptions import CommitFailedException
@@ -104,15 +105,12 @@ class Swap:
 
     def abandon(self, target: Table) -> None:
         """Delete the manifests that were prepared; only when it is certain that no try was applied."""
-        prepared = [*self._without.values(), *([self._own_manifest] if self._own_manifest else [])]
-        for manifest in prepared:
-            target.io.delete(manifest.manifest_path)
+        own = [self._own_manifest] if self._own_manifest else []
+        _delete(target, [*self._without.values(), *own])
 
     def tidy(self, target: Table) -> None:
         """After the commit: delete what was prepared for manifests that others have replaced in the meantime."""
-        for manifest in self._without.values():
-            if manifest.manifest_path not in self._used:
-                target.io.delete(manifest.manifest_path)
+        _delete(target, [unused for unused in self._without.values() if unused.manifest_path not in self._used])
 
     def _keep(
         self, target: Table, files: Sequence[ManifestFile], manifests: Manifests
@@ -189,6 +187,13 @@ class Swap:
             Summary(operation=Operation.OVERWRITE, **totals.build(), **self._summary),
             parent.summary if parent else None,
         )
+
+
+def _delete(target: Table, manifests: Iterable[ManifestFile]) -> None:
+    """Delete manifests that nothing refers to; one that can't be deleted is waste, not a failure."""
+    for manifest in manifests:
+        with suppress(OSError):
+            target.io.delete(manifest.manifest_path)
 
 
 def _requirements(target: Table, parent: Snapshot | None) -> tuple[TableRequirement, ...]:

@@ -49,7 +49,7 @@ def test_killed_while_spark_writes(filled: Topic, tmp_path: Path) -> None:
     while not list(folder.rglob("*.parquet")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.002)
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.communicate()
     assert list(folder.rglob("*.parquet"))
     _assert_recovers(filled)
 
@@ -88,7 +88,7 @@ def test_killed_while_planning(filled: Topic) -> None:
     process = start(filled.lake, "plan", filled.table, "--lane", "full")
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.communicate()
     _assert_recovers(filled)
 
 

@@ -83,21 +83,7 @@ def test_c9_a_late_segment_in_the_plan_of_others_does_not_matter(topic: Topic) -
 def test_a_foreign_stamp_on_a_landed_record_counts_for_nothing(topic: Topic) -> None:
     """Any writer may put anything into delete_horizon: only what a cleaning stamped is believed (C9)."""
     topic.create(delete_retention_ms="0")
-    rows = topic.arrow(HISTORY).to_pandas()
-    rows["level"] = None
-    frame = topic.spark.createDataFrame(rows.drop(columns=["headers", "level"]))
-    frame.selectExpr(
-        "key",
-        "value",
-        "topic",
-        "partition",
-        "offset",
-        "timestamp",
-        "timestampType",
-        "cast(null as array<struct<key:string,value:binary>>) headers",
-        "cast(null as int) level",
-        "timestamp_millis(0) delete_horizon",
-    ).writeTo(f"lake.{topic.table}").append()
+    topic.append_with_spark(HISTORY, delete_horizon="timestamp_millis(0)")
     outcomes = compact(topic.lake, topic.plans("full"), topic.spark)
     assert [outcome.error for outcome in outcomes] == [None]
     topic.clean("full")

@@ -11,19 +11,7 @@ from tests.spark.topics import Record, Topic, updates
 def test_pyiceberg_and_spark_append_beside_land(topic: Topic) -> None:
     topic.land(updates("a=land", "b=land"))
     topic.append(updates("a=pyiceberg", start=2))
-    frame = topic.spark.createDataFrame(topic.arrow(updates("b=spark", start=3)).drop_columns(["headers"]).to_pandas())
-    frame.selectExpr(
-        "key",
-        "value",
-        "topic",
-        "partition",
-        "offset",
-        "timestamp",
-        "timestampType",
-        "cast(null as array<struct<key:string,value:binary>>) headers",
-        "cast(null as int) level",
-        "cast(null as timestamp) delete_horizon",
-    ).writeTo(f"lake.{topic.table}").append()
+    topic.append_with_spark(updates("b=spark", start=3))
     assert topic.levels() == [0, 0, 0]
     topic.clean("full")
     assert [(record.offset, record.value) for record in topic.seen()] == [(2, b"pyiceberg"), (3, b"spark")]

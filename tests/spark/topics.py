@@ -95,6 +95,17 @@ class Topic:
             )
         )
 
+    def append_with_spark(self, batch: Iterable[Record], delete_horizon: str = "cast(null as timestamp)") -> None:
+        """Append as a Spark job does; ``delete_horizon`` is a SQL expression."""
+        columns = [name for name in records.KAFKA_COLUMNS if name != "headers"]
+        frame = self.spark.createDataFrame(self.arrow(batch).select(columns).to_pandas())
+        frame.selectExpr(
+            *(f"`{name}`" for name in columns),
+            "cast(null as array<struct<key:string,value:binary>>) headers",
+            "cast(null as int) level",
+            f"{delete_horizon} delete_horizon",
+        ).writeTo(f"lake.{self.table}").append()
+
     def plans(self, lane: str, now: int = NOW, *, force: bool = False) -> list[Plan]:
         return plan_table(self.lake, self.table, lane, now, force)
 

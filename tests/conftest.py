@@ -1,15 +1,23 @@
-"""One lake and one Spark session for all tests of a process: every test makes tables of its own in it."""
+"""One lake and one Spark session for all tests of a process that ask for them: each test makes tables of its own there.
+
+Spark is imported when the first test asks for it: the unit tests never do.
+"""
+
+from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
-from pipeline.lake import Lake
-from pipeline.lake.spark import session
-from tests.spark.topics import Topic
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from pipeline.lake import Lake
+    from tests.spark.topics import Topic
 
 _numbers = itertools.count()
 
@@ -17,12 +25,16 @@ _numbers = itertools.count()
 @pytest.fixture(scope="session")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """The embedded lake: SQLite catalog, warehouse folder."""
+    from pipeline.lake import Lake
+
     return Lake.embedded(tmp_path_factory.mktemp("lake"))
 
 
 @pytest.fixture(scope="session")
 def spark(lake: Lake) -> Iterator[SparkSession]:
     """Firn's own session, small: two cores, two shuffle partitions."""
+    from pipeline.lake.spark import session
+
     os.environ["FIRN_SPARK_MASTER"] = "local[2]"
     os.environ["FIRN_SHUFFLE_PARTITIONS"] = "2"
     started = session(lake, "firn tests")
@@ -33,4 +45,6 @@ def spark(lake: Lake) -> Iterator[SparkSession]:
 @pytest.fixture
 def topic(lake: Lake, spark: SparkSession) -> Topic:
     """A topic with a table of its own and thresholds of 2, to be filled and cleaned."""
+    from tests.spark.topics import Topic
+
     return Topic(lake, spark, f"db.t{next(_numbers)}")

@@ -1,0 +1,27 @@
+"""The documents say what the code does: every property with its default, every contract rule that tests cite."""
+
+import re
+from pathlib import Path
+
+from pipeline.policy.policy import Policy
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_property_is_documented_with_its_default() -> None:
+    rows = re.findall(r"^\| `([a-z.]+)` \|.*\| `([^`]+)` \| [^|]+ \|$", _read("configuration.md"), re.MULTILINE)
+    assert dict(rows) == {str(field.alias): str(field.default) for field in Policy.model_fields.values()}
+
+
+def test_every_file_that_the_contract_names_exists() -> None:
+    for row in _read("contract.md").splitlines():
+        if row.startswith("| C"):
+            folder = ""
+            for place in re.findall(r"`((?:tests/\w+/)?test_\w+\.py)`", row):
+                folder = place.rpartition("/")[0] or folder
+                found = [folder, "tests/spark"] if place.startswith("test_expectations") else [folder]
+                assert any((ROOT / name / place.rpartition("/")[2]).exists() for name in found), place
+
+
+def _read(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
