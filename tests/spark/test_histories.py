@@ -1,0 +1,95 @@
+"""Random histories against a plain model: whatever is landed and cleaned, the newest record of every key is seen."""
+
+import itertools
+from collections.abc import Iterable
+from random import Random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from pipeline.lake import Lake
+from pipeline.sense import Lane
+from tests.spark.topics import DAY, NOW, Record, Topic
+
+KEYS = [b"", b"a", b"b", b"c"]
+_numbers = itertools.count()
+
+batches = st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from([None, b"", b"x", b"y"])), min_size=1, max_size=4)
+steps = st.lists(st.tuples(batches, st.sampled_from([None, *Lane]), st.booleans()), min_size=2, max_size=5)
+clocks = st.lists(st.sampled_from([0, 1, DAY, -DAY, 3 * DAY]), min_size=5, max_size=5)
+
+bounded = settings(
+    max_examples=5,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@bounded
+@given(steps, clocks)
+def test_c2_c3_c9_in_offset_order(
+    lake: Lake,
+    spark: SparkSession,
+    history: list[tuple[list[tuple[bytes, bytes | None]], Lane | None, bool]],
+    jumps: list[int],
+) -> None:
+    """Clocks jump, back as well; tombstones may go as soon as the rules let them."""
+    topic = Topic(lake, spark, f"random.t{next(_numbers)}").create(delete_retention_ms="0")
+    landed: list[Record] = []
+    now = NOW
+    for (batch, lane, force), jump in zip(history, jumps, strict=False):
+        landed += _land(topic, batch, start=len(landed))
+        now += jump
+        if lane:
+            topic.clean(lane, now, force=force)
+            _assert_newest_visible(topic, landed)
+    topic.clean("full", now, force=True)
+    _assert_newest_visible(topic, landed)
+    assert len(topic.seen()) == len({record.key for record in topic.seen()}), "one record per key in the tail"
+
+
+@bounded
+@given(steps, st.randoms(use_true_random=False))
+def test_c2_c3_c7_with_late_segments(
+    lake: Lake,
+    spark: SparkSession,
+    history: list[tuple[list[tuple[bytes, bytes | None]], Lane | None, bool]],
+    order: Random,
+) -> None:
+    """Batches land in any order, so that older offsets turn up below what was cleaned before."""
+    topic = Topic(lake, spark, f"random.t{next(_numbers)}").create()
+    starts = list(itertools.accumulate((len(batch) for batch, _, _ in history), initial=0))
+    arrivals = list(zip(history, starts, strict=False))
+    order.shuffle(arrivals)
+    landed: list[Record] = []
+    for (batch, lane, force), start in arrivals:
+        landed += _land(topic, batch, start)
+        if lane:
+            topic.clean(lane, force=force)
+            _assert_newest_visible(topic, landed)
+    topic.clean("full", force=True)
+    _assert_newest_visible(topic, landed)
+    assert len(topic.seen()) == len({record.key for record in topic.seen()})
+
+
+def _land(topic: Topic, batch: Iterable[tuple[bytes, bytes | None]], start: int) -> list[Record]:
+    """Land a batch as one segment; what was landed."""
+    landed = [Record(offset, key, value) for offset, (key, value) in enumerate(batch, start)]
+    topic.land(landed)
+    return landed
+
+
+def _assert_newest_visible(topic: Topic, landed: Iterable[Record]) -> None:
+    """Every visible record was landed so; the newest of each key is there, unless it is a tombstone that has gone."""
+    known = {record.offset: record for record in landed}
+    newest = {known[offset].key: known[offset] for offset in sorted(known)}
+    seen = topic.seen()
+    assert [known[record.offset] for record in seen] == seen
+    visible = {record.key: record for record in seen}
+    for key, record in newest.items():
+        assert visible.get(key, record) == record
+        assert key in visible or record.value is None
+    assert max(known) in {record.offset for record in seen}, "the log end stays"
