@@ -56,8 +56,9 @@ SPEC = PartitionSpec(
 KAFKA_COLUMNS = tuple(field.name for field in _COLUMNS[:8])
 PARTITION_FIELDS = tuple(field.name for field in SPEC.fields)
 
+FORMAT_VERSION = 2
 _PROPERTIES = {
-    "format-version": "2",
+    "format-version": str(FORMAT_VERSION),
     # Offsets and timestamps drive every decision, null counts of key and value count tombstones and null keys.
     "write.metadata.metrics.default": "truncate(16)",
     "write.metadata.metrics.column.offset": "full",
@@ -95,7 +96,7 @@ def create(lake: Lake, identifier: str, properties: Mapping[str, str]) -> Table:
 
 
 def check(table: Table, identifier: str) -> None:
-    """Refuse a table that Firn can't maintain: record columns missing or of another type, partitioned differently.
+    """Refuse a table that Firn can't maintain: other columns or types, another partitioning, another format version.
 
     Raises RefusedError naming each column with what was found and what is allowed (C26).
     """
@@ -108,12 +109,17 @@ def check(table: Table, identifier: str) -> None:
     if wrong:
         raise RefusedError(f"table {identifier} does not have the record columns: {'; '.join(wrong)}")
     names = {field.field_id: field.name for field in table.schema().fields}
-    spec = [(names.get(field.source_id), str(field.transform)) for field in table.spec().fields]
-    allowed = [(name, "identity") for name in PARTITION_FIELDS]
+    spec = [f"{field.transform}({names.get(field.source_id)}) as {field.name}" for field in table.spec().fields]
+    allowed = [f"identity({name}) as {name}" for name in PARTITION_FIELDS]
     if spec != allowed:
         raise RefusedError(
-            f"table {identifier} is partitioned by {spec or 'nothing'}; allowed: identity of "
-            f"{', '.join(PARTITION_FIELDS)}"
+            f"table {identifier} is partitioned by {', '.join(spec) or 'nothing'}; allowed: {', '.join(allowed)}"
+        )
+    if table.metadata.format_version != FORMAT_VERSION:
+        raise RefusedError(
+            f"table {identifier} has format version {table.metadata.format_version}; allowed: {FORMAT_VERSION} "
+            "(version 1 "
+            "has no sequence numbers, and PyIceberg does not write version 3)"
         )
 
 
