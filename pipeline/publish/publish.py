@@ -18,7 +18,7 @@ from tenacity import (
     wait_random,
 )
 
-from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError, UnavailableError
+from pipeline.errors import ConflictError, OutcomeUnknownError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.plan import Plan
 from pipeline.plan.plan import STAGE_INFIX
@@ -97,13 +97,10 @@ def _publish(lake: Lake, identifier: str) -> Publication:
         manifests = Manifests(target.io)
         try:
             snapshot_id, attempts = _race(lambda: _attempt(lake, validated, swap, manifests))
-        except OutcomeUnknownError:
-            raise
-        except FirnError as error:
-            # Every try is known to have failed: nothing refers to what was prepared.
+        except ConflictError:
+            # The history was read and does not have the plan. No other error proves that no try was applied.
             swap.abandon(target)
-            if isinstance(error, ConflictError):
-                take_back(lake, lake.table(plan.table), plan)
+            take_back(lake, lake.table(plan.table), plan)
             raise
         if snapshot_id == swap.snapshot_id:
             swap.tidy(target)
@@ -185,26 +182,23 @@ def _attempt(lake: Lake, validated: _Validated, swap: Swap, manifests: Manifests
         raise
     except Exception as error:
         # Anything else leaves it open whether the commit was applied: look before anybody retries or cleans up.
-        if not _landed(lake, plan):
+        found = _landed(lake, plan)
+        if found is None:
             raise OutcomeUnknownError(
                 f"table {plan.table}: the commit of plan {plan.id} ended without an answer ({error}); everything "
                 "is kept, "
                 "publish again"
             ) from error
-    snapshot_id = published(lake.table(plan.table), plan.id)
-    if snapshot_id is None:
-        raise OutcomeUnknownError(
-            f"table {plan.table}: the commit of plan {plan.id} is not in its history; publish again"
-        )
-    return snapshot_id
+        return found
+    return swap.snapshot_id
 
 
-def _landed(lake: Lake, plan: Plan) -> bool:
-    """Whether the plan is known to be published; a catalog that does not answer leaves it open."""
+def _landed(lake: Lake, plan: Plan) -> int | None:
+    """The snapshot by which the plan is known to be published; None also when the catalog does not answer."""
     try:
-        return published(lake.table(plan.table), plan.id) is not None
+        return published(lake.table(plan.table), plan.id)
     except UnavailableError:
-        return False
+        return None
 
 
 def _summary(validated: _Validated) -> dict[str, str]:

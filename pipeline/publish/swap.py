@@ -96,12 +96,13 @@ class Swap:
                 "schema-id": metadata.current_schema_id,
             }
         )
+        # Before the call: it may be applied although the catalog does not say so.
+        self._used = {manifest.manifest_path for manifest in kept}
         try:
             lake.catalog.commit_table(target, _requirements(target, parent), _updates(snapshot))
         except CommitFailedException:
             target.io.delete(path)
             raise
-        self._used = {manifest.manifest_path for manifest in kept}
 
     def abandon(self, target: Table) -> None:
         """Delete the manifests that were prepared; only when it is certain that no try was applied."""
