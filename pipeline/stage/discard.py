@@ -191,7 +191,8 @@ def _delete_folder(table: Table, location: str) -> None:
         raise RefusedError(
             f"stage location {location!r} is not a folder of its own; allowed: a folder below the target's"
         )
-    with suppress(FileNotFoundError):
+    # Another process may be clearing the same folder, or write to it: what is left then is swept as forgotten.
+    with suppress(OSError):
         files.delete_dir(folder)
 
 
