@@ -20,11 +20,15 @@ def create(
         list[str] | None,
         typer.Option("--property", metavar="K=V", help="A table property, such as firn.merge.segments=32; repeatable."),
     ] = None,
+    transactions: Annotated[
+        bool,
+        typer.Option("--transactions", help="Add the columns that topics of transactional producers need."),
+    ] = False,
 ) -> None:
     """Create a table of Kafka records."""
     chosen = dict(_pair(text) for text in properties or [])
     Policies.parse(table, chosen)
-    created = records.create(Lake.load(), table, chosen)
+    created = records.create(Lake.load(), table, chosen, transactions)
     show.line(f"created {table} at {created.location()}")
 
 

@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
+    BooleanType,
     IntegerType,
     ListType,
     LongType,
@@ -43,6 +44,13 @@ _COLUMNS = (
     NestedField(13, "delete_horizon", TimestamptzType(), required=False),
 )
 
+_TRANSACTION_COLUMNS = (
+    NestedField(14, "is_control", BooleanType(), required=False),
+    NestedField(15, "is_transactional", BooleanType(), required=False),
+    NestedField(16, "producer_id", LongType(), required=False),
+    NestedField(17, "producer_epoch", IntegerType(), required=False),
+)
+
 SCHEMA = Schema(*_COLUMNS)
 """Schema of a table that ``firn create`` makes. Columns are optional: Kafka's source writes them so."""
 
@@ -54,6 +62,14 @@ SPEC = PartitionSpec(
 """Identity partitioning: a data file then belongs to one topic partition and level, which makes it a segment."""
 
 KAFKA_COLUMNS = tuple(field.name for field in _COLUMNS[:8])
+TRANSACTION_COLUMNS = tuple(field.name for field in _TRANSACTION_COLUMNS)
+"""Optional columns of a table whose topics are written by transactional producers (C10), as Kafka's batches name them.
+
+NULL means false, or no producer.
+"""
+
+DECIDING_COLUMNS = TRANSACTION_COLUMNS[:3]
+"""What it takes to tell committed from aborted. The epoch is kept as it is and decides nothing."""
 PARTITION_FIELDS = tuple(field.name for field in SPEC.fields)
 
 FORMAT_VERSION = 2
@@ -64,31 +80,38 @@ _PROPERTIES = {
     "write.metadata.metrics.column.offset": "full",
     "write.metadata.metrics.column.timestamp": "full",
     "write.metadata.metrics.column.delete_horizon": "full",
+    # Which segments may hold transactions is read from these bounds (see pipeline/segments).
+    **{f"write.metadata.metrics.column.{name}": "full" for name in DECIDING_COLUMNS},
     "write.parquet.compression-codec": "zstd",
     # Sense and publish read every manifest: PyIceberg appenders merge them only when told to (Iceberg's default).
     "commit.manifest-merge.enabled": "true",
 }
 
 
-def arrow_schema() -> pa.Schema:
-    """The Kafka columns as Arrow types, without field ids: what ``firn land`` reads files into."""
-    full = schema_to_pyarrow(SCHEMA, include_field_ids=False)
-    return pa.schema([full.field(name) for name in KAFKA_COLUMNS])
+def arrow_schema(transactions: bool = False) -> pa.Schema:
+    """The Kafka columns as Arrow types, without field ids: what ``firn land`` reads files into.
+
+    With ``transactions`` the four columns of transactional topics follow.
+    """
+    full = schema_to_pyarrow(Schema(*_COLUMNS, *_TRANSACTION_COLUMNS), include_field_ids=False)
+    return pa.schema([full.field(name) for name in KAFKA_COLUMNS + (TRANSACTION_COLUMNS if transactions else ())])
 
 
-def create(lake: Lake, identifier: str, properties: Mapping[str, str]) -> Table:
+def create(lake: Lake, identifier: str, properties: Mapping[str, str], transactions: bool = False) -> Table:
     """Create the record table ``identifier`` with ``properties`` on top of Firn's own; its namespace as well.
 
-    Raises RefusedError when it exists already. The properties are the caller's to have checked.
+    ``transactions`` adds the columns that topics of transactional producers need (C10). The properties are the caller's
+    to have checked. Raises RefusedError when the table exists already.
     """
     namespace, _, name = identifier.rpartition(".")
     if not namespace or not name:
         raise RefusedError(f"table {identifier!r} is not a table name; allowed: namespace.name")
     lake.create_namespace(namespace)
+    schema = Schema(*_COLUMNS, *_TRANSACTION_COLUMNS) if transactions else SCHEMA
     try:
         return lake.when_free(
             lambda: lake.catalog.create_table(
-                identifier, SCHEMA, partition_spec=SPEC, properties=_PROPERTIES | dict(properties)
+                identifier, schema, partition_spec=SPEC, properties=_PROPERTIES | dict(properties)
             )
         )
     except TableAlreadyExistsError as error:
@@ -101,13 +124,20 @@ def check(table: Table, identifier: str) -> None:
     Raises RefusedError naming each column with what was found and what is allowed (C26).
     """
     found = {field.name: field.field_type for field in table.schema().fields}
+    optional = [field for field in _TRANSACTION_COLUMNS if field.name in found]
     wrong = [
         f"{field.name} is {found.get(field.name, 'missing')}, allowed {field.field_type}"
-        for field in _COLUMNS
+        for field in (*_COLUMNS, *optional)
         if not _same_type(found.get(field.name), field.field_type)
     ]
     if wrong:
         raise RefusedError(f"table {identifier} does not have the record columns: {'; '.join(wrong)}")
+    missing = [name for name in DECIDING_COLUMNS if name not in found]
+    if 0 < len(missing) < len(DECIDING_COLUMNS):
+        raise RefusedError(
+            f"table {identifier} has some of the columns for transactions; missing: {', '.join(missing)}; allowed: all "
+            f"of {', '.join(DECIDING_COLUMNS)}, or none"
+        )
     names = {field.field_id: field.name for field in table.schema().fields}
     spec = [f"{field.transform}({names.get(field.source_id)}) as {field.name}" for field in table.spec().fields]
     allowed = [f"identity({name}) as {name}" for name in PARTITION_FIELDS]
@@ -121,6 +151,12 @@ def check(table: Table, identifier: str) -> None:
             "(version 1 "
             "has no sequence numbers, and PyIceberg does not write version 3)"
         )
+
+
+def has_transactions(table: Table) -> bool:
+    """Whether ``table``, which passed ``check``, has the columns that tell committed from aborted records (C10)."""
+    names = {field.name for field in table.schema().fields}
+    return names.issuperset(DECIDING_COLUMNS)
 
 
 def _same_type(found: object, allowed: object) -> bool:

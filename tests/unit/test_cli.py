@@ -122,6 +122,10 @@ class TestTables:
         assert part["due"]["merge"] == "2 of 2 L0 segments"
         assert part["due"]["full"].startswith("dirty ratio 1.000 > 0.5")
 
+    def test_c10_create_with_transactions(self, firn: Firn, lake: Lake) -> None:
+        assert firn("create", TABLE, "--transactions").code == 0
+        assert records.has_transactions(lake.table(TABLE))
+
     def test_status_for_people_says_what_is_due_and_what_is_in_the_way(self, firn: Firn, landed: str) -> None:
         ran = firn("status", landed)
         assert ran.code == 0
