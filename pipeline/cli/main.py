@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import typer
 
-from pipeline.cli import chain, rooms, show, tables
+from pipeline.cli import chain, quarantined, rooms, show, tables
 from pipeline.errors import FirnError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     rooms.sweep,
     rooms.report,
     chain.run,
+    quarantined.quarantine,
 )
 for command in _COMMANDS:
     app.command()(command)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from pipeline import clock
+from pipeline.segments import TopicPartition
 
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The table, namespace.name.", show_default=False)]
 StageNames = Annotated[
@@ -26,6 +27,10 @@ Now = Annotated[
         metavar="TIME",
         help="The clock: ISO 8601 or epoch milliseconds. Default: now.",
     ),
+]
+Partition = Annotated[
+    TopicPartition | None,
+    typer.Option("--partition", parser=TopicPartition.parse, metavar="TOPIC-PARTITION", help="Only this one."),
 ]
 
 

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.clock import from_ms
+
 # Tables in a log or a pipe are read as well: 80 columns are too few for them.
 PIPE_COLUMNS = 160
 
@@ -40,6 +42,20 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     for row in rows:
         shown.add_row(*(Text(_cell(value)) for value in row))
     out.print(shown)
+
+
+def excerpt(content: bytes | None, length: int = 40) -> str | None:
+    """The first ``length`` bytes as text, what is not printable escaped; None for NULL."""
+    if content is None:
+        return None
+    text = content[:length].decode(errors="backslashreplace")
+    shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    return shown + "…" if len(content) > length else shown
+
+
+def time(milliseconds: int) -> str:
+    """A time in epoch milliseconds as people and programs read it: ISO 8601, UTC."""
+    return from_ms(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _cell(value: object) -> str:

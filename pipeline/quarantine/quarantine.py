@@ -20,7 +20,8 @@ from pipeline.segments.read import read_entries
 SUFFIX = "__quarantine"
 NULL_KEY = "null key"
 REASON, PLAN = "quarantine_reason", "quarantine_plan"
-_FIELDS = ("topic", "partition", REASON, PLAN)
+FIELDS = ("topic", "partition", REASON, PLAN)
+"""What the quarantine table is partitioned by, in the order of its spec."""
 _FIRST_OWN_ID = 1_000_000
 """Field ids of our own columns: far above any that the topic table will ever give to a new column of its own."""
 
@@ -69,7 +70,7 @@ def retract(lake: Lake, plan: Plan) -> None:
 
 
 def _files_of(table: Table, plan: Plan) -> list[DataFile]:
-    position = _FIELDS.index(PLAN)
+    position = FIELDS.index(PLAN)
     return [entry.data_file for entry, _ in read_entries(table) if entry.data_file.partition[position] == plan.id]
 
 
@@ -84,7 +85,7 @@ def _create(lake: Lake, target: Table, identifier: str) -> Table:
     spec = PartitionSpec(
         *(
             PartitionField(schema.find_field(name).field_id, 1000 + position, IdentityTransform(), name)
-            for position, name in enumerate(_FIELDS)
+            for position, name in enumerate(FIELDS)
         ),
         spec_id=0,
     )
@@ -100,7 +101,7 @@ def _create(lake: Lake, target: Table, identifier: str) -> Table:
             "schemas": [schema.model_dump(by_alias=True)],
             "partition-specs": [spec.model_dump(by_alias=True)],
             "default-spec-id": 0,
-            "last-partition-id": 1000 + len(_FIELDS) - 1,
+            "last-partition-id": 1000 + len(FIELDS) - 1,
         },
     )
 

@@ -13,12 +13,14 @@ import pytest
 from pipeline.cli import main
 from pipeline.lake import Lake, records
 from pipeline.plan import Plan
-from pipeline.stage import open_stage, stages_of
+from pipeline.publish import publish
+from pipeline.stage import QUARANTINED, open_stage, stages_of
 from tests.unit import lakes
 from tests.unit.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
 
 COMMANDS = (
     "create", "land", "status", "plan", "compact", "validate", "publish", "stages", "discard", "sweep", "report", "run",
+    "quarantine",
 )  # fmt: skip
 
 
@@ -166,6 +168,9 @@ class TestTables:
             (("plan", "lake.other", "--lane", "merge"), "table lake.other does not exist"),
             (("stages", "lake.other"), "table lake.other does not exist"),
             (("sweep", "lake.other"), "table lake.other does not exist"),
+            (("quarantine", "lake.other"), "table lake.other does not exist"),
+            (("quarantine", TABLE, "--partition", "orders"), "'orders' is not a topic partition; allowed:"),
+            (("quarantine", TABLE, "--export", "x.csv"), "file x.csv has suffix '.csv'; allowed: .parquet, .jsonl"),
             (("discard", TABLE), "table lake.records is not a stage"),
             (("publish", TABLE), "'lake.records' is not a stage"),
             (("status", TABLE, "--now", "noon"), "--now 'noon' is not a time; allowed: ISO 8601"),
@@ -280,6 +285,48 @@ class TestStages:
         ran = firn("sweep", landed)
         assert ran.out.startswith(f"discarded {stage}: its input")
         assert ran.out.count("\n") == 1
+
+
+class TestQuarantine:
+    """quarantine lists and exports (C5)."""
+
+    @pytest.fixture
+    def plan(self, lake: Lake) -> str:
+        """The plan that moved the records without a key at offsets 0 and 1 of orders-0 to the quarantine."""
+        records.create(lake, TABLE, {})
+        lost = [row(0, key=None, value=b"who \x00am I"), row(1, key=None, value=None)]
+        append(lake, [*lost, row(2)])
+        moved = [one | {"level": QUARANTINED} for one in lost]
+        return publish(lake, ready(lake, only_plan(lake), [*moved, row(2)], Fates(quarantined=2)).identifier).plan_id
+
+    def test_without_a_quarantine_it_says_so(self, firn: Firn, landed: str) -> None:
+        assert firn("quarantine", landed) == Ran(0, f"{landed}: no record is in quarantine\n", "")
+        assert firn("quarantine", landed, "--json").json == []
+        assert firn("quarantine", landed, "--export", "x.jsonl").out == f"{landed}: nothing to export\n"
+
+    def test_batches_say_where_why_and_by_which_plan(self, firn: Firn, plan: str) -> None:
+        batch = {
+            "topic": "orders", "partition": 0, "reason": "null key", "plan": plan,
+            "records": 2, "base_offset": 0, "last_offset": 1,
+        }  # fmt: skip
+        assert firn("quarantine", TABLE, "--json").json == [batch]
+        assert firn("quarantine", TABLE, "--json", "--plan", "other").json == []
+        assert firn("quarantine", TABLE, "--json", "--partition", "orders-0").json == [batch]
+        assert all(text in firn("quarantine", TABLE).out for text in ("orders-0", "null key", plan))
+
+    def test_records_show_how_their_values_begin(self, firn: Firn, plan: str) -> None:
+        first, second = firn("quarantine", TABLE, "--records", "--json").json
+        assert (first["offset"], first["timestamp"], first["plan"]) == (0, "2023-11-14T22:12:20.000Z", plan)
+        assert (first["value_bytes"], first["value"]) == (9, "who \\x00am I")
+        assert (second["offset"], second["value_bytes"], second["value"]) == (1, None, None)
+        shown = firn("quarantine", TABLE, "--records", "--limit", "1").out
+        assert "who \\x00am I" in shown
+        assert "1 of 2 records" in shown
+
+    def test_records_are_exported(self, firn: Firn, plan: str, tmp_path: Path) -> None:
+        ran = firn("quarantine", TABLE, "--export", tmp_path / "lost.parquet", "--plan", plan)
+        assert (ran.code, ran.out) == (0, f"wrote 2 records to {tmp_path / 'lost.parquet'}\n")
+        refused(firn("quarantine", TABLE, "--export", tmp_path / "lost.parquet"), "exists already; allowed: a new file")
 
 
 def test_the_installed_command_leaves_as_it_says(tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""Subcommand ``quarantine``: what lies there, and a file of it to be corrected."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline import quarantine as quarantine_room
+from pipeline.cli import show
+from pipeline.cli.options import AsJson, Partition, TableName
+from pipeline.lake import Lake
+from pipeline.quarantine import Batch, Record
+
+
+def quarantine(
+    table: TableName,
+    partition: Partition = None,
+    plan: Annotated[str | None, typer.Option("--plan", help="Only what this plan moved there.")] = None,
+    records: Annotated[bool, typer.Option("--records", help="List the records themselves.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="List so many records at most.")] = 1000,
+    export: Annotated[
+        Path | None,
+        typer.Option("--export", metavar="FILE", help="Write a .parquet or .jsonl file that `firn land` reads."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the records that could not be compacted (null keys), or export them to be corrected and landed again."""
+    lake = Lake.load()
+    if export:
+        written = quarantine_room.export(lake, table, export, partition, plan)
+        show.line(f"wrote {written:,} records to {export}" if written else f"{table}: nothing to export")
+        return
+    batches = quarantine_room.batches(lake, table, partition, plan)
+    listed = quarantine_room.records(lake, table, limit, partition, plan) if records else []
+    if as_json:
+        show.as_json([_record(one) for one in listed] if records else [_batch(one) for one in batches])
+    elif not batches:
+        show.line(f"{table}: no record is in quarantine")
+    elif records:
+        _show_records(table, listed, sum(batch.records for batch in batches))
+    else:
+        _show_batches(table, batches)
+
+
+def _show_batches(table: str, batches: list[Batch]) -> None:
+    show.table(
+        f"{table}: quarantine",
+        ("topic partition", "reason", "plan", "records", "first offset", "last offset"),
+        [
+            (str(one.topic_partition), one.reason, one.plan, one.records, one.base_offset, one.last_offset)
+            for one in batches
+        ],
+    )
+
+
+def _show_records(table: str, listed: list[Record], total: int) -> None:
+    show.table(
+        f"{table}: records in quarantine",
+        ("topic partition", "offset", "timestamp", "value bytes", "value", "reason", "plan"),
+        [(str(one.topic_partition), *tuple(_record(one).values())[2:]) for one in listed],
+    )
+    if len(listed) < total:
+        show.line(f"{len(listed):,} of {total:,} records; --limit shows more, --export writes all")
+
+
+def _batch(one: Batch) -> dict[str, object]:
+    return {
+        "topic": one.topic_partition.topic,
+        "partition": one.topic_partition.partition,
+        "reason": one.reason,
+        "plan": one.plan,
+        "records": one.records,
+        "base_offset": one.base_offset,
+        "last_offset": one.last_offset,
+    }
+
+
+def _record(one: Record) -> dict[str, object]:
+    return {
+        "topic": one.topic_partition.topic,
+        "partition": one.topic_partition.partition,
+        "offset": one.offset,
+        "timestamp": show.time(one.timestamp_ms),
+        "value_bytes": None if one.value is None else len(one.value),
+        "value": show.excerpt(one.value),
+        "reason": one.reason,
+        "plan": one.plan,
+    }

@@ -1,0 +1,16 @@
+"""Row filters of PyIceberg scans, from values: never from text, in which a key or a topic could pass for syntax."""
+
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, Reference
+from pyiceberg.expressions.literals import literal
+
+EVERYTHING: BooleanExpression = AlwaysTrue()
+
+
+def equals(column: str, value: str | int | bytes) -> BooleanExpression:
+    """Rows whose ``column`` is exactly ``value``."""
+    return EqualTo(term=Reference(column), value=literal(value))
+
+
+def both(left: BooleanExpression, right: BooleanExpression) -> BooleanExpression:
+    """Rows that pass ``left`` and ``right``."""
+    return And(left=left, right=right)
