@@ -19,12 +19,16 @@ from pipeline.clock import to_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.filters import EVERYTHING, both, equals
+from pipeline.lake.records import TRANSACTION_COLUMNS
 from pipeline.quarantine.quarantine import FIELDS, PLAN, REASON, find
 from pipeline.segments import TopicPartition
 from pipeline.segments.read import read_entries
 
-_ADDED = frozenset({"level", "delete_horizon", REASON, PLAN})
-"""Columns that Firn gave the records: not part of what a writer lands."""
+_LEFT_OUT = frozenset({"level", "delete_horizon", REASON, PLAN, *TRANSACTION_COLUMNS})
+"""Columns that an export does not have: Firn's own, and those of a transaction whose marker may be gone by now.
+
+Only committed records are quarantined, so a corrected one lands as an ordinary record.
+"""
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def export(lake: Lake, identifier: str, path: Path, only: TopicPartition | None 
     found = _read(lake, identifier, only, plan)
     if found is None or not found.num_rows:
         return 0
-    rows = _once(found.drop_columns([name for name in found.column_names if name in _ADDED]))
+    rows = _once(found.drop_columns([name for name in found.column_names if name in _LEFT_OUT]))
     try:
         if path.suffix == ".parquet":
             pq.write_table(rows, path)
