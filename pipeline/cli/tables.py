@@ -117,6 +117,8 @@ def _show(status: Status) -> None:
             for part in status.partitions
         ],
     )
+    for stray in status.strays:
+        show.line(f"{status.table}: {stray}")
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -44,6 +44,7 @@ def plan_partition(lane: Lane, segments: Segments, state: PartitionState, force:
     policy = state.policy
     taken = {segment.path for segment in inputs}
     outside = [segment.base_offset for segment in state.segments if segment.path not in taken and segment.records]
+    outside += [stray.base_offset for stray in state.strays]
     return Plan(
         table=segments.identifier,
         table_uuid=segments.table_uuid,

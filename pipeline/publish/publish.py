@@ -219,10 +219,13 @@ def _check_nothing_older_landed(target: Table, plan: Plan, accounting: Accountin
     taken = {segment.path for segment in plan.inputs}
     end = max(segment.last_offset for segment in plan.inputs)
     bound = end if plan.clean_below is None else min(end, plan.clean_below)
-    for segment in read(target, plan.table, manifests).by_partition.get(plan.topic_partition, ()):
-        if segment.path not in taken and segment.records and segment.base_offset < bound:
-            raise ConflictError(
-                f"plan {plan.id} ({plan.title}) removes {accounting.tombstones_removed} tombstones below offset "
-                f"{bound}, but "
-                f"segment {segment} landed since with older offsets; plan again"
-            )
+    segments = read(target, plan.table, manifests)
+    own = segments.by_partition.get(plan.topic_partition, ())
+    landed = [segment for segment in own if segment.path not in taken and segment.records]
+    older = [str(segment) for segment in landed if segment.base_offset < bound]
+    older += [stray.path for stray in segments.strays_of(plan.topic_partition) if stray.base_offset < bound]
+    if older:
+        raise ConflictError(
+            f"plan {plan.id} ({plan.title}) removes {accounting.tombstones_removed} tombstones below offset {bound}, "
+            f"but segment {older[0]} landed since with older offsets; plan again"
+        )

@@ -1,6 +1,6 @@
 """Segments: the live data files of a table with the facts that planning needs, read from manifests alone."""
 
 from pipeline.segments.read import read
-from pipeline.segments.segment import Segment, Segments, TopicPartition
+from pipeline.segments.segment import Segment, Segments, Stray, TopicPartition
 
-__all__ = ["Segment", "Segments", "TopicPartition", "read"]
+__all__ = ["Segment", "Segments", "Stray", "TopicPartition", "read"]

@@ -1,5 +1,6 @@
 """Find given data files in a table's current snapshot, and what has happened to them since they were planned."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,10 @@ from pipeline.segments.read import read_entries
 
 @dataclass(frozen=True)
 class LiveInputs:
-    """Which of the asked-for paths are live: ``files`` in the order asked, and the paths that are ``gone``."""
+    """Which of the asked-for paths are live: ``files`` in the order asked, and the paths that are ``gone``.
+
+    A file that the table lists more than once is in ``files`` as often: that is how readers see it.
+    """
 
     files: list[DataFile]
     gone: list[str]
@@ -22,16 +26,16 @@ class LiveInputs:
     def find(cls, table: Table, paths: Sequence[str], manifests: Manifests | None = None) -> "LiveInputs":
         """Look for ``paths`` in the current snapshot of ``table``; paths are compared as they are written."""
         wanted = frozenset(paths)
-        found: dict[str, DataFile] = {}
+        found: dict[str, list[DataFile]] = defaultdict(list)
         deleted_from = []
         for entry, row_deletes in read_entries(table, manifests):
             path = entry.data_file.file_path
             if path in wanted:
-                found[path] = entry.data_file
+                found[path].append(entry.data_file)
                 if row_deletes:
                     deleted_from.append(path)
         return cls(
-            files=[found[path] for path in paths if path in found],
+            files=[file for path in paths for file in found.get(path, ())],
             gone=[path for path in paths if path not in found],
             with_row_deletes=deleted_from,
         )

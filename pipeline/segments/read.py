@@ -1,17 +1,18 @@
 """Read the segments of a table's current snapshot from its manifests, without a JVM and without listing a bucket."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry
 from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import PrimitiveType
 
-from pipeline.errors import RefusedError
 from pipeline.segments.manifests import Manifests
-from pipeline.segments.segment import Segment, Segments, TopicPartition
+from pipeline.segments.segment import LANDED, LEVELS, Segment, Segments, Stray, TopicPartition
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -20,16 +21,53 @@ if TYPE_CHECKING:
 def read(table: Table, identifier: str, manifests: Manifests | None = None) -> Segments:
     """The segments of ``table``'s current snapshot; none for a table without a snapshot.
 
-    Raises RefusedError for a data file that was not written under the table's partitioning, or lacks the offset or
-    timestamp bounds that every decision rests on, naming the property that restores them.
+    What decisions rest on and a file's metadata does not tell becomes the segment's ``problem``, which blocks its topic
+    partition only (C20); a file whose topic partition it does not tell is a stray.
     """
     snapshot = table.current_snapshot()
-    facts = _Facts(identifier, table)
+    facts = _Facts(table)
+    segments: dict[tuple[str, TopicPartition, int], Segment] = {}
+    strays: dict[str, Stray] = {}
+    for entry, row_deletes in read_entries(table, manifests):
+        found = facts.of(entry, row_deletes)
+        if isinstance(found, Stray):
+            strays[found.path] = found
+        elif found is not None:
+            key = (found.path, found.topic_partition, found.level)
+            segments[key] = _copied(segments[key], found) if key in segments else found
     return Segments.of(
         identifier,
         str(table.metadata.table_uuid),
         snapshot.snapshot_id if snapshot else None,
-        (facts.segment(entry, row_deletes) for entry, row_deletes in read_entries(table, manifests)),
+        _unambiguous(list(segments.values())),
+        strays.values(),
+    )
+
+
+def _unambiguous(segments: list[Segment]) -> Iterator[Segment]:
+    """``segments``, with a problem for each file that is listed under several topic partitions or levels."""
+    times = Counter(segment.path for segment in segments)
+    for segment in segments:
+        if times[segment.path] == 1:
+            yield segment
+        else:
+            yield replace(segment, problem="is listed under other partition values as well; allowed: one")
+
+
+def _copied(first: Segment, again: Segment) -> Segment:
+    """One segment of a file that the table lists more than once, as some sinks do after a lost answer.
+
+    Its copies are never taken apart: one without the other would be other records than readers see.
+    """
+    return replace(
+        first,
+        records=first.records + again.records,
+        bytes=first.bytes + again.bytes,
+        tombstones=first.tombstones + again.tombstones,
+        null_keys=first.null_keys + again.null_keys,
+        sequence_number=min(first.sequence_number, again.sequence_number),
+        row_deletes=max(first.row_deletes, again.row_deletes),
+        copies=first.copies + again.copies,
     )
 
 
@@ -74,79 +112,121 @@ class _RowDeletes:
 
 
 class _Facts:
-    """Turns manifest entries of one table into segments."""
+    """Turns manifest entries of one table into segments and strays."""
 
-    def __init__(self, identifier: str, table: Table) -> None:
-        self._identifier = identifier
+    def __init__(self, table: Table) -> None:
         self._spec_id = table.spec().spec_id
+        self._specs = table.specs()
         schema: Schema = table.schema()
-        self._ids = {name: schema.find_field(name).field_id for name in ("key", "value", "offset", "timestamp")}
+        columns = ("topic", "partition", "level", "key", "value", "offset", "timestamp")
+        self._ids = {name: schema.find_field(name).field_id for name in columns}
         self._types: dict[str, PrimitiveType] = {
-            name: kind
-            for name in ("offset", "timestamp")
-            if isinstance(kind := schema.find_field(name).field_type, PrimitiveType)
+            name: kind for name in columns if isinstance(kind := schema.find_field(name).field_type, PrimitiveType)
         }
-        self._names = tuple(field.name for field in table.spec().fields)
 
-    def segment(self, entry: ManifestEntry, row_deletes: int) -> Segment:
+    def of(self, entry: ManifestEntry, row_deletes: int) -> Segment | Stray | None:
+        """The segment, or the stray, that ``entry`` lists; None for a file that is neither and holds no record."""
         file = entry.data_file
-        if file.spec_id != self._spec_id:
-            raise RefusedError(
-                f"table {self._identifier}: segment {file.file_path} was written under partition spec "
-                f"{file.spec_id}; allowed: "
-                f"spec {self._spec_id} (identity of topic, partition, level)"
-            )
-        partition = dict(zip(self._names, _values(file), strict=True))
-        if partition["topic"] is None or partition["partition"] is None:
-            raise RefusedError(
-                f"table {self._identifier}: segment {file.file_path} has topic {partition['topic']}, partition "
-                f"{partition['partition']}; allowed: both set for every record"
-            )
-        offsets = self._bounds(file, "offset") if file.record_count else (-1, -1)
-        times = self._bounds(file, "timestamp") if file.record_count else (0, 0)
+        topic, partition = self._single(file, "topic"), self._single(file, "partition")
+        if topic is None or partition is None:
+            return self._stray(file, topic, partition) if file.record_count else None
+        offsets, times = self._bounds(file, "offset"), self._bounds(file, "timestamp")
+        level = self._single(file, "level") or LANDED
         return Segment(
             path=file.file_path,
-            topic_partition=TopicPartition(partition["topic"], partition["partition"]),
-            level=partition["level"] or 0,
-            base_offset=offsets[0],
-            last_offset=offsets[1],
+            topic_partition=TopicPartition(topic, partition),
+            level=level,
+            base_offset=offsets[0] if offsets else -1,
+            last_offset=offsets[1] if offsets else -1,
             records=file.record_count,
             bytes=file.file_size_in_bytes,
-            tombstones=self._nulls(file, "value"),
-            null_keys=self._nulls(file, "key"),
-            oldest_ms=times[0] // 1000,
-            newest_ms=times[1] // 1000,
+            tombstones=self._nulls(file, "value") or 0,
+            null_keys=self._nulls(file, "key") or 0,
+            oldest_ms=times[0] // 1000 if times else 0,
+            newest_ms=times[1] // 1000 if times else 0,
             sequence_number=entry.sequence_number or 0,
             row_deletes=row_deletes,
+            problem=next(self._problems(file, level, partition), None) if file.record_count else None,
         )
 
-    def _bounds(self, file: DataFile, column: str) -> tuple[int, int]:
-        """Lowest and highest value; exact for integers and timestamps, which Iceberg never truncates."""
-        lower = self._of(file.lower_bounds, column)
-        upper = self._of(file.upper_bounds, column)
-        if lower is None or upper is None or self._nulls(file, column):
-            raise RefusedError(
-                f"table {self._identifier}: segment {file.file_path} has no bounds for column {column}, or NULLs "
-                "in it; allowed: "
-                f"write.metadata.metrics.column.{column}=full when it is written, and no NULLs"
-            )
-        kind = self._types[column]
-        return int(from_bytes(kind, lower)), int(from_bytes(kind, upper))
+    def _problems(self, file: DataFile, level: int, partition: int) -> Iterator[str]:
+        """What is missing or wrong in the metadata of a file with records, each with what is allowed (C26)."""
+        if file.spec_id != self._spec_id:
+            yield self._other_spec(file)
+        if level not in LEVELS:
+            yield f"has level {level}; allowed: NULL, {', '.join(str(known) for known in LEVELS)}"
+        if partition < 0:
+            yield f"has partition {partition}; allowed: 0 or more"
+        for column in ("offset", "timestamp"):
+            bounds = self._bounds(file, column)
+            if bounds is None:
+                yield (
+                    f"has no bounds for column {column}, or NULLs in it; allowed: "
+                    f"write.metadata.metrics.column.{column}=full when it is written, and no NULLs"
+                )
+            elif column == "offset" and bounds[0] < 0:
+                yield f"has offset {bounds[0]}; allowed: 0 or more"
+        for column in ("key", "value"):
+            if self._nulls(file, column) is None:
+                yield (
+                    f"has no null count for column {column}; allowed: write.metadata.metrics.column.{column} not "
+                    "`none` when it is written"
+                )
 
-    def _nulls(self, file: DataFile, column: str) -> int:
-        counts: Mapping[int, int] | None = file.null_value_counts
-        if not file.record_count:
-            return 0
-        found = self._of(counts, column)
-        if found is None:
-            raise RefusedError(
-                f"table {self._identifier}: segment {file.file_path} has no null count for column {column}; allowed: "
-                f"write.metadata.metrics.column.{column} not `none` when it is written"
-            )
-        return int(found)
+    def _other_spec(self, file: DataFile) -> str:
+        return (
+            f"was written under partition spec {file.spec_id}; allowed: spec {self._spec_id} (identity of topic, "
+            "partition, level)"
+        )
 
-    def _of(self, metrics: Mapping[int, Any] | None, column: str) -> Any:
-        return metrics.get(self._ids[column]) if metrics else None
+    def _stray(self, file: DataFile, topic: str | None, partition: int | None) -> Stray:
+        if file.spec_id != self._spec_id:
+            problem = self._other_spec(file)
+        else:
+            problem = f"has topic {topic}, partition {partition}; allowed: both set for every record"
+        offsets = self._bounds(file, "offset")
+        return Stray(
+            path=file.file_path,
+            problem=problem,
+            topics=self._range(file, "topic"),
+            partitions=self._range(file, "partition"),
+            base_offset=max(offsets[0], 0) if offsets else 0,
+        )
+
+    def _single(self, file: DataFile, column: str) -> Any:
+        """The value that ``column`` has in every record of ``file``; None when that is not certain, or it is NULL."""
+        for value in self._identities(file, column):
+            return value
+        values = self._range(file, column)
+        return values[0] if values and values[0] == values[1] and self._nulls(file, column) == 0 else None
+
+    def _range(self, file: DataFile, column: str) -> tuple[Any, Any] | None:
+        """Between which values ``column`` lies in ``file``; None when it is NULL in every record."""
+        for value in self._identities(file, column):
+            return None if value is None else (value, value)
+        if self._nulls(file, column) == file.record_count:
+            return None
+        # Bounds of text may be cut short, and are bounds all the same.
+        return self._bound(file.lower_bounds, column), self._bound(file.upper_bounds, column)
+
+    def _identities(self, file: DataFile, column: str) -> Iterator[Any]:
+        """The value of ``column`` where the file's own partition spec has it as it is; nothing otherwise."""
+        spec = self._specs.get(file.spec_id)
+        for field, value in zip(spec.fields if spec else (), _values(file), strict=False):
+            if field.source_id == self._ids[column] and isinstance(field.transform, IdentityTransform):
+                yield value
+
+    def _bounds(self, file: DataFile, column: str) -> tuple[int, int] | None:
+        """Lowest and highest value, never cut short by Iceberg; None when unknown, or a record has NULL there."""
+        lower, upper = self._bound(file.lower_bounds, column), self._bound(file.upper_bounds, column)
+        return None if lower is None or upper is None or self._nulls(file, column) else (int(lower), int(upper))
+
+    def _bound(self, bounds: Mapping[int, bytes] | None, column: str) -> Any:
+        found = bounds.get(self._ids[column]) if bounds else None
+        return None if found is None else from_bytes(self._types[column], found)
+
+    def _nulls(self, file: DataFile, column: str) -> int | None:
+        return file.null_value_counts.get(self._ids[column]) if file.null_value_counts else None
 
 
 def _values(file: DataFile) -> tuple[Any, ...]:

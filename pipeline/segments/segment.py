@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pipeline.errors import RefusedError
 
 LANDED, MERGED, RUN, TAIL = 0, 1, 2, 3
 """The levels: 0 landed, 1 merged, 2 cleaned run, 3 tail. NULL in the table means 0."""
+
+LEVELS = range(LANDED, TAIL + 1)
 
 
 class TopicPartition(NamedTuple):
@@ -34,7 +36,8 @@ class TopicPartition(NamedTuple):
 class Segment:
     """One live data file. Offsets are inclusive, times are epoch milliseconds, sizes are file bytes.
 
-    A segment without records has ``base_offset`` = ``last_offset`` = -1 and no timestamps worth using (0).
+    A segment without records has ``base_offset`` = ``last_offset`` = -1 and no timestamps worth using (0), and so has
+    one whose metadata does not tell them: then ``problem`` says what is missing.
     """
 
     path: str
@@ -51,6 +54,10 @@ class Segment:
     sequence_number: int
     row_deletes: int
     """Row-level delete files that may apply to this segment."""
+    problem: str | None = None
+    """Why nothing in its topic partition can be cleaned while this segment is there, and what is allowed (C20)."""
+    copies: int = 1
+    """How often the table lists the file: readers see its records so many times, and records and bytes say so."""
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -59,7 +66,42 @@ class Segment:
 
     def __str__(self) -> str:
         """How messages name a segment."""
-        return f"{self.topic_partition} L{self.level} [{self.base_offset}..{self.last_offset}] {self.path}"
+        known = self.base_offset >= 0 or not self.records
+        offsets = f"[{self.base_offset}..{self.last_offset}]" if known else "[offsets unknown]"
+        return f"{self.topic_partition} L{self.level} {offsets} {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A live data file that belongs to no topic partition, or to more than metadata can tell. Bounds are inclusive.
+
+    It is never an input. What it may hold still counts: a tombstone is not clean while a stray may hold an older record
+    of its topic partition (C7).
+    """
+
+    path: str
+    problem: str
+    topics: tuple[str | None, str | None] | None
+    """Lowest and highest topic it may hold, None where unknown. None altogether: its records have no topic."""
+    partitions: tuple[int | None, int | None] | None
+    """Lowest and highest partition it may hold, likewise."""
+    base_offset: int
+    """Lowest offset it may hold; 0 when its metadata does not say."""
+
+    def may_hold(self, topic_partition: TopicPartition) -> bool:
+        """Whether a record of ``topic_partition`` may be in it."""
+        return _within(self.topics, topic_partition.topic) and _within(self.partitions, topic_partition.partition)
+
+    def __str__(self) -> str:
+        """What it is and what is allowed."""
+        return f"segment {self.path} {self.problem}"
+
+
+def _within(bounds: tuple[Any, Any] | None, value: str | int) -> bool:
+    if bounds is None:
+        return False
+    lowest, highest = bounds
+    return (lowest is None or lowest <= value) and (highest is None or value <= highest)
 
 
 @dataclass(frozen=True)
@@ -70,13 +112,26 @@ class Segments:
     table_uuid: str
     snapshot_id: int | None
     by_partition: Mapping[TopicPartition, tuple[Segment, ...]]
+    strays: tuple[Stray, ...] = ()
 
     @classmethod
-    def of(cls, identifier: str, table_uuid: str, snapshot_id: int | None, segments: Iterable[Segment]) -> "Segments":
+    def of(
+        cls,
+        identifier: str,
+        table_uuid: str,
+        snapshot_id: int | None,
+        segments: Iterable[Segment],
+        strays: Iterable[Stray] = (),
+    ) -> "Segments":
         """Sort and group ``segments``."""
         ordered = sorted(segments, key=lambda segment: (segment.topic_partition, segment.order))
         grouped = groupby(ordered, key=lambda segment: segment.topic_partition)
-        return cls(identifier, table_uuid, snapshot_id, {key: tuple(group) for key, group in grouped})
+        by_partition = {key: tuple(group) for key, group in grouped}
+        return cls(identifier, table_uuid, snapshot_id, by_partition, tuple(strays))
+
+    def strays_of(self, topic_partition: TopicPartition) -> tuple[Stray, ...]:
+        """The strays that may hold records of ``topic_partition``."""
+        return tuple(stray for stray in self.strays if stray.may_hold(topic_partition))
 
     def __iter__(self) -> Iterator[Segment]:
         """Every segment, topic partition by topic partition."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pipeline.policy import Policies, Policy
-from pipeline.segments import Segment, Segments, TopicPartition
+from pipeline.segments import Segment, Segments, Stray, TopicPartition
 from pipeline.segments.segment import LANDED, TAIL
 
 
@@ -16,6 +16,8 @@ class PartitionState:
     segments: tuple[Segment, ...]
     policy: Policy
     now_ms: int
+    strays: tuple[Stray, ...] = ()
+    """Files that may hold records of this topic partition as well, though nobody can tell: never inputs."""
 
     @cached_property
     def tail(self) -> tuple[Segment, ...]:
@@ -84,6 +86,8 @@ class PartitionState:
         """Why this topic partition can't be cleaned now, by name (C20); empty when nothing is in the way."""
         found = []
         for segment in self.head + self.tail:
+            if segment.problem:
+                found.append(f"segment {segment} {segment.problem}")
             if segment.row_deletes:
                 found.append(
                     f"segment {segment} has {segment.row_deletes} row-level delete files; allowed: none (apply "
@@ -120,7 +124,9 @@ class PartitionState:
 def sense(segments: Segments, policies: Policies, now_ms: int) -> list[PartitionState]:
     """The state of every topic partition, the filthiest first (C12)."""
     states = [
-        PartitionState(topic_partition, own, policies.of(topic_partition.topic), now_ms)
+        PartitionState(
+            topic_partition, own, policies.of(topic_partition.topic), now_ms, segments.strays_of(topic_partition)
+        )
         for topic_partition, own in segments.by_partition.items()
     ]
     return sorted(states, key=lambda state: (-state.dirty_ratio, state.topic_partition))

@@ -3,6 +3,8 @@
 Everything here is metadata written by PyIceberg; the target table is read and never touched.
 """
 
+from collections import Counter
+
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
@@ -54,6 +56,16 @@ def check_inputs(target: Table, plan: Plan, manifests: Manifests | None = None) 
         raise ConflictError(
             f"plan {plan.id} ({plan.title}): a row-level delete was added to {live.with_row_deletes[0]}; plan again"
         )
+    listed: Counter[str] = Counter()
+    for file in live.files:
+        listed[file.file_path] += file.record_count
+    for segment in plan.inputs:
+        if listed[segment.path] != segment.records:
+            # A sink that repeats a commit lists a file twice: its records are there twice, and are planned so.
+            raise ConflictError(
+                f"plan {plan.id} ({plan.title}): {plan.table} lists {listed[segment.path]} records of "
+                f"{segment.path}, planned: {segment.records}; plan again"
+            )
     return live.files
 
 

@@ -47,6 +47,8 @@ class Status:
     table: str
     snapshot_id: int | None
     partitions: tuple[PartitionStatus, ...]
+    strays: tuple[str, ...]
+    """Live files that belong to no topic partition, or to nobody knows which, each with what is allowed (C20)."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready names and values; a topic partition is its topic and its partition."""
@@ -84,7 +86,12 @@ def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
     segments = read(table, identifier)
     states = sense(segments, Policies.parse(identifier, table.properties), now_ms)
     ordered = sorted(states, key=lambda state: state.topic_partition)
-    return Status(identifier, segments.snapshot_id, tuple(_partition(state) for state in ordered))
+    return Status(
+        identifier,
+        segments.snapshot_id,
+        tuple(_partition(state) for state in ordered),
+        tuple(str(stray) for stray in segments.strays),
+    )
 
 
 def _partition(state: PartitionState) -> PartitionStatus:
@@ -97,7 +104,15 @@ def _partition(state: PartitionState) -> PartitionStatus:
         uncleanable_bytes=state.uncleanable_bytes,
         cleaned_through=state.cleaned_through,
         due={lane.value: work.reason for lane, work in found.items() if work},
-        blockers=state.blockers + state.oversized,
+        blockers=state.blockers + state.oversized + _held(state),
+    )
+
+
+def _held(state: PartitionState) -> tuple[str, ...]:
+    """C7: what strays keep from going."""
+    return tuple(
+        f"segment {stray.path} may hold records from offset {stray.base_offset} on: tombstones at or past it stay"
+        for stray in state.strays
     )
 
 
@@ -106,7 +121,7 @@ def _levels(state: PartitionState) -> tuple[LevelStatus, ...]:
     levels = []
     for level, group in groupby(ordered, key=lambda segment: segment.level):
         own = list(group)
-        filled = [segment for segment in own if segment.records]
+        filled = [segment for segment in own if segment.records and segment.base_offset >= 0]
         levels.append(
             LevelStatus(
                 level=level,

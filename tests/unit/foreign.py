@@ -1,8 +1,8 @@
-"""What other engines write and PyIceberg's own writer does not: row-level deletes, and files without a row."""
+"""What other writers leave in a table: row-level deletes, files without a row, listed twice, or of another spec."""
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +23,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSn
 from pyiceberg.typedef import Record
 
 from pipeline.lake import Lake
+from pipeline.lake.records import PARTITION_FIELDS, check
 from tests.unit import lakes
 
 PARTITION = Record(lakes.TOPIC_PARTITION.topic, lakes.TOPIC_PARTITION.partition, None)
@@ -34,6 +35,43 @@ def append_empty_file(lake: Lake) -> None:
     file = _write(table, lakes.stored([]), DataFileContent.DATA)
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         append.append_data_file(file)
+
+
+def append_again(lake: Lake, path: str, partition: Record | None = None) -> None:
+    """List the data file ``path`` once more, as a sink that repeats a commit does; ``partition``: as which values."""
+    table = lake.table(lakes.TABLE)
+    file = next(task.file for task in table.scan().plan_files() if task.file.file_path == path)
+    if partition is not None:
+        file = DataFile.from_args(
+            content=file.content,
+            file_path=file.file_path,
+            file_format=file.file_format,
+            partition=partition,
+            record_count=file.record_count,
+            file_size_in_bytes=file.file_size_in_bytes,
+            value_counts=file.value_counts,
+            null_value_counts=file.null_value_counts,
+            lower_bounds=file.lower_bounds,
+            upper_bounds=file.upper_bounds,
+        )
+        file.spec_id = table.spec().spec_id
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+
+
+def written_under_no_spec(lake: Lake, rows: Iterable[lakes.Row], **properties: str) -> str:
+    """Append rows as one file while the table is not partitioned, then partition it again; the file's path."""
+    with lake.table(lakes.TABLE).update_spec() as update:
+        for name in PARTITION_FIELDS:
+            update.remove_field(name)
+    with lake.table(lakes.TABLE).transaction() as transaction:
+        transaction.set_properties(properties)
+    path = lakes.append_file(lake, rows)
+    with lake.table(lakes.TABLE).update_spec() as update:
+        for name in PARTITION_FIELDS:
+            update.add_identity(name)
+    check(lake.table(lakes.TABLE), lakes.TABLE)
+    return path
 
 
 def delete_rows(lake: Lake, path: str, positions: Sequence[int]) -> None:

@@ -16,12 +16,24 @@ from pipeline.publish import Publication, publish
 from pipeline.quarantine import quarantine
 from pipeline.segments import read
 from pipeline.sense import Lane
-from pipeline.stage import QUARANTINED, Stage, discard, open_stage, stages_of, sweep
+from pipeline.stage import INPUTS, QUARANTINED, Stage, discard, open_stage, stages_of, sweep
 from pipeline.stage.claim import Claim, claimed
 from pipeline.stage.published import published
 from tests.unit import lakes
-from tests.unit.foreign import delete_rows
-from tests.unit.lakes import NOW, TABLE, Fates, append, append_two, compacted, judged, only_plan, ready, row
+from tests.unit.foreign import append_again, delete_rows, written_under_no_spec
+from tests.unit.lakes import (
+    NOW,
+    TABLE,
+    Fates,
+    append,
+    append_file,
+    append_two,
+    compacted,
+    judged,
+    only_plan,
+    ready,
+    row,
+)
 from tests.unit.test_stage import crash_after_commit
 
 QUARANTINE = f"{TABLE}{quarantine.SUFFIX}"
@@ -262,6 +274,70 @@ class TestTombstones:
         append(lake, [row(0)])
         publish(lake, stage.identifier)
         assert lakes.offsets(lake) == [0, 60]
+
+    @pytest.mark.usefixtures("table")
+    def test_c9_a_file_that_may_hold_older_records_refuses_it(self, lake: Lake) -> None:
+        stage = self.removal(lake)
+        path = written_under_no_spec(lake, [row(59), row(70, partition=3)])
+        with pytest.raises(ConflictError, match=f"but segment {path} landed since with older offsets"):
+            publish(lake, stage.identifier)
+        assert lakes.offsets(lake) == [50, 59, 60, 70]
+
+    @pytest.mark.usefixtures("table")
+    @pytest.mark.parametrize("others", [{"offset": 61}, {"topic": "other"}, {"partition": 1}])
+    def test_c9_a_file_that_can_not_hold_them_does_not(self, lake: Lake, others: dict[str, int | str]) -> None:
+        stage = self.removal(lake)
+        written_under_no_spec(lake, [row(0) | others, row(99, partition=3) | others])
+        publish(lake, stage.identifier)
+        assert 50 not in lakes.offsets(lake)
+
+    @pytest.mark.usefixtures("table")
+    def test_c20_a_segment_without_offsets_that_landed_since_refuses_it(self, lake: Lake) -> None:
+        stage = self.removal(lake)
+        append(lake, [row(61), row(62) | {"offset": None}])
+        with pytest.raises(ConflictError, match=r"orders-0 L0 \[offsets unknown\]"):
+            publish(lake, stage.identifier)
+
+
+@pytest.mark.usefixtures("table")
+class TestListedTwice:
+    """A data file that the table lists twice is planned, read and taken out twice."""
+
+    def test_c24_both_listings_go_and_the_books_say_so(self, lake: Lake) -> None:
+        append_again(lake, append_file(lake, [row(0), row(1)]))
+        append(lake, [row(2)])
+        plan = only_plan(lake)
+        assert (len(plan.inputs), plan.records) == (2, 5)
+        stage = ready(lake, plan, [row(2)], Fates(superseded=4))
+        read_by_spark = stage.table.scan(snapshot_id=stage.table.metadata.refs[INPUTS].snapshot_id).to_arrow()
+        assert sorted(read_by_spark["offset"].to_pylist()) == [0, 0, 1, 1, 2]
+        publish(lake, stage.identifier)
+        assert lakes.offsets(lake) == [2]
+        snapshot = lake.table(TABLE).current_snapshot()
+        assert snapshot is not None
+        assert snapshot.summary is not None
+        assert (snapshot.summary["firn.records-in"], snapshot.summary["deleted-records"]) == ("5", "5")
+        assert snapshot.summary["total-records"] == "1"
+
+    def test_c22_one_more_listing_than_planned_means_plan_again(self, lake: Lake) -> None:
+        path = append_file(lake, [row(0)])
+        append(lake, [row(1)])
+        stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1))
+        append_again(lake, path)
+        with pytest.raises(ConflictError, match=rf"lists 2 records of {path}, planned: 1; plan again"):
+            publish(lake, stage.identifier)
+        assert lakes.offsets(lake) == [0, 0, 1]
+
+    def test_c13_copies_are_never_taken_apart_by_a_group(self, lake: Lake) -> None:
+        for offset in range(3):
+            append(lake, [row(offset)])
+        append_again(lake, append_file(lake, [row(3)]))
+        with lake.table(TABLE).transaction() as transaction:
+            transaction.set_properties({"firn.merge.segments": "4"})
+        (plan,) = plan_table(lake, TABLE, Lane.MERGE, NOW)
+        assert [one.records for one in plan.inputs] == [1, 1, 1, 2]
+        publish(lake, ready(lake, plan, [row(0), row(1), row(2), row(3), row(3)]).identifier)
+        assert lakes.offsets(lake) == [0, 1, 2, 3, 3]
 
 
 class TestOnce:

@@ -1,21 +1,32 @@
-"""Segments are read from manifests alone: bounds, counts and levels, and what can't be trusted is refused."""
-
-import re
+"""Segments are read from manifests alone: bounds, counts and levels, and what can't be trusted blocks."""
 
 import pytest
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
 
 from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
+from pipeline.plan import plan_table
+from pipeline.policy import Policies
 from pipeline.segments import Segments, TopicPartition, read
+from pipeline.segments.segment import LANDED
+from pipeline.sense import Lane, PartitionState, sense
+from pipeline.status import status_of
 from tests.unit import lakes
-from tests.unit.foreign import append_empty_file, delete_rows
+from tests.unit.foreign import append_again, append_empty_file, delete_rows, written_under_no_spec
 from tests.unit.lakes import NOW, append, append_file, row
+
+COUNTED = {f"write.metadata.metrics.column.{name}": "counts" for name in ("key", "value")}
 
 
 def segments_of(lake: Lake) -> Segments:
     return read(lake.table(lakes.TABLE), lakes.TABLE)
+
+
+def states(lake: Lake) -> list[PartitionState]:
+    """The state of every topic partition, by name."""
+    found = sense(segments_of(lake), Policies.parse(lakes.TABLE, lake.table(lakes.TABLE).properties), NOW)
+    return sorted(found, key=lambda state: state.topic_partition)
 
 
 def test_an_empty_table_has_no_segments_and_no_snapshot(lake: Lake, table: str) -> None:
@@ -109,48 +120,155 @@ def test_row_level_deletes_are_counted_for_older_segments_of_their_partition(lak
 
 @pytest.mark.parametrize("column", ["offset", "timestamp"])
 @pytest.mark.parametrize("mode", ["none", "counts"])
-def test_c26_missing_bounds_are_refused_naming_the_property(lake: Lake, column: str, mode: str) -> None:
+def test_c26_missing_bounds_are_a_problem_that_names_the_property(lake: Lake, column: str, mode: str) -> None:
     name = f"write.metadata.metrics.column.{column}"
     records.create(lake, lakes.TABLE, {name: mode})
-    path = append_file(lake, [row(0)])
-    with pytest.raises(RefusedError, match=re.escape(f"{name}=full")) as caught:
-        segments_of(lake)
-    assert path in str(caught.value)
+    append(lake, [row(0)])
+    (segment,) = segments_of(lake)
+    assert segment.problem == (
+        f"has no bounds for column {column}, or NULLs in it; allowed: {name}=full when it is written, and no NULLs"
+    )
 
 
 @pytest.mark.parametrize("column", ["key", "value"])
-def test_c26_missing_null_counts_are_refused_naming_the_property(lake: Lake, column: str) -> None:
+def test_c26_missing_null_counts_are_a_problem_that_names_the_property(lake: Lake, column: str) -> None:
     name = f"write.metadata.metrics.column.{column}"
     records.create(lake, lakes.TABLE, {name: "none"})
     append(lake, [row(0)])
-    with pytest.raises(RefusedError, match=re.escape(f"{name} not `none`")):
-        segments_of(lake)
+    (segment,) = segments_of(lake)
+    assert segment.problem == f"has no null count for column {column}; allowed: {name} not `none` when it is written"
 
 
-@pytest.mark.parametrize("column", ["offset", "timestamp"])
-def test_c26_a_null_offset_or_timestamp_is_refused(lake: Lake, table: str, column: str) -> None:
-    append(lake, [row(0), row(1) | {column: None}])
-    with pytest.raises(RefusedError, match=f"no bounds for column {column}, or NULLs"):
-        segments_of(lake)
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"offset": None}, "has no bounds for column offset, or NULLs in it"),
+        ({"timestamp": None}, "has no bounds for column timestamp, or NULLs in it"),
+        ({"offset": -1}, "has offset -1; allowed: 0 or more"),
+        ({"level": 4}, "has level 4; allowed: NULL, 0, 1, 2, 3"),
+        ({"level": 7}, "has level 7; allowed: NULL, 0, 1, 2, 3"),
+        ({"level": -1}, "has level -1; allowed: NULL, 0, 1, 2, 3"),
+    ],
+)
+def test_c20_what_is_wrong_with_a_segment_blocks_its_topic_partition_only(
+    lake: Lake, table: str, wrong: dict[str, int | None], problem: str
+) -> None:
+    append(lake, [row(0), row(0, partition=1)])
+    path = append_file(
+        lake, [row(1) | wrong, row(2) | {name: value for name, value in wrong.items() if name == "level"}]
+    )
+    blocked, free = states(lake)
+    assert blocked.topic_partition == lakes.TOPIC_PARTITION
+    assert [problem in blocker and path in blocker for blocker in blocked.blockers] == [True]
+    assert free.blockers == ()
+    assert [plan.partition for plan in plan_table(lake, table, Lane.FULL, NOW, force=True)] == [1]
 
 
-@pytest.mark.parametrize("column", ["topic", "partition"])
-def test_c26_a_record_without_topic_or_partition_is_refused(lake: Lake, table: str, column: str) -> None:
-    append(lake, [row(0) | {column: None}])
-    with pytest.raises(RefusedError, match="allowed: both set for every record"):
-        segments_of(lake)
+def test_c20_a_negative_partition_is_blocked(lake: Lake, table: str) -> None:
+    append(lake, [row(0, partition=-1)])
+    assert [one.problem for one in segments_of(lake)] == ["has partition -1; allowed: 0 or more"]
 
 
-def test_c26_a_segment_of_another_partition_spec_is_refused(lake: Lake, table: str) -> None:
-    with lake.table(table).update_spec() as update:
-        update.remove_field("level")
-    path = append_file(lake, [row(0)])
-    with lake.table(table).update_spec() as update:
-        update.add_field("level", IdentityTransform(), "level")
-    records.check(lake.table(table), table)
-    with pytest.raises(RefusedError, match="written under partition spec") as caught:
-        segments_of(lake)
-    assert path in str(caught.value)
+@pytest.mark.usefixtures("table")
+class TestStrays:
+    """Files that belong to no topic partition, or to nobody can tell which."""
+
+    @pytest.mark.parametrize("column", ["topic", "partition"])
+    def test_c20_a_record_without_topic_or_partition_is_nobodys_and_holds_up_nobody(
+        self, lake: Lake, column: str
+    ) -> None:
+        append(lake, [row(5)])
+        path = append_file(lake, [row(0) | {column: None}])
+        found = segments_of(lake)
+        (stray,) = found.strays
+        assert stray.path == path
+        assert "allowed: both set for every record" in stray.problem
+        assert found.strays_of(lakes.TOPIC_PARTITION) == ()
+        (plan,) = plan_table(lake, lakes.TABLE, Lane.FULL, NOW, force=True)
+        assert (len(plan.inputs), plan.clean_below) == (1, None)
+
+    def test_c20_another_spec_blocks_the_one_topic_partition_that_its_bounds_prove(self, lake: Lake) -> None:
+        append(lake, [row(0), row(0, partition=1)])
+        path = written_under_no_spec(lake, [row(7), row(9)])
+        found = segments_of(lake)
+        assert found.strays == ()
+        (segment,) = (one for one in found if one.path == path)
+        assert (segment.topic_partition, segment.level) == (lakes.TOPIC_PARTITION, LANDED)
+        assert (segment.base_offset, segment.last_offset) == (7, 9)
+        assert "was written under partition spec" in (segment.problem or "")
+        assert [bool(state.blockers) for state in states(lake)] == [True, False]
+
+    def test_c7_a_file_of_several_topic_partitions_keeps_tombstones_past_its_first_offset(self, lake: Lake) -> None:
+        append(lake, [row(0), row(9), row(9, partition=1), row(9, partition=7), row(9, topic="payments")])
+        written_under_no_spec(lake, [row(4), row(6, partition=3)])
+        found = segments_of(lake)
+        (stray,) = found.strays
+        assert [str(one) for one in found.by_partition if stray.may_hold(one)] == ["orders-0", "orders-1"]
+        bounds = {
+            plan.title.split()[0]: plan.clean_below
+            for plan in plan_table(lake, lakes.TABLE, Lane.FULL, NOW, force=True)
+        }
+        assert bounds == {"orders-0": 4, "orders-1": 4, "orders-7": None, "payments-0": None}
+
+    def test_c7_without_bounds_it_may_hold_anything(self, lake: Lake) -> None:
+        with lake.table(lakes.TABLE).transaction() as transaction:
+            transaction.set_properties({"write.metadata.metrics.default": "none"} | COUNTED)
+        append(lake, [row(3), row(3, topic="z", partition=9)])
+        written_under_no_spec(lake, [row(4), row(6, partition=3)], **{"write.metadata.metrics.column.offset": "none"})
+        plans = plan_table(lake, lakes.TABLE, Lane.FULL, NOW, force=True)
+        assert [plan.clean_below for plan in plans] == [0, 0]
+
+    def test_c7_topics_cut_short_in_the_bounds_are_all_that_they_may_be(self, lake: Lake) -> None:
+        long = "a-topic-with-a-long-name"
+        append(lake, [row(0, topic=long), row(0, topic="a-topic-with-a-"), row(0, topic="a-topic-with-a-m")])
+        written_under_no_spec(lake, [row(1, topic=long)])
+        found = segments_of(lake)
+        (stray,) = found.strays
+        assert stray.topics == ("a-topic-with-a-l", "a-topic-with-a-m")
+        assert [one.topic for one in found.by_partition if stray.may_hold(one)] == [long, "a-topic-with-a-m"]
+
+    def test_c20_records_with_and_without_a_topic_are_told_apart(self, lake: Lake) -> None:
+        written_under_no_spec(lake, [row(0), row(1) | {"topic": None}])
+        (stray,) = segments_of(lake).strays
+        assert stray.may_hold(lakes.TOPIC_PARTITION)
+        assert not stray.may_hold(TopicPartition("payments", 0))
+
+    def test_c20_a_file_whose_records_all_lack_a_topic_holds_nobodys(self, lake: Lake) -> None:
+        written_under_no_spec(lake, [row(0) | {"topic": None}, row(1) | {"topic": None}])
+        (stray,) = segments_of(lake).strays
+        assert not stray.may_hold(lakes.TOPIC_PARTITION)
+
+    def test_c20_status_names_them_and_what_they_hold_up(self, lake: Lake) -> None:
+        append(lake, [row(0), row(0, topic="payments")])
+        path = written_under_no_spec(lake, [row(4), row(6, partition=3)])
+        (status,) = status_of(lake, lakes.TABLE, NOW)
+        assert [path in stray and "allowed: spec" in stray for stray in status.strays] == [True]
+        orders, payments = status.partitions
+        assert orders.blockers == (f"segment {path} may hold records from offset 4 on: tombstones at or past it stay",)
+        assert orders.due
+        assert payments.blockers == ()
+
+
+@pytest.mark.usefixtures("table")
+class TestListedTwice:
+    """The same data file twice in a table: a known fault of sinks that repeat a commit."""
+
+    def test_it_is_one_segment_with_what_readers_see(self, lake: Lake) -> None:
+        path = append_file(lake, [row(0), row(1, key=None), row(2, value=None)])
+        (once,) = segments_of(lake)
+        append_again(lake, path)
+        (twice,) = segments_of(lake)
+        assert lakes.offsets(lake) == [0, 0, 1, 1, 2, 2]
+        assert (twice.copies, twice.records, twice.bytes) == (2, 6, 2 * once.bytes)
+        assert (twice.tombstones, twice.null_keys) == (2, 2)
+        assert (twice.base_offset, twice.last_offset, twice.sequence_number) == (0, 2, once.sequence_number)
+        assert twice.problem is None
+
+    def test_c20_under_other_partition_values_it_blocks_both(self, lake: Lake) -> None:
+        append(lake, [row(0, partition=2)])
+        path = append_file(lake, [row(0)])
+        append_again(lake, path, Record("orders", 1, None))
+        assert [bool(state.blockers) for state in states(lake)] == [True, True, False]
 
 
 def test_a_table_partitioned_otherwise_is_no_table_of_records(lake: Lake, table: str) -> None:
