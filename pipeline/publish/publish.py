@@ -25,6 +25,7 @@ from pipeline.plan.plan import STAGE_INFIX
 from pipeline.publish.swap import Swap
 from pipeline.quarantine import quarantine
 from pipeline.segments import read
+from pipeline.segments.commits import NOW_MS
 from pipeline.segments.manifests import Manifests
 from pipeline.stage import QUARANTINED, Accounting, Stage
 from pipeline.stage.accounting import SUMMARY_PREFIX
@@ -209,6 +210,7 @@ def _summary(validated: _Validated) -> dict[str, str]:
         f"{SUMMARY_PREFIX}lane": plan.lane.value,
         f"{SUMMARY_PREFIX}topic-partition": str(plan.topic_partition),
         f"{SUMMARY_PREFIX}reason": plan.reason,
+        NOW_MS: str(plan.now_ms),
     }
 
 

@@ -11,8 +11,9 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import PrimitiveType
 
+from pipeline.segments.commits import commits
 from pipeline.segments.manifests import Manifests
-from pipeline.segments.segment import LANDED, LEVELS, Segment, Segments, Stray, TopicPartition
+from pipeline.segments.segment import LANDED, LEVELS, RUN, Segment, Segments, Stray, TopicPartition
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -65,6 +66,7 @@ def _copied(first: Segment, again: Segment) -> Segment:
         bytes=first.bytes + again.bytes,
         tombstones=first.tombstones + again.tombstones,
         null_keys=first.null_keys + again.null_keys,
+        stamped=first.stamped + again.stamped,
         sequence_number=min(first.sequence_number, again.sequence_number),
         row_deletes=max(first.row_deletes, again.row_deletes),
         copies=first.copies + again.copies,
@@ -118,11 +120,12 @@ class _Facts:
         self._spec_id = table.spec().spec_id
         self._specs = table.specs()
         schema: Schema = table.schema()
-        columns = ("topic", "partition", "level", "key", "value", "offset", "timestamp")
+        columns = ("topic", "partition", "level", "key", "value", "offset", "timestamp", "delete_horizon")
         self._ids = {name: schema.find_field(name).field_id for name in columns}
         self._types: dict[str, PrimitiveType] = {
             name: kind for name in columns if isinstance(kind := schema.find_field(name).field_type, PrimitiveType)
         }
+        self._commits = commits(table)
 
     def of(self, entry: ManifestEntry, row_deletes: int) -> Segment | Stray | None:
         """The segment, or the stray, that ``entry`` lists; None for a file that is neither and holds no record."""
@@ -132,6 +135,8 @@ class _Facts:
             return self._stray(file, topic, partition) if file.record_count else None
         offsets, times = self._bounds(file, "offset"), self._bounds(file, "timestamp")
         level = self._single(file, "level") or LANDED
+        # A manifest entry names the snapshot that added the file, also after manifests were rewritten (Iceberg spec).
+        commit = self._commits.get(entry.snapshot_id or 0)
         return Segment(
             path=file.file_path,
             topic_partition=TopicPartition(topic, partition),
@@ -146,8 +151,35 @@ class _Facts:
             newest_ms=times[1] // 1000 if times else 0,
             sequence_number=entry.sequence_number or 0,
             row_deletes=row_deletes,
+            committed_ms=commit.at_ms if commit else None,
+            by_firn=commit is not None and commit.by_firn,
+            keys=self._keys(file, level),
+            stamped=self._stamped(file),
+            first_horizon_ms=self._horizon(file.lower_bounds),
+            last_horizon_ms=self._horizon(file.upper_bounds),
             problem=next(self._problems(file, level, partition), None) if file.record_count else None,
         )
+
+    def _keys(self, file: DataFile, level: int) -> int | None:
+        """Distinct keys: a cleaned segment holds one record per key, and equal bounds leave room for one key."""
+        nulls = self._nulls(file, "key")
+        if nulls is None:
+            return None
+        keyed = file.record_count - nulls
+        if level >= RUN or not keyed:
+            return keyed
+        lower, upper = self._bound(file.lower_bounds, "key"), self._bound(file.upper_bounds, "key")
+        # A bound that was cut short is never equal to the other: the upper one is rounded up (Iceberg spec).
+        return 1 if lower is not None and lower == upper else None
+
+    def _stamped(self, file: DataFile) -> int:
+        nulls = self._nulls(file, "delete_horizon")
+        return 0 if nulls is None else file.record_count - nulls
+
+    def _horizon(self, bounds: Mapping[int, bytes] | None) -> int | None:
+        """A delete horizon in milliseconds, rounded up: a tombstone must not look past it too early."""
+        bound = self._bound(bounds, "delete_horizon")
+        return None if bound is None else -(-int(bound) // 1000)
 
     def _problems(self, file: DataFile, level: int, partition: int) -> Iterator[str]:
         """What is missing or wrong in the metadata of a file with records, each with what is allowed (C26)."""

@@ -54,6 +54,18 @@ class Segment:
     sequence_number: int
     row_deletes: int
     """Row-level delete files that may apply to this segment."""
+    committed_ms: int | None = None
+    """Clock of the commit that added the file; None when the table has forgotten that snapshot."""
+    by_firn: bool = False
+    """Whether that commit is one of Firn's own: then the clock is the plan's."""
+    keys: int | None = None
+    """Distinct user keys where metadata tells; None: at most as many as records."""
+    stamped: int = 0
+    """Records known to carry a delete horizon; 0 as well when the metrics do not say."""
+    first_horizon_ms: int | None = None
+    """The earliest delete horizon; None when there is none or the metrics do not say."""
+    last_horizon_ms: int | None = None
+    """The latest delete horizon; None when there is none or the metrics do not say."""
     problem: str | None = None
     """Why nothing in its topic partition can be cleaned while this segment is there, and what is allowed (C20)."""
     copies: int = 1

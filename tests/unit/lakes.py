@@ -170,6 +170,8 @@ def segment(path: str, base: int, last: int, level: int = 0, **facts: Any) -> Se
         "newest_ms": NOW - 3_600_000,
         "sequence_number": 1,
         "row_deletes": 0,
+        "committed_ms": NOW - 3_600_000,
+        "by_firn": level > 0,
     } | facts
     return Segment(path=path, level=level, base_offset=base, last_offset=last, records=records, **chosen)
 

@@ -114,6 +114,7 @@ class TestPublishing:
             "firn.lane": "full",
             "firn.topic-partition": "orders-0",
             "firn.reason": stage.plan.reason,
+            "firn.now-ms": str(NOW),
         }
         assert {name: snapshot.summary[name] for name in expected} == expected
         assert snapshot.summary["total-records"] == "1"

@@ -1,0 +1,30 @@
+"""When the files of a table came in: the clock of the commits that the table still remembers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+NOW_MS = "firn.now-ms"
+"""Property of a snapshot's summary: the plan's clock, epoch milliseconds, when Firn published it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One snapshot's clock in epoch milliseconds, and whether it is the clock of a plan that Firn published."""
+
+    at_ms: int
+    by_firn: bool
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "Commit":
+        text = snapshot.summary.get(NOW_MS) if snapshot.summary else None
+        if text and text.removeprefix("-").isdecimal():
+            return cls(int(text), by_firn=True)
+        return cls(snapshot.timestamp_ms, by_firn=False)
+
+
+def commits(table: Table) -> Mapping[int, Commit]:
+    """The commit of every snapshot that ``table`` holds, by snapshot id; expired ones are missing."""
+    return {snapshot.snapshot_id: Commit.of(snapshot) for snapshot in table.metadata.snapshots}
