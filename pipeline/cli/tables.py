@@ -34,11 +34,17 @@ def create(
 
 def land(
     table: TableName,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Parquet or JSON lines, in Kafka's columns.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Parquet or JSON lines, or Kafka's .log.")],
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Topic of .log files; default: their folder's name.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="Partition of .log files; default: their folder's name.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Append files of records: one L0 segment per topic partition and file, all in one commit."""
-    landed = land_files(Lake.load(), table, files)
+    landed = land_files(Lake.load(), table, files, topic, partition)
     if as_json:
         show.as_json(landed.__dict__)
     else:

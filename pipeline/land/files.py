@@ -1,4 +1,4 @@
-"""Read files of Kafka records (Parquet or JSON lines) into Arrow tables with exactly Kafka's columns."""
+"""Read files of Kafka records (Parquet, JSON lines, Kafka's log segments) into Arrow tables of Kafka's columns."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,21 +9,33 @@ import pyarrow.json
 import pyarrow.parquet
 
 from pipeline.errors import RefusedError
-from pipeline.lake.records import KAFKA_COLUMNS, arrow_schema
+from pipeline.lake.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS, arrow_schema
+from pipeline.land import logs
 
 REQUIRED = ("topic", "partition", "offset", "timestamp")
+_SUFFIXES = ".parquet, .jsonl, .json, .ndjson, .log"
 _HEADER_TEXT = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
 
-def read_records(path: Path) -> pa.Table:
+def read_records(path: Path, topic: str | None = None, partition: int | None = None) -> pa.Table:
     """The records of ``path`` in Kafka's columns and types; ``timestampType`` and ``headers`` may be absent (0, NULL).
 
-    In JSON lines key, value and header values are text (stored as UTF-8), timestamps are ISO 8601 or milliseconds since
-    the epoch. Raises RefusedError naming file, column, what was found and what is allowed (C26).
+    The columns for transactions follow where the file has them; a log segment has. In JSON lines key, value and header
+    values are text (stored as UTF-8), timestamps are ISO 8601 or milliseconds since the epoch. ``topic`` and
+    ``partition`` say where a log segment belongs (see ``logs``) and are for nothing else. Raises RefusedError naming
+    file, column, what was found and what is allowed (C26).
     """
     if not path.is_file():
+        raise RefusedError(f"file {path} does not exist; allowed: a file with suffix {_SUFFIXES}")
+    if path.suffix in logs.SIDE_FILES or path.name == logs.EPOCHS:
         raise RefusedError(
-            f"file {path} does not exist; allowed: a Parquet (.parquet) or JSON lines (.jsonl, .json) file"
+            f"file {path} is what Kafka keeps beside a log segment, without records; allowed: {logs.SUFFIX}"
+        )
+    if path.suffix == logs.SUFFIX:
+        return logs.read_log(path, logs.topic_partition_of(path, topic, partition))
+    if topic is not None or partition is not None:
+        raise RefusedError(
+            f"file {path} says itself where its records belong; allowed with --topic or --partition: .log"
         )
     try:
         if path.suffix == ".parquet":
@@ -31,7 +43,7 @@ def read_records(path: Path) -> pa.Table:
         elif path.suffix in (".jsonl", ".json", ".ndjson"):
             found = _read_json_lines(path)
         else:
-            raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: .parquet, .jsonl, .json, .ndjson")
+            raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: {_SUFFIXES}")
         names = found.column_names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise RefusedError(
@@ -54,15 +66,18 @@ def _read_json_lines(path: Path) -> pa.Table:
 
 def _conform(found: pa.Table, names: Sequence[str], path: Path) -> pa.Table:
     missing = [name for name in ("key", "value", *REQUIRED) if name not in names]
-    unknown = sorted(set(names) - set(KAFKA_COLUMNS))
+    unknown = sorted(set(names) - {*KAFKA_COLUMNS, *TRANSACTION_COLUMNS})
     if missing or unknown:
         raise RefusedError(
             f"file {path} has columns {', '.join(names)}; missing: {', '.join(missing) or 'none'}, "
             "unknown: "
-            f"{', '.join(unknown) or 'none'}; allowed: {', '.join(KAFKA_COLUMNS)}"
+            f"{', '.join(unknown) or 'none'}; allowed: {', '.join(KAFKA_COLUMNS)}, and for transactions "
+            f"{', '.join(TRANSACTION_COLUMNS)}"
         )
-    columns = [_column(found, field, path) for field in arrow_schema()]
-    table = pa.table(columns, schema=arrow_schema())
+    schema = pa.schema(
+        [field for field in arrow_schema(transactions=True) if field.name in names or field.name in KAFKA_COLUMNS]
+    )
+    table = pa.table([_column(found, field, path) for field in schema], schema=schema)
     for name in REQUIRED:
         if nulls := table[name].null_count:
             raise RefusedError(
@@ -72,6 +87,19 @@ def _conform(found: pa.Table, names: Sequence[str], path: Path) -> pa.Table:
         lowest = pc.min(table[name]).as_py()
         if lowest is not None and lowest < 0:
             raise RefusedError(f"file {path}: column {name} holds {lowest}; allowed: 0 or more")
+    return _with_producers(table, path)
+
+
+def _with_producers(table: pa.Table, path: Path) -> pa.Table:
+    """``table``, of which every transactional record names its producer: who else would commit it?"""
+    if "is_transactional" not in table.column_names:
+        return table
+    inside = table.filter(pc.field("is_transactional"))
+    orphans = inside.num_rows if "producer_id" not in table.column_names else inside["producer_id"].null_count
+    if orphans:
+        raise RefusedError(
+            f"file {path}: {orphans} records with is_transactional have no producer_id; allowed: a producer_id for each"
+        )
     return table
 
 

@@ -17,7 +17,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
 from pyiceberg.table import Table, WriteTask
 
-from pipeline.errors import OutcomeUnknownError, UnavailableError
+from pipeline.errors import OutcomeUnknownError, RefusedError, UnavailableError
 from pipeline.lake import Lake, records
 from pipeline.land.files import read_records
 
@@ -34,16 +34,20 @@ class Landed:
     bytes: int
 
 
-def land(lake: Lake, identifier: str, paths: Sequence[Path]) -> Landed:
+def land(
+    lake: Lake, identifier: str, paths: Sequence[Path], topic: str | None = None, partition: int | None = None
+) -> Landed:
     """Append the records of ``paths`` to table ``identifier`` as L0 segments.
 
-    Every file is read and checked before the first byte is written; when anything is refused the table and its folder
-    stay as they were. Raises RefusedError (see ``read_records``), UnavailableError when a segment can't be written or
-    other commits are in the way, and OutcomeUnknownError when the catalog did not say what became of the commit.
+    ``topic`` and ``partition`` say where Kafka's log segments belong, in place of the folder they lie in. Every file is
+    read and checked before the first byte is written; when anything is refused the table and its folder stay as they
+    were. Raises RefusedError (see ``read_records``), UnavailableError when a segment can't be written or other commits
+    are in the way, and OutcomeUnknownError when the catalog did not say what became of the commit.
     """
     table = lake.table(identifier)
     records.check(table, identifier)
-    batches = [part for path in paths for part in _by_topic_partition(read_records(path))]
+    found = (_fitting(table, identifier, path, read_records(path, topic, partition)) for path in paths)
+    batches = [part for records_of_file in found for part in _by_topic_partition(records_of_file)]
     written: list[DataFile] = []
     try:
         written.extend(write_file(table.io, table.metadata, _tasks(table, batches)))
@@ -64,6 +68,31 @@ def land(lake: Lake, identifier: str, paths: Sequence[Path]) -> Landed:
     )
 
 
+def _fitting(table: Table, identifier: str, path: Path, found: pa.Table) -> pa.Table:
+    """``found`` with the columns for transactions that ``table`` has, and no others (C10).
+
+    A table without them takes records that are not part of any transaction: of others it could not be told which
+    were aborted.
+    """
+    names = [name for name in records.TRANSACTION_COLUMNS if name in table.schema().column_names]
+    marks = [pc.field(name) for name in ("is_control", "is_transactional") if name in found.column_names]
+    if marks and not records.has_transactions(table):
+        # A filter drops what is neither true nor false: NULL means false here.
+        offsets = pa.concat_tables(found.filter(mark).select(["offset"]) for mark in marks)["offset"]
+        if len(offsets):
+            raise RefusedError(
+                f"file {path} holds records of transactions, the first at offset {pc.min(offsets)}; table "
+                f"{identifier} has no columns for them; allowed: a table made with firn create --transactions, or "
+                f"ALTER TABLE {identifier} ADD COLUMNS (is_control boolean, is_transactional boolean, producer_id "
+                "bigint, producer_epoch int)"
+            )
+    schema = records.arrow_schema(transactions=True)
+    for name in names:
+        if name not in found.column_names:
+            found = found.append_column(schema.field(name), pa.nulls(found.num_rows, schema.field(name).type))
+    return found.select([*records.KAFKA_COLUMNS, *names])
+
+
 def _by_topic_partition(found: pa.Table) -> Iterator[pa.Table]:
     """One table per topic partition, in offset order."""
     keys = found.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
@@ -81,7 +110,7 @@ def _tasks(table: Table, batches: Iterable[pa.Table]) -> Iterator[WriteTask]:
         yield WriteTask(
             write_uuid=landing,
             task_id=number,
-            schema=schema.select(*records.KAFKA_COLUMNS),
+            schema=schema.select(*batch.column_names),
             record_batches=batch.combine_chunks().to_batches(),
             partition_key=PartitionKey(
                 [PartitionFieldValue(field, values[field.name]) for field in spec.fields], spec, schema
