@@ -13,6 +13,9 @@ Lane = Literal["merge", "clean", "full"]
 QUARANTINED = -1
 """The level that marks a record of a stage as going to the quarantine table, not to the topic (C5)."""
 
+BURIED = -2
+"""The level of tombstones that were removed from the topic: written to be kept beside it, read to come back (C9)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -35,6 +38,9 @@ class Claim:
     superseded            records dropped because a newer record of their key was read (C2)
     tombstones_removed    tombstones dropped because their delete horizon has passed (C9)
     quarantined           records without a key, moved to the quarantine table (C5)
+    repeated              of the superseded ones, copies of a record that was written more than once
+    restored              of the records read, tombstones removed earlier that came back because an older record of
+                          their key was read (C9)
 
     The accounts must add up (C24): records_in = records_out + superseded + tombstones_removed + quarantined.
     """
@@ -58,6 +64,8 @@ class Claim:
     superseded: int
     tombstones_removed: int
     quarantined: int
+    repeated: int = 0
+    restored: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The claim as JSON-ready names and values."""

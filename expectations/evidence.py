@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from expectations.claim import QUARANTINED, Claim
-from expectations.offenders import duplicate_offsets, offenders, repeated_keys
+from expectations.claim import BURIED, QUARANTINED, Claim
+from expectations.offenders import contradictions, offenders, repeated_keys
 from expectations.rules import weights
 
 if TYPE_CHECKING:
@@ -72,17 +72,18 @@ def collect_evidence(compared: DataFrame, claim: Claim, *, samples: bool = True)
     groups = _groups(compared, claim)
     total = groups.agg(
         *(F.sum(weight).alias(f"rule_{name}") for name, weight in weights(claim).items()),
-        *(F.sum(figure).alias(name) for name, figure in _figures().items()),
+        *(F.sum(figure).alias(name) for name, figure in _figures(claim).items()),
     ).collect()[0]
     counts = {name: int(number or 0) for name, number in total.asDict().items()}
     violations = {name: counts[f"rule_{name}"] for name in weights(claim)}
     broken = {name for name, number in violations.items() if number}
-    found: dict[str, tuple[Sample, ...]] = {}
-    if samples and broken - {"duplicate_offset"}:
-        found = offenders(groups, broken, claim)
-    if samples and "duplicate_offset" in broken:
-        found["duplicate_offset"] = duplicate_offsets(compared.where(F.col("side") == READ))
-    return Evidence({name: counts[name] for name in _figures()}, violations, found)
+    found = offenders(groups, broken, claim) if samples and broken else {}
+    violations["contradiction"] = 0
+    if counts["repeated"]:
+        number, shown = contradictions(compared.where((F.col("side") == READ) & (F.col("level") != BURIED)))
+        violations["contradiction"] = number
+        found["contradiction"] = shown if samples else ()
+    return Evidence({name: counts[name] for name in _figures(claim)}, violations, found)
 
 
 def collect_plain_evidence(records: DataFrame, *, samples: bool = True) -> Evidence:
@@ -118,34 +119,65 @@ def _groups(compared: DataFrame, claim: Claim) -> DataFrame:
            same offset in `slot` and the same fingerprint in `mark`
     word   64 neighbouring offsets that were read, numbered in `slot`, as a bitmap in `bits`: what finds
            an offset that occurs twice even under two keys
+
+    Tombstones that were removed earlier (read at level BURIED) count where one is newer than all that was read of its
+    key, and something was: it has `risen`, and is the newest record of the key.
     All aggregates have fixed-size buffers, so that Spark hashes (and combines before the shuffle), never sorts.
     """
-    read, written = F.col("side") == READ, F.col("side") == WRITTEN
-    stays = written & (F.col("level") != QUARANTINED)
+    topic = F.col("level") != BURIED
+    read, written = (F.col("side") == READ) & topic, (F.col("side") == WRITTEN) & topic
+    removed_before, removed_now = (F.col("side") == READ) & ~topic, (F.col("side") == WRITTEN) & ~topic
     records = _with_roles(compared, claim)
     offset_read, offset_written = F.when(read, F.col("offset")), F.when(written, F.col("offset"))
-    return records.groupBy("role", "key", "slot", "mark").agg(
+    offset_before, offset_now = F.when(removed_before, F.col("offset")), F.when(removed_now, F.col("offset"))
+    # A stamp counts only where Firn itself wrote it: levels 0 and 1 come from any writer.
+    stamped = read & (F.col("level") >= 2) & F.col("horizon").isNotNull()
+    at_end = F.col("offset") == claim.log_end_offset
+    groups = records.groupBy("role", "key", "slot", "mark").agg(
         F.count(F.when(read, 1)).alias("n_in"),
         F.count(F.when(written, 1)).alias("n_out"),
-        F.max(offset_read).alias("in_max"),
+        F.max(offset_read).alias("read_max"),
         F.min(offset_read).alias("in_min"),
         F.max(offset_written).alias("out_max"),
         F.min(offset_written).alias("out_min"),
-        F.max_by("tombstone", offset_read).alias("in_tombstone"),
-        F.max_by("fingerprint", offset_read).alias("in_fingerprint"),
-        # A stamp counts only where Firn itself wrote it: levels 0 and 1 come from any writer.
-        F.max_by(F.when(F.col("level") >= 2, F.col("horizon")), offset_read).alias("in_horizon"),
+        F.max_by("tombstone", offset_read).alias("read_tombstone"),
+        F.max_by("fingerprint", offset_read).alias("read_fingerprint"),
+        F.max(F.when(stamped, F.col("offset"))).alias("stamped_max"),
+        F.max_by("horizon", F.when(stamped, F.col("offset"))).alias("stamped_horizon"),
+        F.max(offset_before).alias("before_max"),
+        F.max_by("fingerprint", offset_before).alias("before_fingerprint"),
         F.max_by("fingerprint", offset_written).alias("out_fingerprint"),
         F.max_by("horizon", offset_written).alias("out_horizon"),
+        F.count(F.when(removed_now, 1)).alias("n_buried"),
+        F.max_by("fingerprint", offset_now).alias("buried_fingerprint"),
         F.count(F.when(read & F.col("tombstone"), 1)).alias("tombstones_in"),
         F.count(F.when(written & F.col("tombstone"), 1)).alias("tombstones_out"),
         F.count(F.when(written & (F.col("level") == QUARANTINED), 1)).alias("n_quarantined"),
         F.count(F.when(written & (F.col("level") != F.col("level_expected")), 1)).alias("n_level"),
         F.max(F.when(written & (F.col("level") != F.col("level_expected")), F.col("level"))).alias("a_level"),
         F.count(F.when(F.col("foreign"), 1)).alias("n_foreign"),
-        F.count(F.when(read & (F.col("offset") == claim.log_end_offset), 1)).alias("end_in"),
-        F.count(F.when(stays & (F.col("offset") == claim.log_end_offset), 1)).alias("end_out"),
+        F.count(F.when(read & at_end, 1)).alias("end_in"),
+        F.count(F.when(written & (F.col("level") != QUARANTINED) & at_end, 1)).alias("end_out"),
         F.bit_or("bit").alias("bits"),
+    )
+    return _with_newest(groups)
+
+
+def _with_newest(groups: DataFrame) -> DataFrame:
+    """What is known of the newest record of each key, `in_…`: read in the topic, or a tombstone that has risen."""
+    risen = F.coalesce(F.col("before_max") > F.col("read_max"), F.lit(False))
+
+    def newest(of_risen: Column, of_read: Column) -> Column:
+        return F.when(F.col("risen"), of_risen).otherwise(of_read)
+
+    return groups.withColumn("risen", risen).select(
+        "*",
+        newest(F.col("before_max"), F.col("read_max")).alias("in_max"),
+        newest(F.lit(True), F.col("read_tombstone")).alias("in_tombstone"),
+        newest(F.col("before_fingerprint"), F.col("read_fingerprint")).alias("in_fingerprint"),
+        F.when(~F.col("risen") & (F.col("stamped_max") == F.col("read_max")), F.col("stamped_horizon")).alias(
+            "in_horizon"
+        ),
     )
 
 
@@ -175,8 +207,9 @@ def _with_roles(compared: DataFrame, claim: Claim) -> DataFrame:
     )
     if merge:  # a copy keeps what was landed twice, too (C13)
         return records
-    words = compared.where((F.col("side") == READ) & F.col("offset").isNotNull()).select(
+    words = compared.where((F.col("side") == READ) & (F.col("level") != BURIED) & F.col("offset").isNotNull()).select(
         "side",
+        "level",
         F.lit("word").alias("role"),
         no_key.alias("key"),
         F.shiftright("offset", 6).alias("slot"),
@@ -186,21 +219,27 @@ def _with_roles(compared: DataFrame, claim: Claim) -> DataFrame:
     return records.unionByName(words, allowMissingColumns=True)
 
 
-def _figures() -> dict[str, Column]:
+def _figures(claim: Claim) -> dict[str, Column]:
     """What is counted whether or not a rule is broken: one column per figure, to be summed over all groups."""
     keyed, record = F.col("role") == "key", F.col("role") != "word"
+    known = keyed & (F.col("n_in") > 0)
     gone = F.col("in_tombstone") & ~F.col("out_max").eqNullSafe(F.col("in_max"))
+    risen = F.col("risen").cast("long")
+    # In a cleaning, a copy of a record without a key goes like any other copy; a merge keeps them all (C13).
+    copies = (F.col("role") == "copy") & (F.col("n_in") > 1) & F.lit(claim.lane != "merge")
 
     def of(condition: Column, number: Column) -> Column:
         return F.when(condition, number).otherwise(0)
 
     return {
-        "records_in": of(record, F.col("n_in")),
+        "records_in": of(record, F.col("n_in") + risen),
         "records_out": of(record, F.col("n_out") - F.col("n_quarantined")),
-        "superseded": of(keyed & (F.col("n_in") > 0), F.col("n_in") - 1),
-        "tombstones_removed": of(keyed & gone, F.lit(1)),
+        "superseded": of(known, F.col("n_in") + risen - 1) + of(copies, F.col("n_in") - 1),
+        "tombstones_removed": of(known & gone, F.lit(1)),
         "quarantined": of(record, F.col("n_quarantined")),
-        "keys_in": of(keyed & (F.col("n_in") > 0), F.lit(1)),
+        "repeated": of(F.col("role") == "word", F.col("n_in") - F.bit_count("bits")),
+        "restored": of(known, risen),
+        "keys_in": of(known, F.lit(1)),
         "keys_out": of(keyed & (F.col("n_out") > 0), F.lit(1)),
         "tombstones_in": of(record, F.col("tombstones_in")),
         "tombstones_out": of(record, F.col("tombstones_out")),

@@ -43,19 +43,23 @@ def offenders(groups: DataFrame, broken: Collection[str], claim: Claim) -> dict[
     return found
 
 
-def duplicate_offsets(records: DataFrame) -> tuple[Sample, ...]:
-    """The lowest offsets that occur more than once in `records`."""
-    rows = (
+def contradictions(records: DataFrame) -> tuple[int, tuple[Sample, ...]]:
+    """How many offsets hold different `records`, and the lowest of them."""
+    differing = (
         records.groupBy("offset")
-        .agg(F.count(F.lit(1)).alias("times"), F.min("key").alias("key"))
-        .where((F.col("times") > 1) & F.col("offset").isNotNull())
-        .orderBy("offset")
-        .limit(SAMPLES_PER_RULE)
-        .select("offset", "times", F.substring("key", 1, KEY_BYTES).alias("key"))
-        .collect()
+        .agg(
+            F.min("fingerprint").alias("least"),
+            F.max("fingerprint").alias("most"),
+            F.count(F.lit(1)).alias("times"),
+            F.substring(F.min("key"), 1, KEY_BYTES).alias("key"),
+        )
+        .where(F.col("offset").isNotNull() & (F.col("least") != F.col("most")))
     )
-    return tuple(
-        Sample(row["offset"], key_text(row["key"]), count(row["times"], "record"), "one record") for row in rows
+    number = differing.count()
+    rows = differing.orderBy("offset").limit(SAMPLES_PER_RULE).collect() if number else []
+    return number, tuple(
+        Sample(row["offset"], key_text(row["key"]), f"{count(row['times'], 'record')}, not all the same", "one record")
+        for row in rows
     )
 
 

@@ -40,6 +40,8 @@ def cleaning_weights(claim: Claim) -> dict[str, Column]:
     known, tombstone = keyed & (read > 0), F.col("in_tombstone")
     kept = known & F.col("out_max").eqNullSafe(newest)
     may_go = known & removable(claim)
+    gone = may_go & ~kept
+    once = F.least(read, F.lit(1))
     return {
         "repeated_key": keyed & (written > 1),
         "lost": known & ~tombstone & ~kept,
@@ -50,11 +52,13 @@ def cleaning_weights(claim: Claim) -> dict[str, Column]:
         "log_end": (F.col("end_in") > 0) & (F.col("end_out") == 0),
         "past_end": newest > claim.log_end_offset,
         "changed": kept & (F.col("in_fingerprint") != F.col("out_fingerprint")),
+        # What is removed is kept beside the topic as it was, and nothing else goes there.
+        "unburied": gone & ~((F.col("n_buried") == 1) & (F.col("buried_fingerprint") == F.col("in_fingerprint"))),
+        "buried_alive": F.when(F.coalesce(gone, F.lit(False)), 0).otherwise(F.col("n_buried")),
         "invented": keyed & (written > 0) & ((read == 0) | (F.col("out_max") > newest) | (F.col("out_min") < oldest)),
-        "null_lost": F.when(copied, F.greatest(read - written, F.lit(0))),
-        "null_added": F.when(copied, F.greatest(written - read, F.lit(0))),
+        "null_lost": F.when(copied, F.greatest(once - written, F.lit(0))),
+        "null_added": F.when(copied, F.greatest(written - once, F.lit(0))),
         "null_visible": F.when(copied, F.col("n_level")),
-        "duplicate_offset": F.when(F.col("role") == "word", read - F.bit_count("bits")),
         "level": F.when(keyed, F.col("n_level")),
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from expectations.claim import QUARANTINED
+from expectations.claim import BURIED, QUARANTINED
 from expectations.wording import count, log_name, moment
 
 if TYPE_CHECKING:
@@ -107,8 +107,20 @@ SAYINGS = {
         f"level {QUARANTINED}, quarantined",
     ),
     "null_key": Saying("record", "has no key", "have no key"),
-    "duplicate_offset": Saying(
-        "record", "repeats an offset that another record has", "repeat an offset that another record has"
+    "contradiction": Saying("offset", "holds different records", "hold different records"),
+    "unburied": Saying(
+        "removed tombstone",
+        "is not kept beside the topic as it was read",
+        "are not kept beside the topic as they were read",
+        "{buried} at level {level_buried}",
+        "the tombstone of offset {in_max} at level {level_buried}",
+    ),
+    "buried_alive": Saying(
+        "record",
+        "is kept beside the topic that was not removed",
+        "are kept beside the topic that were not removed",
+        "{buried} at level {level_buried}",
+        "none",
     ),
     "lost_copy": Saying(
         "record",
@@ -171,6 +183,8 @@ def details(group: Mapping[str, Any], claim: Claim) -> dict[str, Any]:
         "log": log_name(claim.topic, claim.partition),
         "log_end": claim.log_end_offset,
         "level_out": claim.level_out,
+        "level_buried": BURIED,
+        "buried": count(group["n_buried"], "record"),
     }
 
 

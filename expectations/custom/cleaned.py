@@ -84,9 +84,10 @@ class ExpectTombstonesKept(EvidenceExpectation):
 
 
 class ExpectTombstonesGone(EvidenceExpectation):
-    """A tombstone past its delete horizon is gone, if it is clean and not the log end (C9)."""
+    """A tombstone past its delete horizon is gone, if it is clean and not the log end, and is kept beside the topic
+    for records that turn up late (C9)."""
 
-    rules: ClassVar[tuple[str, ...]] = ("tombstone_left",)
+    rules: ClassVar[tuple[str, ...]] = ("tombstone_left", "unburied", "buried_alive")
 
     @classmethod
     def promise(cls, claim: Claim) -> str:
@@ -148,13 +149,16 @@ class ExpectRecordsUnchanged(EvidenceExpectation):
 
 
 class ExpectDistinctOffsets(EvidenceExpectation):
-    """No offset occurs twice in what was read: which of the two is the newer, nobody could say (C1)."""
+    """No offset holds two different records: which of them the log holds, nobody could say (C1)."""
 
-    rules: ClassVar[tuple[str, ...]] = ("duplicate_offset",)
+    rules: ClassVar[tuple[str, ...]] = ("contradiction",)
 
     @classmethod
     def promise(cls, claim: Claim) -> str:
-        return f"No offset of {log_name(claim.topic, claim.partition)} occurs twice in the records read."
+        return f"No offset of {log_name(claim.topic, claim.partition)} holds two different records."
 
     def found(self, figures: Mapping[str, int]) -> str:
-        return f"{count(figures['records_in'], 'record')} read, each with an offset of its own."
+        read, repeated = count(figures["records_in"], "record"), figures["repeated"]
+        if repeated == 0:
+            return f"{read} read, each with an offset of its own."
+        return f"{read} read, {repeated:,} of them identical to another with the same offset."

@@ -82,7 +82,7 @@ class ExpectAccountingToAddUp(EvidenceExpectation):
         measured, claimed = evidence.figures, self.plan.to_dict()
         wrong = [
             Sample(None, None, f"{measured[name]:,} {words}", f"{claimed[name]:,} claimed")
-            for name, words in _ACCOUNTS.items()
+            for name, words in (_ACCOUNTS | _OF_WHICH).items()
             if measured[name] != claimed[name]
         ]
         wrong += [
@@ -103,6 +103,9 @@ _ACCOUNTS = {
     "tombstones_removed": "tombstones removed",
     "quarantined": "records quarantined",
 }
+
+
+_OF_WHICH = {"repeated": "repeated records among the superseded", "restored": "restored tombstones among those read"}
 
 
 def _explained(figures: Mapping[str, int]) -> int:

@@ -15,12 +15,14 @@ from pyspark.sql import functions as F
 
 from pipeline.compact import fate
 from pipeline.compact.layout import read_options, write_options
+from pipeline.compact.repeats import without_repeats
+from pipeline.compact.working import with_working_columns
 from pipeline.errors import FirnError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.lake.spark import reason
 from pipeline.plan import Plan
 from pipeline.sense import Lane
-from pipeline.stage import INPUTS, QUARANTINED, Accounting, Stage, open_stage
+from pipeline.stage import BURIED, INPUTS, QUARANTINED, Accounting, Stage, open_stage
 from pipeline.stage.stage import BOOKS_PROPERTY
 
 if TYPE_CHECKING:
@@ -64,7 +66,8 @@ def _write(lake: Lake, stage: Stage, spark: "SparkSession") -> Stage:
     plan = stage.plan
     fates = Observation(f"fates of {plan.id}")
     try:
-        writer = _result(lake, stage, spark, fates).writeTo(spark_name(lake, stage.identifier))
+        inputs, repeated = _inputs(lake, stage, spark)
+        writer = _result(inputs, plan, fates).writeTo(spark_name(lake, stage.identifier))
         for key, value in write_options(plan).items():
             writer = writer.option(key, value)
         writer.overwrite(F.lit(True))
@@ -74,24 +77,32 @@ def _write(lake: Lake, stage: Stage, spark: "SparkSession") -> Stage:
             f"plan {plan.id} ({plan.title}): Spark could not write stage {plan.stage}: {reason(error)}"
         ) from error
     written = Stage.load(lake, stage.identifier)
-    books = _books(written, counted).check(f"stage {stage.identifier}")
+    books = _books(written, counted, repeated).check(f"stage {stage.identifier}")
     return written.record(lake, BOOKS_PROPERTY, books.model_dump())
 
 
-def _result(lake: Lake, stage: Stage, spark: "SparkSession", fates: Observation) -> DataFrame:
-    """The records that stay or are quarantined, level set; ``fates`` counts the others as they are dropped."""
-    plan = stage.plan
-    inputs = read(lake, stage, spark)
+def _inputs(lake: Lake, stage: Stage, spark: "SparkSession") -> tuple[DataFrame, int]:
+    """The plan's inputs with working columns, and how many repeated records were left out of them."""
+    inputs = with_working_columns(read(lake, stage, spark))
+    return (inputs, 0) if stage.plan.lane is Lane.MERGE else without_repeats(inputs, stage.plan)
+
+
+def _result(inputs: DataFrame, plan: Plan, fates: Observation) -> DataFrame:
+    """The records that stay or go to a side table, level set; ``fates`` counts the others as they are dropped."""
     judged = fate.merged(inputs) if plan.lane is Lane.MERGE else fate.cleaned(inputs, plan)
-    dropped = (fate.SUPERSEDED, fate.REMOVED, fate.QUARANTINED)
-    counts = [F.count_if(F.col(fate.FATE) == name).alias(name) for name in dropped]
-    level = F.when(F.col(fate.FATE) == fate.QUARANTINED, QUARANTINED).otherwise(plan.level_out)
+    counted = (fate.SUPERSEDED, fate.REMOVED, fate.QUARANTINED, fate.RESTORED)
+    counts = [F.count_if(F.col(fate.FATE) == name).alias(name) for name in counted]
+    level = (
+        F.when(F.col(fate.FATE) == fate.QUARANTINED, QUARANTINED)
+        .when(F.col(fate.FATE) == fate.REMOVED, BURIED)
+        .otherwise(plan.level_out)
+    )
     return (
         judged.observe(fates, *counts)
-        .where(F.col(fate.FATE).isin(fate.KEPT, fate.QUARANTINED))
+        .where(~F.col(fate.FATE).isin(fate.SUPERSEDED, fate.STILL_BURIED))
         .withColumn("level", level.cast("int"))
         .drop(fate.FATE)
-        # One task writes one segment: its records in offset order, quarantined ones (level -1) before the others.
+        # One task writes one segment: its records in offset order, those for side tables (level < 0) before the others.
         .sortWithinPartitions("level", "offset")
     )
 
@@ -109,16 +120,17 @@ def spark_name(lake: Lake, identifier: str) -> str:
     return ".".join(f"`{part}`" for part in (lake.name, *identifier.split(".")))
 
 
-def _books(stage: Stage, fates: dict[str, int]) -> Accounting:
-    position = [field.name for field in stage.table.spec().fields].index("level")
-    kept = [file for file in stage.files() if file.partition[position] != QUARANTINED]
+def _books(stage: Stage, fates: dict[str, int], repeated: int) -> Accounting:
+    kept = stage.sorted_files().kept
     plan = stage.plan
     return Accounting(
-        records_in=plan.records,
+        records_in=plan.records + fates[fate.RESTORED],
         records_out=sum(file.record_count for file in kept),
-        superseded=fates[fate.SUPERSEDED],
+        superseded=fates[fate.SUPERSEDED] + repeated,
+        repeated=repeated,
         tombstones_removed=fates[fate.REMOVED],
         quarantined=fates[fate.QUARANTINED],
+        restored=fates[fate.RESTORED],
         bytes_in=plan.bytes,
         bytes_out=sum(file.file_size_in_bytes for file in kept),
         segments_in=len(plan.inputs),

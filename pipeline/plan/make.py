@@ -8,7 +8,9 @@ from pipeline.lake import Lake, records
 from pipeline.plan.plan import Input, Plan
 from pipeline.policy import Policies
 from pipeline.segments import Segment, Segments, TopicPartition, read
+from pipeline.segments.segment import TAIL
 from pipeline.sense import Due, Lane, PartitionState, due, sense
+from pipeline.tombstones.tombstones import buried
 
 
 def plan_table(
@@ -30,7 +32,8 @@ def plan_table(
     segments = read(table, identifier)
     now_ms = now if isinstance(now, int) else to_ms(now)
     wanted = frozenset(only)
-    states = [state for state in sense(segments, policies, now_ms) if not wanted or state.topic_partition in wanted]
+    found = sense(segments, policies, now_ms, buried(lake, identifier))
+    states = [state for state in found if not wanted or state.topic_partition in wanted]
     plans = (plan_partition(Lane(lane), segments, state, force) for state in states)
     return [plan for plan in plans if plan]
 
@@ -55,6 +58,7 @@ def plan_partition(lane: Lane, segments: Segments, state: PartitionState, force:
         now_ms=state.now_ms,
         reason=work.reason,
         inputs=tuple(Input.of(segment) for segment in inputs),
+        buried=_buried(lane, state, inputs),
         inputs_per_segment=policy.merge_segments if lane is Lane.MERGE else None,
         segment_bytes=policy.segment_bytes,
         clean_below=min(outside, default=None),
@@ -75,6 +79,17 @@ def _inputs(work: Due, state: PartitionState, force: bool) -> tuple[Segment, ...
             return ()
         return tuple(sorted(fitting + state.tail, key=lambda segment: segment.order))
     return fitting
+
+
+def _buried(lane: Lane, state: PartitionState, inputs: tuple[Segment, ...]) -> tuple[Input, ...]:
+    """The removed tombstones that may be newer than a record of the head's inputs; the tail holds none older than them.
+
+    Only `full` brings tombstones back, and it is due as soon as a head reaches below one.
+    """
+    head = [segment.base_offset for segment in inputs if segment.level != TAIL]
+    if lane is not Lane.FULL or not head:
+        return ()
+    return tuple(Input.of(segment) for segment in state.buried if segment.last_offset > min(head))
 
 
 def _fitting(candidates: tuple[Segment, ...], state: PartitionState) -> tuple[Segment, ...]:

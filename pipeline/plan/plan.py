@@ -56,6 +56,8 @@ class Plan(BaseModel):
     now_ms: int
     reason: str
     inputs: tuple[Input, ...] = Field(min_length=1)
+    buried: tuple[Input, ...] = ()
+    """Segments of ``<table>__tombstones`` that may hold a newer tombstone for a record of the inputs (C9)."""
     inputs_per_segment: int | None
     """`merge`: how many inputs become one segment (C13). None: inputs are packed by bytes."""
     segment_bytes: int = Field(ge=1)

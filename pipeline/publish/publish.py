@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from tenacity import (
     RetryCallState,
@@ -27,12 +26,14 @@ from pipeline.quarantine import quarantine
 from pipeline.segments import read
 from pipeline.segments.commits import NOW_MS
 from pipeline.segments.manifests import Manifests
-from pipeline.stage import QUARANTINED, Accounting, Stage
+from pipeline.stage import Accounting, Stage
 from pipeline.stage.accounting import SUMMARY_PREFIX
 from pipeline.stage.claim import Claim, claimed
 from pipeline.stage.discard import drop, take_back
 from pipeline.stage.open import check_inputs
 from pipeline.stage.published import PLAN_ID, published
+from pipeline.stage.stage import SortedFiles
+from pipeline.tombstones import tombstones
 
 RACE_SECONDS = 300
 """How long a publish goes on losing races against appenders before it gives up; the stage stays."""
@@ -56,8 +57,7 @@ class _Validated:
 
     stage: Stage
     accounting: Accounting
-    files: list[DataFile]
-    quarantined: list[DataFile]
+    files: SortedFiles
 
 
 def publish(lake: Lake, identifier: str) -> Publication:
@@ -94,7 +94,7 @@ def _publish(lake: Lake, identifier: str) -> Publication:
         validated = _validated(stage)
         plan = stage.plan
         target = lake.table(plan.table)
-        swap = Swap(target, [segment.path for segment in plan.inputs], validated.files, _summary(validated))
+        swap = Swap(target, [segment.path for segment in plan.inputs], validated.files.kept, _summary(validated))
         manifests = Manifests(target.io)
         try:
             snapshot_id, attempts = _race(lambda: _attempt(lake, validated, swap, manifests))
@@ -125,25 +125,19 @@ def _validated(stage: Stage) -> _Validated:
             f"stage {stage.identifier} failed validation ({', '.join(failed)}); allowed: a passing verdict"
         )
     try:
-        files = stage.files()
+        files = stage.sorted_files()
     except FileNotFoundError as error:
         raise RefusedError(
             f"stage {stage.identifier}: its list of files is gone ({error}); allowed: discard it and plan again"
         ) from error
-    gone = [file.file_path for file in files if not stage.table.io.new_input(file.file_path).exists()]
+    paths = [file.file_path for file in (*files.kept, *files.quarantined, *files.buried)]
+    gone = [path for path in paths if not stage.table.io.new_input(path).exists()]
     if gone:
         raise RefusedError(
-            f"stage {stage.identifier}: {len(gone)} of {len(files)} files are gone, first {gone[0]}; allowed: all "
-            "there "
-            "(discard the stage and plan again)"
+            f"stage {stage.identifier}: {len(gone)} of {len(paths)} files are gone, first {gone[0]}; allowed: all "
+            "there (discard the stage and plan again)"
         )
-    level = [field.name for field in stage.table.spec().fields].index("level")
-    return _Validated(
-        stage=stage,
-        accounting=stage.accounting.check(f"stage {stage.identifier}"),
-        files=[file for file in files if file.partition[level] != QUARANTINED],
-        quarantined=[file for file in files if file.partition[level] == QUARANTINED],
-    )
+    return _Validated(stage, stage.accounting.check(f"stage {stage.identifier}"), files)
 
 
 def _race(attempt: Callable[[], int]) -> tuple[int, int]:
@@ -175,7 +169,8 @@ def _attempt(lake: Lake, validated: _Validated, swap: Swap, manifests: Manifests
         return before
     check_inputs(target, plan, manifests)
     _check_nothing_older_landed(target, plan, validated.accounting, manifests)
-    quarantine.append(lake, target, plan, validated.quarantined)
+    quarantine.append(lake, target, plan, validated.files.quarantined)
+    tombstones.append(lake, target, plan, validated.files.buried)
     try:
         # A busy catalog is asked again. Had it applied the commit after all, the branch has moved and refuses another.
         lake.when_free(lambda: swap.commit(lake, target, manifests))

@@ -14,6 +14,7 @@ from pyiceberg.types import NestedField, StringType
 
 from pipeline.lake import Lake
 from pipeline.lake.derive import derive
+from pipeline.lake.handover import hand_over, withdraw
 from pipeline.plan import Plan
 from pipeline.segments.read import read_entries
 
@@ -40,33 +41,19 @@ def append(lake: Lake, target: Table, plan: Plan, files: list[DataFile]) -> None
     if not files:
         return
     table = find(lake, plan.table) or _create(lake, target, plan.table)
-    if _files_of(table, plan):
-        return
-
-    def commit() -> None:
-        # One attempt: PyIceberg's own retry would append a second time what another process has just appended.
-        pinned = lake.single_attempt(table)
-        with pinned.transaction() as transaction, transaction.update_snapshot().fast_append() as append_files:
-            for file in files:
-                append_files.append_data_file(_moved(file, plan, table.spec().spec_id))
-
-    lake.when_free(commit)
+    if not _files_of(table, plan):
+        hand_over(lake, table, [_moved(file, plan, table.spec().spec_id) for file in files])
 
 
 def retract(lake: Lake, plan: Plan) -> None:
     """Take back what ``append`` added for a plan that was not published: its records are still in the topic table."""
 
-    def commit() -> None:
+    def added() -> tuple[Table, list[DataFile]] | None:
         table = find(lake, plan.table)
         files = _files_of(table, plan) if table else []
-        if not table or not files:
-            return
-        pinned = lake.single_attempt(table)
-        with pinned.transaction() as transaction, transaction.update_snapshot().overwrite() as remove:
-            for file in files:
-                remove.delete_data_file(file)
+        return (table, files) if table and files else None
 
-    lake.until_committed(commit)
+    withdraw(lake, added)
 
 
 def _files_of(table: Table, plan: Plan) -> list[DataFile]:

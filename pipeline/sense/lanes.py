@@ -66,12 +66,17 @@ def _clean(state: PartitionState, force: bool) -> Due | None:
 
 
 def _full(state: PartitionState, force: bool) -> Due | None:
-    """C12: the dirty ratio is exceeded, or the oldest dirty record has waited for max.compaction.lag.ms."""
+    """C12: the dirty ratio is exceeded, or the oldest dirty record has waited for max.compaction.lag.ms.
+
+    Late records below a removed tombstone don't wait for either: until then readers may see a deleted value (C9).
+    """
     dirty = state.cleanable
     if force and (dirty or state.tail):
         return Due(Lane.FULL, dirty, f"forced, dirty ratio {state.dirty_ratio:.3f}")
     if not dirty:
         return None
+    if state.late:
+        return Due(Lane.FULL, dirty, f"{len(state.late)} segments reach below a removed tombstone")
     policy = state.policy
     if state.dirty_ratio > policy.min_cleanable_dirty_ratio:
         return Due(Lane.FULL, dirty, f"dirty ratio {state.dirty_ratio:.3f} > {policy.min_cleanable_dirty_ratio}")

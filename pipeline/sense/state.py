@@ -1,7 +1,9 @@
 """The state of a topic partition: head and tail, what of the head is cleanable, and how dirty it is (C11, C12, C16)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 from pipeline.policy import Policies, Policy
 from pipeline.segments import Segment, Segments, Stray, TopicPartition
@@ -18,6 +20,8 @@ class PartitionState:
     now_ms: int
     strays: tuple[Stray, ...] = ()
     """Files that may hold records of this topic partition as well, though nobody can tell: never inputs."""
+    buried: tuple[Segment, ...] = ()
+    """Tombstones that were removed from this topic partition (``<table>__tombstones``)."""
 
     @cached_property
     def tail(self) -> tuple[Segment, ...]:
@@ -51,6 +55,12 @@ class PartitionState:
             if self.policy.min_compaction_lag_ms and segment.newest_ms > youngest_cleanable:
                 return segment
         return None
+
+    @cached_property
+    def late(self) -> tuple[Segment, ...]:
+        """Cleanable segments that reach below a removed tombstone: they may show a deleted value again (C9)."""
+        newest = max((segment.last_offset for segment in self.buried), default=-1)
+        return tuple(segment for segment in self.cleanable if segment.base_offset < newest)
 
     @property
     def tail_bytes(self) -> int:
@@ -121,11 +131,21 @@ class PartitionState:
         )
 
 
-def sense(segments: Segments, policies: Policies, now_ms: int) -> list[PartitionState]:
-    """The state of every topic partition, the filthiest first (C12)."""
+def sense(
+    segments: Segments,
+    policies: Policies,
+    now_ms: int,
+    buried: Mapping[TopicPartition, tuple[Segment, ...]] = MappingProxyType({}),
+) -> list[PartitionState]:
+    """The state of every topic partition, the filthiest first (C12); ``buried`` are tombstones removed from them."""
     states = [
         PartitionState(
-            topic_partition, own, policies.of(topic_partition.topic), now_ms, segments.strays_of(topic_partition)
+            topic_partition,
+            own,
+            policies.of(topic_partition.topic),
+            now_ms,
+            segments.strays_of(topic_partition),
+            buried.get(topic_partition, ()),
         )
         for topic_partition, own in segments.by_partition.items()
     ]

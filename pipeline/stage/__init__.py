@@ -3,9 +3,10 @@
 from pipeline.stage.accounting import Accounting
 from pipeline.stage.discard import Swept, discard, sweep
 from pipeline.stage.open import open_stage
-from pipeline.stage.stage import INPUTS, QUARANTINED, Stage, stages_of
+from pipeline.stage.stage import BURIED, INPUTS, QUARANTINED, Stage, stages_of
 
 __all__ = [
+    "BURIED",
     "INPUTS",
     "QUARANTINED",
     "Accounting",

@@ -10,7 +10,13 @@ SUMMARY_PREFIX = "firn."
 
 
 class Accounting(BaseModel):
-    """Counts of records, bytes and segments of one plan; published in the snapshot summary."""
+    """Counts of records, bytes and segments of one plan; published in the snapshot summary.
+
+    ``records_in`` are those of the input segments and the ``restored`` ones: tombstones removed earlier that come back
+    because an older record of their key turned up. ``superseded`` includes the ``repeated`` ones, copies of a record
+    that was written more than once. ``aborted`` are records of aborted transactions, ``markers_removed`` the markers
+    of transactions that nothing is left of (C10).
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -20,6 +26,10 @@ class Accounting(BaseModel):
     tombstones_removed: int = Field(ge=0)
     expired: int = Field(default=0, ge=0)
     quarantined: int = Field(ge=0)
+    aborted: int = Field(default=0, ge=0)
+    markers_removed: int = Field(default=0, ge=0)
+    repeated: int = Field(default=0, ge=0)
+    restored: int = Field(default=0, ge=0)
     bytes_in: int = Field(ge=0)
     bytes_out: int = Field(ge=0)
     segments_in: int = Field(ge=0)
@@ -27,12 +37,20 @@ class Accounting(BaseModel):
 
     def check(self, subject: str) -> Self:
         """Self when the books balance; RefusedError naming ``subject`` when they do not."""
-        explained = self.records_out + self.superseded + self.tombstones_removed + self.expired + self.quarantined
-        if explained != self.records_in:
+        terms = {
+            "out": self.records_out,
+            "superseded": self.superseded,
+            "tombstones removed": self.tombstones_removed,
+            "expired": self.expired,
+            "quarantined": self.quarantined,
+            "of aborted transactions": self.aborted,
+            "transaction markers removed": self.markers_removed,
+        }
+        if sum(terms.values()) != self.records_in:
+            said = ", ".join(f"{count} {name}" for name, count in terms.items())
             raise RefusedError(
-                f"{subject}: {self.records_in} records went in, {explained} are accounted for ({self.records_out} out, "
-                f"{self.superseded} superseded, {self.tombstones_removed} tombstones removed, {self.expired} expired, "
-                f"{self.quarantined} quarantined); allowed: equal"
+                f"{subject}: {self.records_in} records went in, {sum(terms.values())} are accounted for ({said}); "
+                "allowed: equal"
             )
         return self
 

@@ -27,6 +27,7 @@ from pipeline.stage.claim import LEASE_MS, Claim, claimed
 from pipeline.stage.open import DATA_PATH, stages_folder
 from pipeline.stage.published import published
 from pipeline.stage.stage import Stage, stages_of
+from pipeline.tombstones import tombstones
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
@@ -73,13 +74,14 @@ def drop(lake: Lake, stage: Stage) -> int:
 
 
 def take_back(lake: Lake, target: Table, plan: Plan) -> None:
-    """Retract what a plan that will not be published has moved to the quarantine table.
+    """Retract what a plan that will not be published has moved to the tables beside its own.
 
     A live input proves that it was not published. The history does not: snapshots expire. Without that proof
-    quarantined records are never taken back, because nothing else may hold them.
+    nothing is ever taken back, because nothing else may hold it.
     """
     if LiveInputs.find(target, [segment.path for segment in plan.inputs]).files:
         quarantine.retract(lake, plan)
+        tombstones.retract(lake, plan)
 
 
 def sweep(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Swept:
@@ -153,8 +155,8 @@ def _delete_unreferenced(lake: Lake, target: Table, stage: Stage, *, keep_result
     suspects = {path for path in found if _name(path) not in held}
     if not suspects:
         return 0
-    quarantined = quarantine.find(lake, stage.plan.table)
-    held = _referenced(target) | (_referenced(quarantined) if quarantined else set())
+    beside = (quarantine.find(lake, stage.plan.table), tombstones.find(lake, stage.plan.table))
+    held = _referenced(target).union(*(_referenced(table) for table in beside if table))
     unreferenced = {path for path in suspects if _name(path) not in held}
     for path in sorted(unreferenced):
         with suppress(FileNotFoundError):

@@ -17,6 +17,7 @@ from pipeline.plan import Plan
 from pipeline.segments.live import LiveInputs
 from pipeline.segments.manifests import Manifests
 from pipeline.stage.stage import INPUTS, PLAN_PROPERTY, Stage
+from pipeline.tombstones import tombstones
 
 DATA_PATH = "write.data.path"
 _PLACES = (DATA_PATH, "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
@@ -35,7 +36,7 @@ def open_stage(lake: Lake, plan: Plan) -> Stage:
         _register(lake, target, plan)
     stage = Stage.load(lake, plan.stage)
     if not stage.has_inputs:
-        _attach(lake, stage, inputs)
+        _attach(lake, stage, [*inputs, *tombstones.files_of(lake, plan)])
     return Stage.load(lake, plan.stage)
 
 

@@ -23,6 +23,9 @@ INPUTS = "inputs"
 QUARANTINED = -1
 """Level of staged records that go to the quarantine table instead of the topic table (C5)."""
 
+BURIED = -2
+"""Level of removed tombstones, in a stage and in ``<table>__tombstones`` (C9)."""
+
 PLAN_PROPERTY = "firn-plan"
 BOOKS_PROPERTY = "firn-accounting"
 VERDICT_PROPERTY = "firn-verdict"
@@ -35,6 +38,15 @@ class _Recorded(BaseModel):
 
     result: int
     content: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SortedFiles:
+    """Data files of a result: what stays in the topic table, and what goes to the tables beside it."""
+
+    kept: list[DataFile]
+    quarantined: list[DataFile]
+    buried: list[DataFile]
 
 
 @dataclass(frozen=True)
@@ -108,6 +120,20 @@ class Stage:
             manifest for manifest in snapshot.manifests(self.table.io) if manifest.content == ManifestContent.DATA
         ]
         return [entry.data_file for entry in Manifests(self.table.io).live(manifests)]
+
+    def sorted_files(self) -> "SortedFiles":
+        """The result's data files by where they go when the stage is published."""
+        position = [field.name for field in self.table.spec().fields].index("level")
+        found = SortedFiles([], [], [])
+        for file in self.files():
+            match file.partition[position]:
+                case level if level == QUARANTINED:
+                    found.quarantined.append(file)
+                case level if level == BURIED:
+                    found.buried.append(file)
+                case _:
+                    found.kept.append(file)
+        return found
 
     def _recorded(self, name: str) -> dict[str, Any] | None:
         text = self.table.properties.get(name)

@@ -11,6 +11,7 @@ from pipeline.policy import Policies
 from pipeline.quarantine import quarantine
 from pipeline.segments import TopicPartition, read
 from pipeline.sense import Lane, PartitionState, due, sense
+from pipeline.tombstones import tombstones
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def status_of(lake: Lake, identifier: str | None, now_ms: int) -> list[Status]:
 
 
 def _is_table_of_records(lake: Lake, identifier: str) -> bool:
-    if STAGE_INFIX in identifier or identifier.endswith(quarantine.SUFFIX):
+    if STAGE_INFIX in identifier or identifier.endswith((quarantine.SUFFIX, tombstones.SUFFIX)):
         return False
     try:
         records.check(lake.table(identifier), identifier)
@@ -84,7 +85,7 @@ def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
     table = lake.table(identifier)
     records.check(table, identifier)
     segments = read(table, identifier)
-    states = sense(segments, Policies.parse(identifier, table.properties), now_ms)
+    states = sense(segments, Policies.parse(identifier, table.properties), now_ms, tombstones.buried(lake, identifier))
     ordered = sorted(states, key=lambda state: state.topic_partition)
     return Status(
         identifier,

@@ -73,6 +73,7 @@ OUTPUTS = [
     stays(NEW_A),
     stays(FIRST_SEEN, STAMP),
     stays(DELETED_D, STAMP),
+    replace(PAST_HORIZON, level=-2),  # removed, and kept beside the topic
     stays(BEFORE_HORIZON, LATER),
     stays(EMPTY_KEY),
     replace(NO_KEY, level=-1),
@@ -174,11 +175,14 @@ SABOTAGE = {
     "tombstone gone with what it supersedes": (without(STAMPED_H), "expect_tombstones_kept", 12, "h"),
     "tombstone gone by a stranger's stamp": (without(STRANGERS_STAMP), "expect_tombstones_kept", 10, "g"),
     "tombstone kept though removable": (
-        [*OUTPUTS, stays(PAST_HORIZON, PAST)],
+        instead(PAST_HORIZON, level=2),
         "expect_tombstones_gone",
         6,
         "e",
     ),
+    "removed tombstone not kept beside": (without(PAST_HORIZON), "expect_tombstones_gone", 6, "e"),
+    "removed tombstone changed": (instead(PAST_HORIZON, timestamp=NOW), "expect_tombstones_gone", 6, "e"),
+    "record kept beside that is none": (instead(B, level=-2), "expect_tombstones_gone", 1, "b"),
     "tombstone not stamped": (instead(FIRST_SEEN, delete_horizon=None), "expect_delete_horizons", 3, "c"),
     "horizon moved": (instead(BEFORE_HORIZON, delete_horizon=STAMP), "expect_delete_horizons", 7, "f"),
     "horizon not renewed": (instead(STAMPED_H, delete_horizon=PAST), "expect_delete_horizons", 12, "h"),
@@ -268,13 +272,15 @@ def test_null_keys_are_not_merged_into_one(judged: Callable[..., Verdict]) -> No
 
 def test_a_tombstone_that_is_not_clean_is_neither_removed_nor_stamped(judged: Callable[..., Verdict]) -> None:
     """C7: with a segment outside the inputs that may hold offsets from 4 on, only offset 3 is clean."""
-    kept = [stays(PAST_HORIZON, PAST)]
     unstamped = {5: None, 10: None, 12: None}
-    outputs = [replace(r, delete_horizon=unstamped.get(r.offset, r.delete_horizon)) for r in [*OUTPUTS, *kept]]
+    outputs = [
+        replace(r, delete_horizon=unstamped.get(r.offset, r.delete_horizon)) for r in instead(PAST_HORIZON, level=2)
+    ]
     claim = replace(CLAIM, clean_below=4, records_out=10, tombstones_removed=0)
     assert failed(judged(INPUTS, outputs, claim)) == {}
     assert set(failed(judged(INPUTS, OUTPUTS, replace(CLAIM, clean_below=4)))) == {
         "expect_tombstones_kept",
+        "expect_tombstones_gone",
         "expect_delete_horizons",
     }
 
@@ -299,7 +305,7 @@ def test_a_log_end_below_what_was_read_is_found_out(judged: Callable[..., Verdic
 
 def test_an_empty_stage_is_right_when_everything_was_removable(judged: Callable[..., Verdict]) -> None:
     claim = replace(CLAIM, records_in=1, records_out=0, superseded=0, tombstones_removed=1, quarantined=0)
-    assert judged([PAST_HORIZON], [], claim).passed
+    assert judged([PAST_HORIZON], [replace(PAST_HORIZON, level=-2)], claim).passed
 
 
 def test_an_empty_stage_is_wrong_when_records_had_to_stay(judged: Callable[..., Verdict]) -> None:
@@ -312,12 +318,43 @@ def test_nothing_read_and_nothing_written_adds_up(judged: Callable[..., Verdict]
     assert judged([], [], claim).passed
 
 
-@pytest.mark.parametrize("twin", [B, Record(B.offset, b"another key")])
-def test_an_offset_read_twice_is_named(twin: Record, judged: Callable[..., Verdict]) -> None:
-    verdict = judged([*INPUTS, twin], OUTPUTS, replace(CLAIM, records_in=15, superseded=4))
+@pytest.mark.parametrize("twin", [replace(B, value=b"another"), Record(B.offset, b"another key")])
+def test_an_offset_with_two_records_is_named(twin: Record, judged: Callable[..., Verdict]) -> None:
+    verdict = judged([*INPUTS, twin], OUTPUTS, replace(CLAIM, records_in=15, superseded=4, repeated=1))
     finding = failed(verdict)["expect_distinct_offsets"]
-    assert finding.observed == "1 record repeats an offset that another record has."
-    assert [(s.offset, s.found, s.expected) for s in finding.samples] == [(1, "2 records", "one record")]
+    assert finding.observed == "1 offset holds different records."
+    assert [(s.offset, s.found, s.expected) for s in finding.samples] == [
+        (1, "2 records, not all the same", "one record")
+    ]
+
+
+@pytest.mark.parametrize("twin", [B, NO_KEY, STAMPED_H, replace(BEFORE_HORIZON, level=0, delete_horizon=None)])
+def test_a_record_written_twice_is_kept_once(twin: Record, judged: Callable[..., Verdict]) -> None:
+    verdict = judged([*INPUTS, twin], OUTPUTS, replace(CLAIM, records_in=15, superseded=4, repeated=1))
+    assert failed(verdict) == {}
+    assert ACCOUNTS in failed(judged([*INPUTS, twin], OUTPUTS, replace(CLAIM, records_in=15, superseded=4)))
+
+
+LATE = Record(14, b"i", b"deleted", level=0)
+RISEN = Record(15, b"i", None, level=-2, delete_horizon=PAST)
+
+
+def test_c9_a_removed_tombstone_comes_back_over_a_late_record(judged: Callable[..., Verdict]) -> None:
+    claim = replace(CLAIM, records_in=16, records_out=10, superseded=4, restored=1)
+    inputs = [*INPUTS, LATE, RISEN]
+    back = stays(RISEN, STAMP)
+    assert failed(judged(inputs, [*OUTPUTS, back], claim)) == {}
+    value_is_back = [*OUTPUTS, stays(LATE)]
+    assert "expect_tombstones_kept" in failed(judged(inputs, value_is_back, claim))
+    assert "expect_delete_horizons" in failed(judged(inputs, [*OUTPUTS, replace(back, delete_horizon=PAST)], claim))
+
+
+def test_c9_a_removed_tombstone_that_nothing_needs_stays_away(judged: Callable[..., Verdict]) -> None:
+    unneeded = [Record(2, b"a", None, level=-2), Record(1, b"y", None, level=-2)]
+    assert failed(judged([*INPUTS, *unneeded], OUTPUTS, CLAIM)) == {}
+    back = stays(replace(unneeded[1], offset=16), STAMP)
+    found = failed(judged([*INPUTS, replace(unneeded[1], offset=16)], [*OUTPUTS, back], CLAIM))
+    assert {"expect_records_unchanged", ACCOUNTS} <= set(found)
 
 
 def test_a_merge_is_a_copy_of_everything_it_read(judged: Callable[..., Verdict]) -> None:

@@ -176,6 +176,7 @@ CHANGES: dict[str, Any] = {
     "partition": 4,
     "now_ms": NOW + 1,
     "reason": "because",
+    "buried": [{"path": "x", "level": -2, "base_offset": 0, "last_offset": 0, "records": 1, "bytes": 1}],
     "inputs_per_segment": 2,
     "segment_bytes": 1001,
     "clean_below": 3,

@@ -1,0 +1,94 @@
+"""Records that turn up below what was cleaned never bring a deleted value back (C7, C9)."""
+
+from pipeline.publish import publish
+from pipeline.sense import Lane
+from pipeline.stage import Stage, discard
+from pipeline.tombstones import tombstones
+from tests.spark.topics import DAY, NOW, Topic, updates
+
+HISTORY = updates("a=1", "b=1", "a=", "c=1")
+
+
+def deleted(topic: Topic) -> Topic:
+    """A topic whose key ``a`` was deleted, and whose tombstone has gone."""
+    topic.land(HISTORY).clean("full")
+    (books,) = topic.clean("full", NOW + DAY, force=True)
+    assert (books.tombstones_removed, topic.offsets()) == (1, [1, 3])
+    return topic
+
+
+def test_c9_a_removed_tombstone_is_kept_beside_the_table(topic: Topic) -> None:
+    (row,) = deleted(topic).rows(f"{topic.table}__tombstones")
+    assert (row["offset"], row["key"], row["value"]) == (2, b"a", None)
+
+
+def test_c9_a_value_delivered_again_does_not_come_back(topic: Topic) -> None:
+    deleted(topic).land(HISTORY[:1])
+    (plan,) = topic.plans("full", NOW + DAY)
+    assert plan.reason == "1 segments reach below a removed tombstone"
+    (books,) = topic.clean("full", NOW + DAY)
+    assert topic.offsets() == [1, 2, 3]
+    assert topic.horizons() == {2: NOW + 2 * DAY}
+    assert (books.records_in, books.restored, books.superseded) == (4, 1, 1)
+    assert topic.plans("full", NOW + DAY) == []
+    topic.clean("full", NOW + 2 * DAY, force=True)
+    assert topic.offsets() == [1, 3]
+
+
+def test_c9_also_after_it_was_merged_and_cleaned_with_others(topic: Topic) -> None:
+    deleted(topic).land(HISTORY[:1], updates("d=1", start=4), updates("e=1", start=5), updates("f=1", start=6))
+    for lane in ("merge", "clean", "full"):
+        topic.clean(lane, NOW + DAY, force=True)
+    assert {record.key for record in topic.seen() if record.value is not None} == {b"b", b"c", b"d", b"e", b"f"}
+    assert 0 not in topic.offsets()
+
+
+def test_c3_a_late_record_of_another_key_stays(topic: Topic) -> None:
+    topic.land(updates("b=1", "a=1", "a=", "c=1", start=10)).clean("full")
+    topic.clean("full", NOW + DAY, force=True)
+    topic.land(updates("x=late", start=3)).clean("full", NOW + DAY)
+    assert topic.offsets() == [3, 10, 13]
+
+
+def test_c9_removed_twice_and_needed_a_third_time(topic: Topic) -> None:
+    deleted(topic)
+    for times in (1, 2):
+        topic.land(HISTORY[:1]).clean("full", NOW + times * DAY)
+        topic.clean("full", NOW + (times + 1) * DAY, force=True)
+        assert topic.offsets() == [1, 3]
+    assert [row["offset"] for row in topic.rows(f"{topic.table}__tombstones")] == [2, 2, 2]
+    topic.land(HISTORY[:1]).clean("full", NOW + 3 * DAY)
+    assert topic.offsets() == [1, 2, 3]
+
+
+def test_a_new_value_is_not_deleted_by_an_old_tombstone(topic: Topic) -> None:
+    deleted(topic).land(updates("a=new", start=4), HISTORY[:1]).clean("full", NOW + DAY)
+    assert topic.offsets() == [1, 3, 4]
+
+
+def test_c25_a_plan_that_is_given_up_takes_its_tombstones_back(topic: Topic) -> None:
+    """Handed over before the commit, taken back when the commit never comes: the tombstone is in the table still."""
+    topic.land(HISTORY).clean("full")
+    (name,) = topic.validated(topic.plans("full", NOW + DAY, force=True))
+    stage = Stage.load(topic.lake, name)
+    tombstones.append(topic.lake, topic.lake.table(topic.table), stage.plan, stage.sorted_files().buried)
+    assert len(topic.rows(f"{topic.table}__tombstones")) == 1
+    discard(topic.lake, name)
+    assert topic.rows(f"{topic.table}__tombstones") == []
+    assert topic.offsets() == [1, 2, 3]
+
+
+def test_c25_published_twice_is_buried_once(topic: Topic) -> None:
+    topic.land(HISTORY).clean("full")
+    (name,) = topic.validated(topic.plans("full", NOW + DAY, force=True))
+    stage = Stage.load(topic.lake, name)
+    tombstones.append(topic.lake, topic.lake.table(topic.table), stage.plan, stage.sorted_files().buried)
+    publish(topic.lake, name)
+    assert publish(topic.lake, name).repeated
+    assert [row["offset"] for row in topic.rows(f"{topic.table}__tombstones")] == [2]
+
+
+def test_a_topic_in_order_reads_no_removed_tombstones(topic: Topic) -> None:
+    deleted(topic).land(updates("d=1", "e=1", start=4))
+    (plan,) = topic.plans("full", NOW + DAY)
+    assert (plan.lane, plan.buried) == (Lane.FULL, ())
