@@ -223,8 +223,8 @@ class TestAccounting:
     def test_c24_every_figure_is_in_the_summary(self) -> None:
         summary = self.BOOKS.summary()
         assert summary["firn.tombstones-removed"] == "1"
-        assert set(summary.values()) == {"10", "4", "3", "1", "100", "50"}
-        assert len(summary) == 10
+        figures = self.BOOKS.model_dump()
+        assert summary == {f"firn.{name.replace('_', '-')}": str(figure) for name, figure in figures.items()}
 
 
 class TestDiscarding:
