@@ -11,6 +11,11 @@ def equals(column: str, value: str | int | bytes) -> BooleanExpression:
     return EqualTo(term=Reference(column), value=literal(value))
 
 
+def holds(column: str) -> BooleanExpression:
+    """Rows whose ``column`` is true."""
+    return EqualTo(term=Reference(column), value=literal(True))  # noqa: FBT003  # the value, not a switch
+
+
 def both(left: BooleanExpression, right: BooleanExpression) -> BooleanExpression:
     """Rows that pass ``left`` and ``right``."""
     return And(left=left, right=right)

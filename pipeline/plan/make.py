@@ -9,7 +9,7 @@ from pipeline.plan.plan import Input, Plan
 from pipeline.policy import Policies
 from pipeline.segments import Segment, Segments, TopicPartition, read
 from pipeline.segments.segment import TAIL
-from pipeline.sense import Due, Lane, PartitionState, due, sense
+from pipeline.sense import Due, Lane, PartitionState, due, sense, transactions_of
 from pipeline.tombstones.tombstones import buried
 
 
@@ -32,7 +32,8 @@ def plan_table(
     segments = read(table, identifier)
     now_ms = now if isinstance(now, int) else to_ms(now)
     wanted = frozenset(only)
-    found = sense(segments, policies, now_ms, buried(lake, identifier))
+    transactions = transactions_of(table, segments, wanted)
+    found = sense(segments, policies, now_ms, buried(lake, identifier), transactions)
     states = [state for state in found if not wanted or state.topic_partition in wanted]
     plans = (plan_partition(Lane(lane), segments, state, force) for state in states)
     return [plan for plan in plans if plan]
@@ -64,6 +65,8 @@ def plan_partition(lane: Lane, segments: Segments, state: PartitionState, force:
         clean_below=min(outside, default=None),
         log_end_offset=state.log_end_offset,
         delete_retention_ms=policy.delete_retention_ms,
+        transactional=lane is not Lane.MERGE and any(segment.transactional or segment.control for segment in inputs),
+        markers=() if lane is Lane.MERGE else state.transactions.deciding(inputs),
     ).sealed()
 
 

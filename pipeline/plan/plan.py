@@ -11,6 +11,7 @@ from pipeline.errors import RefusedError
 from pipeline.segments import Segment, TopicPartition
 from pipeline.segments.segment import MERGED, RUN, TAIL
 from pipeline.sense import Lane
+from pipeline.sense.transactions import Marker
 
 LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.FULL: TAIL}
 STAGE_INFIX = "__stage_"
@@ -66,6 +67,10 @@ class Plan(BaseModel):
     log_end_offset: int
     """Highest offset of the topic partition: never removed (C4)."""
     delete_retention_ms: int = Field(ge=0)
+    transactional: bool = False
+    """Whether records of transactions or control records may be among the inputs (C10); not told for a copy."""
+    markers: tuple[Marker, ...] = ()
+    """The markers outside the inputs that decide transactions which began inside."""
 
     @property
     def topic_partition(self) -> TopicPartition:

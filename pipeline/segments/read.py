@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import PrimitiveType
 
+from pipeline.lake.records import TRANSACTION_COLUMNS
 from pipeline.segments.commits import commits
 from pipeline.segments.manifests import Manifests
 from pipeline.segments.segment import LANDED, LEVELS, RUN, Segment, Segments, Stray, TopicPartition
@@ -86,6 +87,10 @@ def read_entries(table: Table, manifests: Manifests | None = None) -> Iterator[t
         yield entry, deletes.applying_to(entry)
 
 
+_FALSE = b"\x00"
+"""The bound of a column that is false in every record (Iceberg spec, "Binary single-value serialization")."""
+
+
 class _RowDeletes:
     """Which row-level deletes may apply to a data file (Iceberg spec, "Scan planning").
 
@@ -125,6 +130,8 @@ class _Facts:
         self._types: dict[str, PrimitiveType] = {
             name: kind for name in columns if isinstance(kind := schema.find_field(name).field_type, PrimitiveType)
         }
+        # Optional columns (C10); a table that lacks them has no transactions.
+        self._optional = {field.name: field.field_id for field in schema.fields if field.name in TRANSACTION_COLUMNS}
         self._commits = commits(table)
 
     def of(self, entry: ManifestEntry, row_deletes: int) -> Segment | Stray | None:
@@ -157,6 +164,8 @@ class _Facts:
             stamped=self._stamped(file),
             first_horizon_ms=self._horizon(file.lower_bounds),
             last_horizon_ms=self._horizon(file.upper_bounds),
+            transactional=self._may_be_true(file, "is_transactional"),
+            control=self._may_be_true(file, "is_control"),
             problem=next(self._problems(file, level, partition), None) if file.record_count else None,
         )
 
@@ -171,6 +180,17 @@ class _Facts:
         lower, upper = self._bound(file.lower_bounds, "key"), self._bound(file.upper_bounds, "key")
         # A bound that was cut short is never equal to the other: the upper one is rounded up (Iceberg spec).
         return 1 if lower is not None and lower == upper else None
+
+    def _may_be_true(self, file: DataFile, column: str) -> bool:
+        """Whether a record of ``file`` may be so marked; certain only by bounds, or when all are NULL."""
+        identifier = self._optional.get(column)
+        if identifier is None or not file.record_count:
+            return False
+        upper = file.upper_bounds.get(identifier) if file.upper_bounds else None
+        if upper is not None:
+            return upper != _FALSE
+        nulls = file.null_value_counts.get(identifier) if file.null_value_counts else None
+        return nulls != file.record_count
 
     def _stamped(self, file: DataFile) -> int:
         nulls = self._nulls(file, "delete_horizon")

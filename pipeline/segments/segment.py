@@ -66,6 +66,10 @@ class Segment:
     """The earliest delete horizon; None when there is none or the metrics do not say."""
     last_horizon_ms: int | None = None
     """The latest delete horizon; None when there is none or the metrics do not say."""
+    transactional: bool = False
+    """Whether it may hold records of transactions, markers included (C10)."""
+    control: bool = False
+    """Whether it may hold control records, such as markers of transactions."""
     problem: str | None = None
     """Why nothing in its topic partition can be cleaned while this segment is there, and what is allowed (C20)."""
     copies: int = 1

@@ -2,5 +2,6 @@
 
 from pipeline.sense.lanes import Due, Lane, due
 from pipeline.sense.state import PartitionState, sense
+from pipeline.sense.undecided import transactions_of
 
-__all__ = ["Due", "Lane", "PartitionState", "due", "sense"]
+__all__ = ["Due", "Lane", "PartitionState", "due", "sense", "transactions_of"]

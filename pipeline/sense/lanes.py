@@ -70,6 +70,8 @@ def _full(state: PartitionState, force: bool) -> Due | None:
 
     Late records below a removed tombstone don't wait for either: until then readers may see a deleted value (C9).
     """
+    if state.tail_is_held:
+        return None
     dirty = state.cleanable
     if force and (dirty or state.tail):
         return Due(Lane.FULL, dirty, f"forced, dirty ratio {state.dirty_ratio:.3f}")

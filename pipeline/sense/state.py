@@ -8,6 +8,7 @@ from types import MappingProxyType
 from pipeline.policy import Policies, Policy
 from pipeline.segments import Segment, Segments, Stray, TopicPartition
 from pipeline.segments.segment import LANDED, TAIL
+from pipeline.sense.transactions import NO_TRANSACTIONS, Transactions, Undecided
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class PartitionState:
     """Files that may hold records of this topic partition as well, though nobody can tell: never inputs."""
     buried: tuple[Segment, ...] = ()
     """Tombstones that were removed from this topic partition (``<table>__tombstones``)."""
+    transactions: Transactions = NO_TRANSACTIONS
 
     @cached_property
     def tail(self) -> tuple[Segment, ...]:
@@ -35,7 +37,7 @@ class PartitionState:
 
     @cached_property
     def cleanable(self) -> tuple[Segment, ...]:
-        """The head up to the first segment that must be left alone (C11)."""
+        """The head up to the first segment that must be left alone (C10, C11)."""
         held = self._held_from
         return self.head if held is None else tuple(segment for segment in self.head if segment.order < held.order)
 
@@ -54,6 +56,8 @@ class PartitionState:
                 return segment
             if self.policy.min_compaction_lag_ms and segment.newest_ms > youngest_cleanable:
                 return segment
+            if self.undecided and segment.last_offset >= self.undecided.offset:
+                return segment
         return None
 
     @cached_property
@@ -61,6 +65,17 @@ class PartitionState:
         """Cleanable segments that reach below a removed tombstone: they may show a deleted value again (C9)."""
         newest = max((segment.last_offset for segment in self.buried), default=-1)
         return tuple(segment for segment in self.cleanable if segment.base_offset < newest)
+
+    @property
+    def undecided(self) -> Undecided | None:
+        """The first record of a transaction without an end: nothing at or past it is cleaned (C10)."""
+        return self.transactions.undecided
+
+    @property
+    def tail_is_held(self) -> bool:
+        """Whether the tail reaches past the first undecided record, which came late: then it is no input either."""
+        undecided = self.undecided
+        return undecided is not None and any(segment.last_offset >= undecided.offset for segment in self.tail)
 
     @property
     def tail_bytes(self) -> int:
@@ -72,7 +87,7 @@ class PartitionState:
 
     @property
     def uncleanable_bytes(self) -> int:
-        """Head bytes that C11 holds back; they count on neither side of the dirty ratio."""
+        """Head bytes that C10 and C11 hold back; they count on neither side of the dirty ratio."""
         return sum(segment.bytes for segment in self.head) - self.cleanable_bytes
 
     @property
@@ -95,6 +110,8 @@ class PartitionState:
     def blockers(self) -> tuple[str, ...]:
         """Why this topic partition can't be cleaned now, by name (C20); empty when nothing is in the way."""
         found = []
+        if self.transactions.problem:
+            found.append(f"{self.topic_partition}: {self.transactions.problem}")
         for segment in self.head + self.tail:
             if segment.problem:
                 found.append(f"segment {segment} {segment.problem}")
@@ -136,8 +153,12 @@ def sense(
     policies: Policies,
     now_ms: int,
     buried: Mapping[TopicPartition, tuple[Segment, ...]] = MappingProxyType({}),
+    transactions: Mapping[TopicPartition, Transactions] = MappingProxyType({}),
 ) -> list[PartitionState]:
-    """The state of every topic partition, the filthiest first (C12); ``buried`` are tombstones removed from them."""
+    """The state of every topic partition, the filthiest first (C12).
+
+    ``buried`` are tombstones removed from them, ``transactions`` those of the same segments (``transactions_of``).
+    """
     states = [
         PartitionState(
             topic_partition,
@@ -146,6 +167,7 @@ def sense(
             now_ms,
             segments.strays_of(topic_partition),
             buried.get(topic_partition, ()),
+            transactions.get(topic_partition, NO_TRANSACTIONS),
         )
         for topic_partition, own in segments.by_partition.items()
     ]

@@ -10,7 +10,7 @@ from pipeline.plan.plan import STAGE_INFIX
 from pipeline.policy import Policies
 from pipeline.quarantine import quarantine
 from pipeline.segments import TopicPartition, read
-from pipeline.sense import Lane, PartitionState, due, sense
+from pipeline.sense import Lane, PartitionState, due, sense, transactions_of
 from pipeline.tombstones import tombstones
 
 
@@ -85,7 +85,9 @@ def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
     table = lake.table(identifier)
     records.check(table, identifier)
     segments = read(table, identifier)
-    states = sense(segments, Policies.parse(identifier, table.properties), now_ms, tombstones.buried(lake, identifier))
+    policies = Policies.parse(identifier, table.properties)
+    transactions = transactions_of(table, segments)
+    states = sense(segments, policies, now_ms, tombstones.buried(lake, identifier), transactions)
     ordered = sorted(states, key=lambda state: state.topic_partition)
     return Status(
         identifier,
@@ -110,8 +112,9 @@ def _partition(state: PartitionState) -> PartitionStatus:
 
 
 def _held(state: PartitionState) -> tuple[str, ...]:
-    """C7: what strays keep from going."""
-    return tuple(
+    """C10: what a transaction holds back. C7: what strays keep from going."""
+    undecided = (f"held back: {state.undecided}",) if state.undecided else ()
+    return undecided + tuple(
         f"segment {stray.path} may hold records from offset {stray.base_offset} on: tombstones at or past it stay"
         for stray in state.strays
     )

@@ -182,6 +182,8 @@ CHANGES: dict[str, Any] = {
     "clean_below": 3,
     "log_end_offset": 8,
     "delete_retention_ms": 1,
+    "transactional": True,
+    "markers": [[1, 2, True]],
 }
 
 
