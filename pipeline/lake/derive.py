@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from pipeline.lake.catalog import Lake
+from pipeline.lake.mapping import COLUMNS
 
 _EMPTY: dict[str, Any] = {
     "last-sequence-number": 0,
@@ -47,7 +48,9 @@ def derive(
             "table-uuid": str(uuid.uuid4()),
             "location": location,
             "last-updated-ms": time.time_ns() // 1_000_000,
-            "properties": dict(properties),
+            # A table derived from an adopted one has its columns.
+            "properties": {name: model.properties[name] for name in (COLUMNS,) if name in model.properties}
+            | dict(properties),
         }
         | dict(changes or {})
     )

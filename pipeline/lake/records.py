@@ -26,6 +26,7 @@ from pyiceberg.types import (
 
 from pipeline.errors import RefusedError
 from pipeline.lake.catalog import Lake
+from pipeline.lake.mapping import COLUMNS
 
 _HEADER = StructType(
     NestedField(9, "key", StringType(), required=False),
@@ -131,7 +132,10 @@ def check(table: Table, identifier: str) -> None:
         if not _same_type(found.get(field.name), field.field_type)
     ]
     if wrong:
-        raise RefusedError(f"table {identifier} does not have the record columns: {'; '.join(wrong)}")
+        raise RefusedError(
+            f"table {identifier} does not have the record columns: {'; '.join(wrong)} "
+            "(other columns can be mapped: firn adopt)"
+        )
     missing = [name for name in DECIDING_COLUMNS if name not in found]
     if 0 < len(missing) < len(DECIDING_COLUMNS):
         raise RefusedError(
@@ -145,18 +149,23 @@ def check(table: Table, identifier: str) -> None:
         raise RefusedError(
             f"table {identifier} is partitioned by {', '.join(spec) or 'nothing'}; allowed: {', '.join(allowed)}"
         )
+    check_format_version(table, identifier)
+
+
+def check_format_version(table: Table, identifier: str) -> None:
+    """Refuse a table whose format version Firn can't maintain."""
     if table.metadata.format_version != FORMAT_VERSION:
         raise RefusedError(
             f"table {identifier} has format version {table.metadata.format_version}; allowed: {FORMAT_VERSION} "
-            "(version 1 "
-            "has no sequence numbers, and PyIceberg does not write version 3)"
+            "(version 1 has no sequence numbers, and PyIceberg does not write version 3)"
         )
 
 
 def has_transactions(table: Table) -> bool:
     """Whether ``table``, which passed ``check``, has the columns that tell committed from aborted records (C10)."""
     names = {field.name for field in table.schema().fields}
-    return names.issuperset(DECIDING_COLUMNS)
+    # What other tables call by these names is their own affair.
+    return COLUMNS not in table.properties and names.issuperset(DECIDING_COLUMNS)
 
 
 def _same_type(found: object, allowed: object) -> bool:

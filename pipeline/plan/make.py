@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from pipeline.clock import to_ms
-from pipeline.lake import Lake, records
+from pipeline.lake import Lake
 from pipeline.plan.plan import Input, Plan
 from pipeline.policy import Policies
 from pipeline.segments import Segment, Segments, TopicPartition, read
@@ -27,7 +27,6 @@ def plan_table(
     table without the record columns, or a wrong property.
     """
     table = lake.table(identifier)
-    records.check(table, identifier)
     policies = Policies.parse(identifier, table.properties)
     segments = read(table, identifier)
     now_ms = now if isinstance(now, int) else to_ms(now)

@@ -21,7 +21,6 @@ from pipeline.errors import ConflictError, OutcomeUnknownError, RefusedError, Un
 from pipeline.lake import Lake
 from pipeline.plan import Plan
 from pipeline.plan.plan import STAGE_INFIX
-from pipeline.publish.swap import Swap
 from pipeline.quarantine import quarantine
 from pipeline.segments import read
 from pipeline.segments.commits import NOW_MS
@@ -33,6 +32,7 @@ from pipeline.stage.discard import drop, take_back
 from pipeline.stage.open import check_inputs
 from pipeline.stage.published import PLAN_ID, published
 from pipeline.stage.stage import SortedFiles
+from pipeline.stage.swap import Swap
 from pipeline.tombstones import tombstones
 
 RACE_SECONDS = 300

@@ -3,21 +3,20 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import PrimitiveType
+from pyiceberg.types import LongType, StringType
 
-from pipeline.lake.records import TRANSACTION_COLUMNS
-from pipeline.segments.commits import commits
+from pipeline.lake.columns import Columns
+from pipeline.lake.records import TRANSACTION_COLUMNS, has_transactions
+from pipeline.segments.commits import Commit, commits
 from pipeline.segments.manifests import Manifests
 from pipeline.segments.segment import LANDED, LEVELS, RUN, Segment, Segments, Stray, TopicPartition
 
-if TYPE_CHECKING:
-    from pyiceberg.schema import Schema
+REWRITE = "rewrite it under the present partitioning: rewrite_data_files with rewrite-all"
 
 
 def read(table: Table, identifier: str, manifests: Manifests | None = None) -> Segments:
@@ -27,7 +26,7 @@ def read(table: Table, identifier: str, manifests: Manifests | None = None) -> S
     partition only (C20); a file whose topic partition it does not tell is a stray.
     """
     snapshot = table.current_snapshot()
-    facts = _Facts(table)
+    facts = _Facts(table, identifier)
     segments: dict[tuple[str, TopicPartition, int], Segment] = {}
     strays: dict[str, Stray] = {}
     for entry, row_deletes in read_entries(table, manifests):
@@ -65,7 +64,7 @@ def _copied(first: Segment, again: Segment) -> Segment:
         first,
         records=first.records + again.records,
         bytes=first.bytes + again.bytes,
-        tombstones=first.tombstones + again.tombstones,
+        tombstones=None if first.tombstones is None else first.tombstones + (again.tombstones or 0),
         null_keys=first.null_keys + again.null_keys,
         stamped=first.stamped + again.stamped,
         sequence_number=min(first.sequence_number, again.sequence_number),
@@ -121,29 +120,26 @@ class _RowDeletes:
 class _Facts:
     """Turns manifest entries of one table into segments and strays."""
 
-    def __init__(self, table: Table) -> None:
-        self._spec_id = table.spec().spec_id
+    def __init__(self, table: Table, identifier: str) -> None:
+        self._columns = Columns.of(table, identifier)
         self._specs = table.specs()
-        schema: Schema = table.schema()
-        columns = ("topic", "partition", "level", "key", "value", "offset", "timestamp", "delete_horizon")
-        self._ids = {name: schema.find_field(name).field_id for name in columns}
-        self._types: dict[str, PrimitiveType] = {
-            name: kind for name in columns if isinstance(kind := schema.find_field(name).field_type, PrimitiveType)
-        }
+        self._fields = {field.name: field for field in table.schema().fields}
         # Optional columns (C10); a table that lacks them has no transactions.
-        self._optional = {field.name: field.field_id for field in schema.fields if field.name in TRANSACTION_COLUMNS}
+        self._optional = frozenset(TRANSACTION_COLUMNS if has_transactions(table) else ())
         self._commits = commits(table)
 
     def of(self, entry: ManifestEntry, row_deletes: int) -> Segment | Stray | None:
         """The segment, or the stray, that ``entry`` lists; None for a file that is neither and holds no record."""
-        file = entry.data_file
-        topic, partition = self._single(file, "topic"), self._single(file, "partition")
+        file, columns = entry.data_file, self._columns
+        topic = self._single(file, columns.topic) if columns.topic else columns.topic_name
+        partition = self._single(file, columns.partition) if columns.partition else 0
         if topic is None or partition is None:
             return self._stray(file, topic, partition) if file.record_count else None
-        offsets, times = self._bounds(file, "offset"), self._bounds(file, "timestamp")
-        level = self._single(file, "level") or LANDED
         # A manifest entry names the snapshot that added the file, also after manifests were rewritten (Iceberg spec).
         commit = self._commits.get(entry.snapshot_id or 0)
+        offsets, times = self._bounds(file, columns.offset), self._times(file, commit)
+        # A file that no partition field keeps to one level has landed, as far as Firn can know.
+        level = next(self._identities(file, columns.level), None) or LANDED
         return Segment(
             path=file.file_path,
             topic_partition=TopicPartition(topic, partition),
@@ -152,10 +148,11 @@ class _Facts:
             last_offset=offsets[1] if offsets else -1,
             records=file.record_count,
             bytes=file.file_size_in_bytes,
-            tombstones=self._nulls(file, "value") or 0,
-            null_keys=self._nulls(file, "key") or 0,
-            oldest_ms=times[0] // 1000 if times else 0,
-            newest_ms=times[1] // 1000 if times else 0,
+            tombstones=self._tombstones(file),
+            # At least so many: in a composite key NULLs of different columns may be of the same records.
+            null_keys=max(self._nulls(file, name) or 0 for name in columns.key),
+            oldest_ms=times[0] if times else 0,
+            newest_ms=times[1] if times else 0,
             sequence_number=entry.sequence_number or 0,
             row_deletes=row_deletes,
             committed_ms=commit.at_ms if commit else None,
@@ -171,79 +168,102 @@ class _Facts:
 
     def _keys(self, file: DataFile, level: int) -> int | None:
         """Distinct keys: a cleaned segment holds one record per key, and equal bounds leave room for one key."""
-        nulls = self._nulls(file, "key")
-        if nulls is None:
+        nulls = [self._nulls(file, name) for name in self._columns.key]
+        if None in nulls:
             return None
-        keyed = file.record_count - nulls
+        keyed = file.record_count - max(number or 0 for number in nulls)
         if level >= RUN or not keyed:
             return keyed
-        lower, upper = self._bound(file.lower_bounds, "key"), self._bound(file.upper_bounds, "key")
         # A bound that was cut short is never equal to the other: the upper one is rounded up (Iceberg spec).
-        return 1 if lower is not None and lower == upper else None
+        bounds = [(self._of(file.lower_bounds, name), self._of(file.upper_bounds, name)) for name in self._columns.key]
+        return 1 if all(lower is not None and lower == upper for lower, upper in bounds) else None
 
     def _may_be_true(self, file: DataFile, column: str) -> bool:
         """Whether a record of ``file`` may be so marked; certain only by bounds, or when all are NULL."""
-        identifier = self._optional.get(column)
-        if identifier is None or not file.record_count:
+        if column not in self._optional or not file.record_count:
             return False
-        upper = file.upper_bounds.get(identifier) if file.upper_bounds else None
+        upper = self._of(file.upper_bounds, column)
         if upper is not None:
             return upper != _FALSE
-        nulls = file.null_value_counts.get(identifier) if file.null_value_counts else None
-        return nulls != file.record_count
+        return self._nulls(file, column) != file.record_count
 
     def _stamped(self, file: DataFile) -> int:
-        nulls = self._nulls(file, "delete_horizon")
+        nulls = self._nulls(file, self._columns.delete_horizon)
         return 0 if nulls is None else file.record_count - nulls
 
     def _horizon(self, bounds: Mapping[int, bytes] | None) -> int | None:
         """A delete horizon in milliseconds, rounded up: a tombstone must not look past it too early."""
-        bound = self._bound(bounds, "delete_horizon")
+        bound = self._bound(bounds, self._columns.delete_horizon)
         return None if bound is None else -(-int(bound) // 1000)
 
     def _problems(self, file: DataFile, level: int, partition: int) -> Iterator[str]:
         """What is missing or wrong in the metadata of a file with records, each with what is allowed (C26)."""
-        if file.spec_id != self._spec_id:
-            yield self._other_spec(file)
+        columns = self._columns
         if level not in LEVELS:
             yield f"has level {level}; allowed: NULL, {', '.join(str(known) for known in LEVELS)}"
+        if not any(True for _ in self._identities(file, columns.level)) and self._range(file, columns.level):
+            yield (
+                f"was written under partition spec {file.spec_id}, which keeps no levels apart, and has some in column "
+                f"{columns.level}; allowed: NULL, or partitioned by it ({REWRITE})"
+            )
         if partition < 0:
             yield f"has partition {partition}; allowed: 0 or more"
-        for column in ("offset", "timestamp"):
+        for column in filter(None, (columns.offset, columns.timestamp)):
             bounds = self._bounds(file, column)
             if bounds is None:
                 yield (
                     f"has no bounds for column {column}, or NULLs in it; allowed: "
                     f"write.metadata.metrics.column.{column}=full when it is written, and no NULLs"
                 )
-            elif column == "offset" and bounds[0] < 0:
+            elif column == columns.offset and bounds[0] < 0:
                 yield f"has offset {bounds[0]}; allowed: 0 or more"
-        for column in ("key", "value"):
+        for column in filter(None, (*columns.key, columns.tombstone_null)):
             if self._nulls(file, column) is None:
                 yield (
                     f"has no null count for column {column}; allowed: write.metadata.metrics.column.{column} not "
                     "`none` when it is written"
                 )
 
-    def _other_spec(self, file: DataFile) -> str:
-        return (
-            f"was written under partition spec {file.spec_id}; allowed: spec {self._spec_id} (identity of topic, "
-            "partition, level)"
-        )
-
     def _stray(self, file: DataFile, topic: str | None, partition: int | None) -> Stray:
-        if file.spec_id != self._spec_id:
-            problem = self._other_spec(file)
+        columns = self._columns
+        split = [name for name in (columns.topic, columns.partition) if name]
+        if not all(any(True for _ in self._identities(file, name)) for name in split):
+            problem = (
+                f"was written under partition spec {file.spec_id} and may hold several topic partitions; allowed: "
+                f"partitioned by {', '.join(split)} ({REWRITE})"
+            )
         else:
             problem = f"has topic {topic}, partition {partition}; allowed: both set for every record"
-        offsets = self._bounds(file, "offset")
+        offsets = self._bounds(file, columns.offset)
         return Stray(
             path=file.file_path,
             problem=problem,
-            topics=self._range(file, "topic"),
-            partitions=self._range(file, "partition"),
+            topics=self._range(file, columns.topic) if columns.topic else (topic, topic),
+            partitions=self._range(file, columns.partition) if columns.partition else (partition, partition),
             base_offset=max(offsets[0], 0) if offsets else 0,
         )
+
+    def _times(self, file: DataFile, commit: Commit | None) -> tuple[int, int] | None:
+        """Oldest and newest timestamp, epoch milliseconds; None when unknown.
+
+        Without a timestamp column both are the time of the commit, as under Kafka's LogAppendTime. A commit that the
+        table has forgotten was before the oldest that it remembers.
+        """
+        column = self._columns.timestamp
+        if column is None:
+            at_ms = commit.at_ms if commit else min((known.at_ms for known in self._commits.values()), default=0)
+            return at_ms, at_ms
+        bounds = self._bounds(file, column)
+        if bounds is None or isinstance(self._fields[column].field_type, LongType):
+            return bounds
+        return bounds[0] // 1000, bounds[1] // 1000
+
+    def _tombstones(self, file: DataFile) -> int | None:
+        """How many records are tombstones; None when only the records themselves tell."""
+        if self._columns.tombstone is None:
+            return 0
+        column = self._columns.tombstone_null
+        return (self._nulls(file, column) or 0) if column else None
 
     def _single(self, file: DataFile, column: str) -> Any:
         """The value that ``column`` has in every record of ``file``; None when that is not certain, or it is NULL."""
@@ -265,7 +285,7 @@ class _Facts:
         """The value of ``column`` where the file's own partition spec has it as it is; nothing otherwise."""
         spec = self._specs.get(file.spec_id)
         for field, value in zip(spec.fields if spec else (), _values(file), strict=False):
-            if field.source_id == self._ids[column] and isinstance(field.transform, IdentityTransform):
+            if field.source_id == self._fields[column].field_id and isinstance(field.transform, IdentityTransform):
                 yield value
 
     def _bounds(self, file: DataFile, column: str) -> tuple[int, int] | None:
@@ -274,11 +294,28 @@ class _Facts:
         return None if lower is None or upper is None or self._nulls(file, column) else (int(lower), int(upper))
 
     def _bound(self, bounds: Mapping[int, bytes] | None, column: str) -> Any:
-        found = bounds.get(self._ids[column]) if bounds else None
-        return None if found is None else from_bytes(self._types[column], found)
+        """A bound of an integer, time or text (Iceberg spec, "Binary single-value serialization")."""
+        field = self._fields[column]
+        found = bounds.get(field.field_id) if bounds else None
+        if found is None:
+            return None
+        # An int's bound stays short when its column becomes a long: the length is not the type's to say.
+        return (
+            found.decode() if isinstance(field.field_type, StringType) else int.from_bytes(found, "little", signed=True)
+        )
+
+    def _of(self, bounds: Mapping[int, bytes] | None, column: str) -> bytes | None:
+        return bounds.get(self._fields[column].field_id) if bounds else None
 
     def _nulls(self, file: DataFile, column: str) -> int | None:
-        return file.null_value_counts.get(self._ids[column]) if file.null_value_counts else None
+        """How many records have NULL in ``column``; None when unknown."""
+        field = self._fields[column]
+        if field.required:
+            return 0
+        if file.null_value_counts and field.field_id in file.null_value_counts:
+            return file.null_value_counts[field.field_id]
+        # Sizes are kept whatever the metrics mode: a column without one came after the file, and is NULL in all of it.
+        return file.record_count if file.column_sizes and field.field_id not in file.column_sizes else None
 
 
 def _values(file: DataFile) -> tuple[Any, ...]:

@@ -47,7 +47,8 @@ class Segment:
     last_offset: int
     records: int
     bytes: int
-    tombstones: int
+    tombstones: int | None
+    """None where only the records tell which are tombstones (an adopted table's condition)."""
     null_keys: int
     oldest_ms: int
     newest_ms: int

@@ -8,7 +8,6 @@ from collections import Counter
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake import Lake
@@ -17,6 +16,7 @@ from pipeline.plan import Plan
 from pipeline.segments.live import LiveInputs
 from pipeline.segments.manifests import Manifests
 from pipeline.stage.stage import INPUTS, PLAN_PROPERTY, Stage
+from pipeline.stage.swap import Swap
 from pipeline.tombstones import tombstones
 
 DATA_PATH = "write.data.path"
@@ -95,15 +95,9 @@ def _register(lake: Lake, target: Table, plan: Plan) -> None:
 def _attach(lake: Lake, stage: Stage, inputs: list[DataFile]) -> None:
     """Append the input files, in offset order, and tag that snapshot: exactly the inputs are one ordinary read now."""
 
-    def commit() -> None:
-        # One attempt: PyIceberg's own retry would append the inputs once more, after another process has.
-        with lake.single_attempt(stage.table).transaction() as transaction:
-            with transaction.update_snapshot().fast_append() as append:
-                for file in inputs:
-                    append.append_data_file(file)
-            ManageSnapshots(transaction).create_tag(append.snapshot_id, INPUTS).commit()
-
+    # Not PyIceberg's own append: it knows one partition spec, and inputs may be older than the table's present one.
+    swap = Swap(stage.table, (), inputs, {})
     try:
-        lake.when_free(commit)
+        lake.when_free(lambda: swap.commit(lake, stage.table, Manifests(stage.table.io), tag=INPUTS))
     except CommitFailedException as error:
         raise ConflictError(f"stage {stage.identifier} is being prepared by another process; try again") from error

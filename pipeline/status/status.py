@@ -1,11 +1,13 @@
 """Gather the status of tables from metadata: no JVM, nothing changed."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
+from pipeline.lake.mapping import COLUMNS
 from pipeline.plan.plan import STAGE_INFIX
 from pipeline.policy import Policies
 from pipeline.quarantine import quarantine
@@ -22,7 +24,8 @@ class LevelStatus:
     segments: int
     records: int
     bytes: int
-    tombstones: int
+    tombstones: int | None
+    """None where only the records tell."""
     base_offset: int | None
     last_offset: int | None
 
@@ -74,16 +77,16 @@ def status_of(lake: Lake, identifier: str | None, now_ms: int) -> list[Status]:
 def _is_table_of_records(lake: Lake, identifier: str) -> bool:
     if STAGE_INFIX in identifier or identifier.endswith((quarantine.SUFFIX, tombstones.SUFFIX)):
         return False
+    table = lake.table(identifier)
     try:
-        records.check(lake.table(identifier), identifier)
+        records.check(table, identifier)
     except RefusedError:
-        return False
+        return COLUMNS in table.properties
     return True
 
 
 def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
     table = lake.table(identifier)
-    records.check(table, identifier)
     segments = read(table, identifier)
     policies = Policies.parse(identifier, table.properties)
     transactions = transactions_of(table, segments)
@@ -132,9 +135,19 @@ def _levels(state: PartitionState) -> tuple[LevelStatus, ...]:
                 segments=len(own),
                 records=sum(segment.records for segment in own),
                 bytes=sum(segment.bytes for segment in own),
-                tombstones=sum(segment.tombstones for segment in own),
+                tombstones=_sum(segment.tombstones for segment in own),
                 base_offset=min((segment.base_offset for segment in filled), default=None),
                 last_offset=max((segment.last_offset for segment in filled), default=None),
             )
         )
     return tuple(levels)
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    """The sum; None when a number is not known."""
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total

@@ -23,6 +23,8 @@ from pyiceberg.manifest import (
     write_manifest,
     write_manifest_list,
 )
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import (
@@ -61,12 +63,12 @@ class Swap:
         self._removed = frozenset(removed)
         self._added = added
         self._summary = summary
-        self._own_manifest: ManifestFile | None = None
+        self._own_manifests: list[ManifestFile] = []
         self._without: dict[str, ManifestFile] = {}
         self._used: set[str] = set()
 
-    def commit(self, lake: Lake, target: Table, manifests: Manifests) -> None:
-        """Commit on ``target``'s current snapshot, which the caller has checked.
+    def commit(self, lake: Lake, target: Table, manifests: Manifests, tag: str | None = None) -> None:
+        """Commit on ``target``'s current snapshot, which the caller has checked; ``tag`` the new snapshot as well.
 
         Raises CommitFailedException when the table has moved on: nothing was changed, load it and try again.
         ConflictError when a file to be removed is not there.
@@ -85,7 +87,7 @@ class Swap:
             sequence_number=metadata.next_sequence_number(),
             avro_compression=AVRO_CODEC,
         ) as writer:
-            writer.add_manifests([*([own] if own else []), *kept])
+            writer.add_manifests([*own, *kept])
         snapshot = Snapshot.model_validate(
             {
                 "snapshot-id": self.snapshot_id,
@@ -99,15 +101,14 @@ class Swap:
         # Before the call: it may be applied although the catalog does not say so.
         self._used = {manifest.manifest_path for manifest in kept}
         try:
-            lake.catalog.commit_table(target, _requirements(target, parent), _updates(snapshot))
+            lake.catalog.commit_table(target, _requirements(target, parent), _updates(snapshot, tag))
         except CommitFailedException:
             target.io.delete(path)
             raise
 
     def abandon(self, target: Table) -> None:
         """Delete the manifests that were prepared; only when it is certain that no try was applied."""
-        own = [self._own_manifest] if self._own_manifest else []
-        _delete(target, [*self._without.values(), *own])
+        _delete(target, [*self._without.values(), *self._own_manifests])
 
     def tidy(self, target: Table) -> None:
         """After the commit: delete what was prepared for manifests that others have replaced in the meantime."""
@@ -150,25 +151,31 @@ class Swap:
             self._without[path] = writer.to_manifest_file()
         return self._without[path]
 
-    def _own(self, target: Table) -> ManifestFile | None:
-        """The manifest of the added files; None when there are none. They inherit the snapshot's sequence number."""
-        if self._own_manifest is None and self._added:
-            writer = self._writer(target, target.spec().spec_id)
-            with writer:
-                for file in self._added:
-                    writer.add(
-                        ManifestEntry.from_args(
-                            status=ManifestEntryStatus.ADDED, snapshot_id=self.snapshot_id, data_file=file
-                        )
-                    )
-            self._own_manifest = writer.to_manifest_file()
-        return self._own_manifest
+    def _own(self, target: Table) -> list[ManifestFile]:
+        """The manifests of the added files, one per partition spec, files in their order; written once.
+
+        They inherit the snapshot's sequence number.
+        """
+        if not self._own_manifests:
+            for spec_id in dict.fromkeys(file.spec_id for file in self._added):
+                writer = self._writer(target, spec_id)
+                with writer:
+                    for file in self._added:
+                        if file.spec_id == spec_id:
+                            writer.add(
+                                ManifestEntry.from_args(
+                                    status=ManifestEntryStatus.ADDED, snapshot_id=self.snapshot_id, data_file=file
+                                )
+                            )
+                self._own_manifests.append(writer.to_manifest_file())
+        return self._own_manifests
 
     def _writer(self, target: Table, spec_id: int) -> ManifestWriter:
+        spec = target.specs()[spec_id]
         return write_manifest(
             format_version=target.metadata.format_version,
-            spec=target.specs()[spec_id],
-            schema=target.schema(),
+            spec=spec,
+            schema=_schema_of(target, spec),
             output_file=target.io.new_output(self._place(target, f"{uuid.uuid4()}-m0.avro")),
             snapshot_id=self.snapshot_id,
             avro_compression=AVRO_CODEC,
@@ -181,13 +188,21 @@ class Swap:
         """Iceberg's own totals, and what the caller wants said."""
         totals = SnapshotSummaryCollector()
         for file in self._added:
-            totals.add_file(file, target.schema(), target.spec())
+            totals.add_file(file, target.schema(), target.specs()[file.spec_id])
         for file in taken:
             totals.remove_file(file, target.schema(), target.specs()[file.spec_id])
         return update_snapshot_summaries(
-            Summary(operation=Operation.OVERWRITE, **totals.build(), **self._summary),
+            Summary(operation=Operation.OVERWRITE if taken else Operation.APPEND, **totals.build(), **self._summary),
             parent.summary if parent else None,
         )
+
+
+def _schema_of(target: Table, spec: PartitionSpec) -> Schema:
+    """The newest schema that has the columns of ``spec``: one may have been dropped since, but values need a type."""
+    sources = {field.source_id for field in spec.fields}
+    schemas = sorted(target.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
+    fitting = (schema for schema in (target.schema(), *schemas) if sources <= schema.field_ids)
+    return next(fitting, target.schema())
 
 
 def _delete(target: Table, manifests: Iterable[ManifestFile]) -> None:
@@ -205,10 +220,12 @@ def _requirements(target: Table, parent: Snapshot | None) -> tuple[TableRequirem
     )
 
 
-def _updates(snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+def _updates(snapshot: Snapshot, tag: str | None) -> tuple[TableUpdate, ...]:
+    refs = [(MAIN_BRANCH, SnapshotRefType.BRANCH), *([(tag, SnapshotRefType.TAG)] if tag else [])]
     return (
         AddSnapshotUpdate(snapshot=snapshot),
-        SetSnapshotRefUpdate.model_validate(
-            {"ref-name": MAIN_BRANCH, "type": SnapshotRefType.BRANCH, "snapshot-id": snapshot.snapshot_id}
+        *(
+            SetSnapshotRefUpdate.model_validate({"ref-name": name, "type": kind, "snapshot-id": snapshot.snapshot_id})
+            for name, kind in refs
         ),
     )

@@ -1,0 +1,249 @@
+"""Adopt a table: write down what its columns are, and add what Firn needs beside them. No data file is touched.
+
+Two columns are added by schema evolution and identity partition fields by spec evolution, all in one commit. Files that
+are there already stay as they are: they are landed segments of their topic partition (see ``segments``).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain, count
+from types import MappingProxyType
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.types import IntegerType, NestedField, PrimitiveType, TimestamptzType
+
+from pipeline.errors import RefusedError
+from pipeline.lake import Lake, records
+from pipeline.lake.columns import Columns, check_type, position, resolve
+from pipeline.lake.condition import Condition
+from pipeline.lake.mapping import COLUMNS, RELEASED, Added, Column, ColumnMapping, Tombstone
+from pipeline.policy import Policies
+from pipeline.segments import Segments, read
+
+_FIRN_COLUMNS: dict[str, PrimitiveType] = {"level": IntegerType(), "delete_horizon": TimestamptzType()}
+_FORMATS = ("parquet", "orc")
+_DEFAULT_METRICS = "truncate(16)"
+"""Iceberg's own default, which it gives to a table's first hundred columns only (docs, "Configuration")."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the user says: names of columns, and the condition for tombstones (None: no record is one)."""
+
+    key: tuple[str, ...]
+    offset: str
+    timestamp: str | None = None
+    topic: str | None = None
+    partition: str | None = None
+    tombstone: str | None = None
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """An adopted table; ``repeated`` when it had been adopted in the same way before: nothing was changed now."""
+
+    table: str
+    columns: Columns
+    segments: Segments
+    repeated: bool
+
+
+def adopt(
+    lake: Lake, identifier: str, choice: Choice, properties: Mapping[str, str] = MappingProxyType({})
+) -> Adoption:
+    """Adopt table ``identifier`` as ``choice`` says, in one commit that changes its metadata only.
+
+    ``properties`` are set as well. A table that was released and kept Firn's columns goes on where it was left. Raises
+    RefusedError for an unknown column, a type that can't be what it is mapped as, a condition that is not understood, a
+    table that is adopted in another way already, a format version other than 2, a file format without the metrics that
+    Firn reads, or a wrong policy.
+    """
+
+    def commit() -> bool:
+        table = lake.table(identifier)
+        _check_table(table, identifier)
+        Policies.parse(identifier, {**table.properties, **properties})
+        before = table.properties.get(COLUMNS)
+        chosen = _mapping(table.schema(), identifier, choice)
+        with lake.single_attempt(table).transaction() as transaction:
+            if before is None:
+                _adopt(transaction, table, identifier, chosen)
+            else:
+                _like(ColumnMapping.parse(before, identifier), chosen, table.schema(), identifier)
+            if properties:
+                transaction.set_properties(dict(properties))
+        return before is not None
+
+    repeated = lake.until_committed(commit)
+    table = lake.table(identifier)
+    return Adoption(identifier, Columns.of(table, identifier), read(table, identifier), repeated)
+
+
+def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: ColumnMapping) -> None:
+    left = _left_behind(table, identifier)
+    if left:
+        mapping = _like(left, chosen, table.schema(), identifier)
+    else:
+        level, horizon = _add_columns(transaction)
+        added = Added(columns=(level.id, horizon.id))
+        mapping = chosen.model_copy(update={"level": level, "delete_horizon": horizon, "added": added})
+    columns = resolve(mapping, transaction.table_metadata.schema(), identifier)
+    fields = _add_partition_fields(transaction, columns, identifier)
+    pinned = _metrics(table, columns)
+    added = mapping.added.model_copy(
+        update={
+            "partition_fields": (*mapping.added.partition_fields, *fields),
+            "properties": (*mapping.added.properties, *pinned),
+        }
+    )
+    document = mapping.model_copy(update={"added": added}).model_dump_json()
+    transaction.set_properties(pinned | {COLUMNS: document})
+    if RELEASED in table.properties:
+        transaction.remove_properties(RELEASED)
+
+
+def _check_table(table: Table, identifier: str) -> None:
+    records.check_format_version(table, identifier)
+    written = table.properties.get("write.format.default", "parquet").lower()
+    if written not in _FORMATS:
+        raise RefusedError(
+            f"table {identifier}: property write.format.default is {written}; allowed: {', '.join(_FORMATS)} (Iceberg "
+            "keeps no metrics of other files)"
+        )
+    if COLUMNS not in table.properties and _is_kafkas(table, identifier):
+        raise RefusedError(f"table {identifier} has Kafka's columns; allowed: Firn works on it as it is")
+
+
+def _is_kafkas(table: Table, identifier: str) -> bool:
+    try:
+        records.check(table, identifier)
+    except RefusedError:
+        return False
+    return True
+
+
+def _mapping(schema: Schema, identifier: str, choice: Choice) -> ColumnMapping:
+    """The mapping that ``choice`` means, its own two columns still missing (field id 0)."""
+    fields = {field.name: field for field in schema.fields}
+
+    def mapped(role: str, name: str) -> Column:
+        if name not in fields:
+            raise RefusedError(
+                f"table {identifier}: column {name}, mapped as {role}, does not exist; found: {', '.join(fields)}"
+            )
+        check_type(fields[name], role, identifier)
+        return Column.of(fields[name])
+
+    key = tuple(mapped("key", name) for name in choice.key)
+    offset = mapped("offset", choice.offset)
+    if offset in key or len(set(key)) < len(key):
+        raise RefusedError(
+            f"table {identifier}: key {', '.join(choice.key)} with offset {choice.offset}; allowed: every column once"
+        )
+    missing = Column(id=0, name="")
+    return ColumnMapping(
+        key=key,
+        offset=offset,
+        timestamp=mapped("timestamp", choice.timestamp) if choice.timestamp else None,
+        topic=mapped("topic", choice.topic) if choice.topic else None,
+        partition=mapped("partition", choice.partition) if choice.partition else None,
+        topic_name=identifier.rpartition(".")[2],
+        tombstone=_tombstone(choice.tombstone, fields, identifier) if choice.tombstone else None,
+        level=missing,
+        delete_horizon=missing,
+        added=Added(),
+    )
+
+
+def _tombstone(text: str, fields: dict[str, NestedField], identifier: str) -> Tombstone:
+    read_as = Condition.read(text, fields, f"table {identifier}: tombstone condition")
+    return Tombstone(condition=text, columns=tuple(Column.of(fields[name]) for name in read_as.columns))
+
+
+def _left_behind(table: Table, identifier: str) -> ColumnMapping | None:
+    """The mapping of a released table whose two columns are still there."""
+    text = table.properties.get(RELEASED)
+    if text is None:
+        return None
+    left = ColumnMapping.parse(text, identifier, RELEASED)
+    there = {field.field_id for field in table.schema().fields}
+    return left if {left.level.id, left.delete_horizon.id} <= there else None
+
+
+def _like(before: ColumnMapping, chosen: ColumnMapping, schema: Schema, identifier: str) -> ColumnMapping:
+    """``chosen`` with the two columns of ``before``, which it must be equal to under the columns' present names.
+
+    What was cleaned by one key is not clean by another, so a mapping changes only with a fresh start.
+    """
+    kept = {name: getattr(before, name) for name in (*_FIRN_COLUMNS, "topic_name", "added")}
+    mapping = chosen.model_copy(update=kept)
+    if resolve(before, schema, identifier) != resolve(mapping, schema, identifier):
+        raise RefusedError(
+            f"table {identifier} was adopted with {_said(before)}; found: {_said(chosen)}; allowed: the same, or "
+            "`firn release --drop-columns` first"
+        )
+    return mapping
+
+
+def _said(mapping: ColumnMapping) -> str:
+    roles = {role: [column.name for own, column in mapping.roles() if own == role] for role, _ in mapping.roles()}
+    said = {role: ", ".join(names) for role, names in roles.items() if role not in _FIRN_COLUMNS}
+    if mapping.tombstone:
+        said["tombstone"] = mapping.tombstone.condition
+    return "; ".join(f"{role} {names}" for role, names in said.items())
+
+
+def _add_columns(transaction: Transaction) -> tuple[Column, Column]:
+    """Add ``level`` and ``delete_horizon``, under other names where the table has, or had, such names of its own."""
+    metadata = transaction.table_metadata
+    taken = {field.name.lower() for field in metadata.schema().fields}
+    # A partition field of the past still holds its name: a column that comes after its source can't be called so.
+    taken |= {field.name.lower() for spec in metadata.specs().values() for field in spec.fields}
+    names = {role: _free_name(role, taken) for role in _FIRN_COLUMNS}
+    with transaction.update_schema() as update:
+        for role, kind in _FIRN_COLUMNS.items():
+            update.add_column(names[role], kind)
+    schema = transaction.table_metadata.schema()
+    level, horizon = (Column.of(schema.find_field(names[role])) for role in _FIRN_COLUMNS)
+    return level, horizon
+
+
+def _free_name(role: str, taken: set[str]) -> str:
+    candidates = chain((role, f"firn_{role}"), (f"firn_{role}_{number}" for number in count(2)))
+    return next(name for name in candidates if name not in taken)
+
+
+def _add_partition_fields(transaction: Transaction, columns: Columns, identifier: str) -> tuple[int, ...]:
+    """Partition by the identity of topic, partition and level where that is not so yet; the new fields' ids."""
+    metadata = transaction.table_metadata
+    before = {field.field_id for field in metadata.spec().fields}
+    missing = [name for name in columns.partition_fields if position(metadata.schema(), metadata.spec(), name) is None]
+    try:
+        with transaction.update_spec() as update:
+            for name in missing:
+                update.add_identity(name)
+    except ValueError as error:
+        raise RefusedError(
+            f"table {identifier} can't be partitioned by {', '.join(missing)}: {error}; allowed: no other partition "
+            "field of that name"
+        ) from error
+    return tuple(field.field_id for field in transaction.table_metadata.spec().fields if field.field_id not in before)
+
+
+def _metrics(table: Table, columns: Columns) -> dict[str, str]:
+    """Properties that pin Iceberg's default metrics for the mapped columns, wherever in the schema they stand."""
+    if "write.metadata.metrics.default" in table.properties:
+        return {}
+    mapped = (
+        *columns.key,
+        columns.offset,
+        columns.timestamp,
+        columns.topic,
+        columns.partition,
+        columns.tombstone_null,
+        columns.level,
+        columns.delete_horizon,
+    )
+    wanted = {f"write.metadata.metrics.column.{name}": _DEFAULT_METRICS for name in mapped if name}
+    return {name: mode for name, mode in wanted.items() if name not in table.properties}

@@ -1,0 +1,183 @@
+"""Which columns of a table are a record's key, offset and so on: Kafka's own names, or what ``firn adopt`` wrote down.
+
+An adopted table has the property ``firn-columns`` (see ``mapping``). It goes by field ids, as Iceberg does, so that a
+column may be renamed or moved afterwards.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    FixedType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    UUIDType,
+)
+
+from pipeline.errors import RefusedError
+from pipeline.lake import records
+from pipeline.lake.condition import Condition
+from pipeline.lake.mapping import COLUMNS, Column, ColumnMapping
+
+INTEGERS = (IntegerType, LongType)
+ALLOWED_TYPES: Mapping[str, tuple[type[IcebergType], ...]] = {
+    # Exact equality (C6): NaN and -0.0 have none.
+    "key": (
+        BinaryType,
+        BooleanType,
+        DateType,
+        DecimalType,
+        FixedType,
+        IntegerType,
+        LongType,
+        StringType,
+        TimestampType,
+        TimestamptzType,
+        UUIDType,
+    ),
+    "offset": INTEGERS,
+    "timestamp": (LongType, TimestampType, TimestamptzType),
+    "topic": (StringType,),
+    "partition": INTEGERS,
+    "level": (IntegerType,),
+    "delete_horizon": (TimestamptzType,),
+}
+"""Types that a column may have, by what it is mapped as. A timestamp of type long is epoch milliseconds."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The present names of a table's columns by what they are to Firn.
+
+    ``key`` has several names for a composite key; a record whose key has a NULL in any of them has no key (C5).
+    ``tombstone`` is a Spark SQL condition (NULL counts as false), None where no record is a tombstone;
+    ``tombstone_null`` is the column whose NULL makes a tombstone, where the condition is just that.
+    Without a ``topic`` column all records are of topic ``topic_name``, without ``partition`` of partition 0.
+    """
+
+    key: tuple[str, ...]
+    offset: str
+    timestamp: str | None
+    topic: str | None
+    partition: str | None
+    topic_name: str
+    tombstone: str | None
+    tombstone_null: str | None
+    level: str
+    delete_horizon: str
+    adopted: bool
+
+    @classmethod
+    def of(cls, table: Table, identifier: str) -> "Columns":
+        """The columns of ``table``.
+
+        Raises RefusedError for a table that Firn can't maintain: neither adopted nor one of Kafka's columns, a mapped
+        column that was dropped or has another type now, another partitioning or format version (C26).
+        """
+        text = table.properties.get(COLUMNS)
+        if text is None:
+            records.check(table, identifier)
+            return KAFKA
+        mapping = ColumnMapping.parse(text, identifier)
+        columns = resolve(mapping, table.schema(), identifier)
+        records.check_format_version(table, identifier)
+        missing = [name for name in columns.partition_fields if position(table.schema(), table.spec(), name) is None]
+        if missing:
+            raise RefusedError(
+                f"table {identifier} is not partitioned by {', '.join(missing)}; allowed: "
+                f"{', '.join(f'identity({name})' for name in columns.partition_fields)}, others beside them (release "
+                "the table and adopt it again)"
+            )
+        return columns
+
+    @property
+    def partition_fields(self) -> tuple[str, ...]:
+        """Columns by whose identity the table is partitioned, so that a file is a segment."""
+        return tuple(name for name in (self.topic, self.partition, self.level) if name)
+
+
+KAFKA = Columns(
+    key=("key",),
+    offset="offset",
+    timestamp="timestamp",
+    topic="topic",
+    partition="partition",
+    topic_name="",
+    tombstone="(`value` IS NULL)",
+    tombstone_null="value",
+    level="level",
+    delete_horizon="delete_horizon",
+    adopted=False,
+)
+"""The columns of Spark's Kafka source, and Firn's two."""
+
+
+def resolve(mapping: ColumnMapping, schema: Schema, identifier: str) -> Columns:
+    """The columns of ``mapping`` under their present names in ``schema``, their types checked."""
+    fields = {field.field_id: field for field in schema.fields}
+    for role, column in mapping.roles():
+        check_type(_field(fields, role, column, identifier), role, identifier)
+    tombstone = mapping.tombstone
+    condition = None
+    if tombstone:
+        named = {column.name: _field(fields, "tombstone", column, identifier) for column in tombstone.columns}
+        condition = Condition.read(tombstone.condition, named, f"table {identifier}: tombstone condition")
+
+    def name(column: Column | None) -> str | None:
+        return fields[column.id].name if column else None
+
+    return Columns(
+        key=tuple(fields[column.id].name for column in mapping.key),
+        offset=fields[mapping.offset.id].name,
+        timestamp=name(mapping.timestamp),
+        topic=name(mapping.topic),
+        partition=name(mapping.partition),
+        topic_name=mapping.topic_name,
+        tombstone=condition.sql if condition else None,
+        tombstone_null=condition.null_of if condition else None,
+        level=fields[mapping.level.id].name,
+        delete_horizon=fields[mapping.delete_horizon.id].name,
+        adopted=True,
+    )
+
+
+def check_type(field: NestedField, role: str, identifier: str) -> None:
+    """RefusedError when ``field`` can't be what ``role`` says."""
+    allowed = ALLOWED_TYPES[role]
+    if not isinstance(field.field_type, allowed):
+        names = ", ".join(kind.__name__.removesuffix("Type").lower() for kind in allowed)
+        raise RefusedError(
+            f"table {identifier}: column {field.name} can't be the {role}: it is {field.field_type}; allowed: {names}"
+        )
+
+
+def position(schema: Schema, spec: PartitionSpec, name: str) -> int | None:
+    """Where ``spec`` has the identity of column ``name``; None when it does not."""
+    source = schema.find_field(name).field_id
+    for place, field in enumerate(spec.fields):
+        if field.source_id == source and isinstance(field.transform, IdentityTransform):
+            return place
+    return None
+
+
+def _field(fields: Mapping[int, NestedField], role: str, column: Column, identifier: str) -> NestedField:
+    if column.id not in fields:
+        raise RefusedError(
+            f"table {identifier}: column {column.name} (field id {column.id}), mapped as {role}, was dropped; allowed: "
+            f"release the table and adopt it with another column; found: "
+            f"{', '.join(field.name for field in fields.values())}"
+        )
+    return fields[column.id]
