@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import typer
 
-from pipeline.cli import chain, quarantined, rooms, show, tables
+from pipeline.cli import adopting, chain, quarantined, rooms, show, tables
 from pipeline.errors import FirnError
 
 app = typer.Typer(
@@ -29,6 +29,8 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     rooms.report,
     chain.run,
     quarantined.quarantine,
+    adopting.adopt,
+    adopting.release,
 )
 for command in _COMMANDS:
     app.command()(command)

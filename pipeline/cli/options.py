@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from pipeline import clock
+from pipeline.errors import RefusedError
 from pipeline.segments import TopicPartition
 
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The table, namespace.name.", show_default=False)]
@@ -33,7 +34,23 @@ Partition = Annotated[
     typer.Option("--partition", parser=TopicPartition.parse, metavar="TOPIC-PARTITION", help="Only this one."),
 ]
 
+Properties = Annotated[
+    list[str] | None,
+    typer.Option("--property", metavar="K=V", help="A table property, such as firn.merge.segments=32; repeatable."),
+]
+
 
 def at(now: int | None) -> int:
     """The clock of this command in epoch milliseconds: ``--now``, or the machine's."""
     return clock.now_ms() if now is None else now
+
+
+def pairs(texts: list[str] | None) -> dict[str, str]:
+    """The properties that ``--property`` gave; RefusedError for one without a name or a value."""
+    found = {}
+    for text in texts or []:
+        key, separator, value = text.partition("=")
+        if not key or not separator:
+            raise RefusedError(f"--property {text!r} is not a property; allowed: name=value")
+        found[key] = value
+    return found

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from pipeline.cli import show
-from pipeline.cli.options import AsJson, Now, TableName, at
-from pipeline.errors import RefusedError
+from pipeline.cli.options import AsJson, Now, Properties, TableName, at, pairs
 from pipeline.lake import Lake, records
 from pipeline.land import land as land_files
 from pipeline.policy import Policies
@@ -16,17 +15,14 @@ from pipeline.status import Status, status_of
 
 def create(
     table: TableName,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", metavar="K=V", help="A table property, such as firn.merge.segments=32; repeatable."),
-    ] = None,
+    properties: Properties = None,
     transactions: Annotated[
         bool,
         typer.Option("--transactions", help="Add the columns that topics of transactional producers need."),
     ] = False,
 ) -> None:
     """Create a table of Kafka records."""
-    chosen = dict(_pair(text) for text in properties or [])
+    chosen = pairs(properties)
     Policies.parse(table, chosen)
     created = records.create(Lake.load(), table, chosen, transactions)
     show.line(f"created {table} at {created.location()}")
@@ -125,10 +121,3 @@ def _show(status: Status) -> None:
     )
     for stray in status.strays:
         show.line(f"{status.table}: {stray}")
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, separator, value = text.partition("=")
-    if not key or not separator:
-        raise RefusedError(f"--property {text!r} is not a property; allowed: name=value")
-    return key, value

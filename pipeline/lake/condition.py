@@ -149,12 +149,14 @@ class _SparkSql(BooleanExpressionVisitor[str]):
         match value:
             case bool() if isinstance(kind, BooleanType):
                 return "TRUE" if value else "FALSE"
-            case int() if isinstance(kind, IntegerType | LongType) and -(2**63) < value < 2**63:
+            case int() if (
+                not isinstance(value, bool) and isinstance(kind, IntegerType | LongType) and -(2**63) < value < 2**63
+            ):
                 return f"{value}L"
-            case str() if isinstance(kind, StringType):
-                return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-            case _:
-                raise self._refused(f"column {column.name} is {kind}, compared with {value!r}")
+            case str():
+                if isinstance(kind, StringType):
+                    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        raise self._refused(f"column {column.name} is {kind}, compared with {value!r}")
 
     def _refused(self, found: str) -> RefusedError:
         return RefusedError(f"{self.subject} {self.text!r}: {found}; allowed: {ALLOWED}")

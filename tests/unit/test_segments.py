@@ -187,7 +187,9 @@ class TestStrays:
         (plan,) = plan_table(lake, lakes.TABLE, Lane.FULL, NOW, force=True)
         assert (len(plan.inputs), plan.clean_below) == (1, None)
 
-    def test_c20_another_spec_blocks_the_one_topic_partition_that_its_bounds_prove(self, lake: Lake) -> None:
+    def test_a_file_of_another_spec_is_a_landed_segment_where_its_bounds_prove_one_topic_partition(
+        self, lake: Lake
+    ) -> None:
         append(lake, [row(0), row(0, partition=1)])
         path = written_under_no_spec(lake, [row(7), row(9)])
         found = segments_of(lake)
@@ -195,7 +197,15 @@ class TestStrays:
         (segment,) = (one for one in found if one.path == path)
         assert (segment.topic_partition, segment.level) == (lakes.TOPIC_PARTITION, LANDED)
         assert (segment.base_offset, segment.last_offset) == (7, 9)
-        assert "was written under partition spec" in (segment.problem or "")
+        assert [bool(state.blockers) for state in states(lake)] == [False, False]
+
+    def test_c20_levels_that_no_partition_field_keeps_apart_block_their_topic_partition(self, lake: Lake) -> None:
+        """Any writer may put anything there; what Firn wrote itself it keeps apart."""
+        append(lake, [row(0), row(0, partition=1)])
+        path = written_under_no_spec(lake, [row(7), row(9, level=3)])
+        (segment,) = (one for one in segments_of(lake) if one.path == path)
+        assert (segment.topic_partition, segment.level) == (lakes.TOPIC_PARTITION, LANDED)
+        assert "which keeps no levels apart" in (segment.problem or "")
         assert [bool(state.blockers) for state in states(lake)] == [True, False]
 
     def test_c7_a_file_of_several_topic_partitions_keeps_tombstones_past_its_first_offset(self, lake: Lake) -> None:
@@ -242,7 +252,9 @@ class TestStrays:
         append(lake, [row(0), row(0, topic="payments")])
         path = written_under_no_spec(lake, [row(4), row(6, partition=3)])
         (status,) = status_of(lake, lakes.TABLE, NOW)
-        assert [path in stray and "allowed: spec" in stray for stray in status.strays] == [True]
+        assert [path in stray and "allowed: partitioned by topic, partition" in stray for stray in status.strays] == [
+            True
+        ]
         orders, payments = status.partitions
         assert orders.blockers == (f"segment {path} may hold records from offset 4 on: tombstones at or past it stay",)
         assert orders.due
