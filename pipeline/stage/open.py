@@ -94,7 +94,6 @@ def _register(lake: Lake, target: Table, plan: Plan) -> None:
 
 def _attach(lake: Lake, stage: Stage, inputs: list[DataFile]) -> None:
     """Append the input files, in offset order, and tag that snapshot: exactly the inputs are one ordinary read now."""
-
     # Not PyIceberg's own append: it knows one partition spec, and inputs may be older than the table's present one.
     swap = Swap(stage.table, (), inputs, {})
     try:
