@@ -33,7 +33,7 @@ export SPARK_SUBMIT_OPTS ?= -XX:SharedArchiveFile=$(CURDIR)/$(CACHE)/spark.jsa -
 
 .PHONY: help
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2}' Makefile
 
 .PHONY: setup
 setup: preflight $(DONE)/archive ## make .venv and fetch the jars (done once; the other targets do it when needed)
@@ -71,17 +71,29 @@ $(DONE)/archive: infra/setup/warm.py $(DONE)/jars
 	$(BIN)/python infra/setup/warm.py $(CACHE)/jars $(CACHE)/spark.jsa
 	touch $@
 
+# Kafka's cleaner, which tests/conformance compares with: only the tests need it.
+$(DONE)/kafka-jars: tests/conformance/jars.lock infra/setup/jars.py $(DONE)/python
+	@echo "for the tests: Kafka's jars into $(CACHE)/kafka-jars"
+	$(BIN)/python infra/setup/jars.py --ivy "$$(ls .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar)" $< $(CACHE)/kafka-jars
+	touch $@
+
 .PHONY: demo
 demo: setup ## compact a real changelog end to end through the Airflow DAG
 	@$(BIN)/python -m infra.demo.run
 
 .PHONY: test
-test: setup ## run all tests
+test: setup $(DONE)/kafka-jars ## run all tests
 	@$(PYTEST) $(PYTEST_ARGS)
 
 .PHONY: test-unit
 test-unit: setup ## run the tests that start no JVM (seconds)
 	@$(PYTEST) tests/unit $(PYTEST_ARGS)
+
+WORKLOADS ?= 300
+SEED ?= 1
+.PHONY: conformance
+conformance: setup $(DONE)/kafka-jars ## compare with Kafka's own cleaner on WORKLOADS=300 random workloads from SEED=1
+	@$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED)
 
 .PHONY: lint
 lint: setup ## ruff: rules and format, changing nothing

@@ -1,4 +1,4 @@
-"""Fetch the jars named in infra/spark/jars.lock, once, and check each against its SHA-256.
+"""Fetch the jars named in a lock file, once, and check each against its SHA-256.
 
 Only the standard library and Java are needed: the resolver is the Ivy that Spark ships for
 `spark.jars.packages`, so a mirror is configured in the way a Spark user knows: an Ivy settings file, named
@@ -15,6 +15,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 
 class JarError(Exception):
@@ -57,38 +58,66 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def retrieve(jar: Jar, ivy: Path, cache: Path) -> Path:
-    """Let Ivy download one jar (never its dependencies, sources or documentation) into `cache`."""
+def ivy_file(jars: list[Jar]) -> str:
+    """The jars as dependencies in Ivy's own form, none with dependencies of its own."""
+    module = ElementTree.Element("ivy-module", version="2.0")
+    ElementTree.SubElement(module, "info", organisation="firn", module="jars")
+    dependencies = ElementTree.SubElement(module, "dependencies")
+    for jar in jars:
+        ElementTree.SubElement(
+            dependencies, "dependency", org=jar.group, name=jar.artifact, rev=jar.version, transitive="false"
+        )
+    return ElementTree.tostring(module, encoding="unicode")
+
+
+def retrieve(jars: list[Jar], ivy: Path, scratch: Path) -> Path:
+    """Let Ivy download the jars (never sources or documentation), all with one start; the folder that holds them."""
+    wanted = scratch / "ivy.xml"
+    wanted.write_text(ivy_file(jars), encoding="utf-8")
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else "java"
-    command = [java, "-jar", str(ivy), "-cache", str(cache / "ivy"), "-notransitive", "-types", "jar"]
+    # Maven's packaging "bundle" (OSGi) is a jar as well; Ivy calls it by that name.
+    command = [java, "-jar", str(ivy), "-cache", str(scratch / "ivy"), "-types", "jar", "bundle", "-ivy", str(wanted)]
     settings = os.environ.get("FIRN_IVY_SETTINGS")
     if settings:
         command += ["-settings", settings]
-    command += ["-dependency", jar.group, jar.artifact, jar.version]
-    command += ["-retrieve", str(cache / "retrieved" / "[artifact]-[revision].[ext]")]
+    command += ["-retrieve", str(scratch / "retrieved" / "[artifact]-[revision].[ext]")]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    retrieved = cache / "retrieved" / jar.name
-    if done.returncode != 0 or not retrieved.exists():
+    missing = [jar for jar in jars if not (scratch / "retrieved" / jar.name).exists()]
+    if done.returncode != 0 or missing:
+        names = ", ".join(f"{jar.group}:{jar.artifact}:{jar.version}" for jar in missing or jars)
         tail = "\n".join(done.stdout.splitlines()[-15:])
-        raise JarError(f"Ivy could not fetch {jar.group}:{jar.artifact}:{jar.version}. Its last lines:\n{tail}")
-    return retrieved
+        raise JarError(f"Ivy could not fetch {names}. Its last lines:\n{tail}")
+    return scratch / "retrieved"
 
 
-def provide(jar: Jar, folder: Path, ivy: Path) -> str:
-    """Make sure that `folder` holds exactly the locked jar; returns what was done."""
-    target = folder / jar.name
-    if target.exists():
-        if sha256_of(target) == jar.sha256:
-            return "there already"
-        target.unlink()  # cut short, or changed by hand: fetch it again
+def provide(jars: list[Jar], folder: Path, ivy: Path) -> None:
+    """Make sure that `folder` holds exactly the locked jars; says what was done."""
+    wrong = [jar for jar in jars if not is_right(folder / jar.name, jar)]
+    for jar in jars:
+        if jar not in wrong:
+            print(f"  {jar.name}: there already")
+    if not wrong:
+        return
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch:
-        retrieved = retrieve(jar, ivy, Path(scratch))
-        found = sha256_of(retrieved)
-        if found != jar.sha256:
-            raise JarError(f"{jar.name}: checksum differs from the lock: expected {jar.sha256}, found {found}")
-        retrieved.replace(target)  # same file system: a jar is there whole or not at all
-    return f"fetched, {target.stat().st_size / 1e6:.1f} MB"
+        retrieved = retrieve(wrong, ivy, Path(scratch))
+        for jar in wrong:
+            found = sha256_of(retrieved / jar.name)
+            if found != jar.sha256:
+                raise JarError(f"{jar.name}: checksum differs from the lock: expected {jar.sha256}, found {found}")
+            # Same file system: a jar is there whole or not at all.
+            target = (retrieved / jar.name).replace(folder / jar.name)
+            print(f"  {jar.name}: fetched, {target.stat().st_size / 1e6:.1f} MB", flush=True)
+
+
+def is_right(path: Path, jar: Jar) -> bool:
+    """Whether the locked jar is there; one that was cut short or changed by hand is removed."""
+    if not path.exists():
+        return False
+    if sha256_of(path) == jar.sha256:
+        return True
+    path.unlink()
+    return False
 
 
 def main() -> int:
@@ -104,11 +133,9 @@ def main() -> int:
         shutil.rmtree(leftover)
     try:
         jars = read_lock(arguments.lock)
-        for jar in jars:
-            print(f"  {jar.name} … ", end="", flush=True)
-            print(provide(jar, folder, arguments.ivy), flush=True)
+        provide(jars, folder, arguments.ivy)
     except JarError as error:
-        print(f"\nfirn: {error}", file=sys.stderr)
+        print(f"firn: {error}", file=sys.stderr)
         return 1
     # Spark loads the whole folder: an older version left behind by an earlier lock would be loaded as well.
     for path in folder.glob("*.jar"):

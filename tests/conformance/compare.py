@@ -1,0 +1,174 @@
+"""The comparison: equal sets, or a difference that a rule of the contract names, stated here as code.
+
+Firn may keep what Kafka has removed (later removal) where C4, C8, C9 or C20 say so; it may lack what Kafka has only
+where Kafka has not looked since a horizon passed (C12). Everything else is a disagreement.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import accumulate
+
+from pipeline.sense import Lane
+from tests.conformance import firn, kafka
+from tests.conformance.workloads import Entry, Group, Mode, Workload
+
+TAIL = 3
+
+
+class Rule(StrEnum):
+    """What may differ, and why."""
+
+    LOG_END = "C4: the newest record of the partition stays in Firn (Kafka keeps an empty batch)"
+    IDLE = "C12: a tombstone past its horizon, where nothing new made Kafka's cleaner look"
+    WAITING = "C20: not cleaned yet by Firn's levels"
+    LATER = "C8, C9: a tombstone that Firn's levels stamped later than Kafka did"
+
+
+@dataclass
+class Tally:
+    """What was compared, and what came of it. ``equal`` counts cleanings with the same set on both sides."""
+
+    workloads: int = 0
+    records: int = 0
+    cleanings: int = 0
+    passes: int = 0
+    equal: int = 0
+    removed: int = 0
+    stamps: int = 0
+    null_keys: int = 0
+    differences: Counter[Rule] = field(default_factory=Counter)
+    disagreements: list[str] = field(default_factory=list)
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(
+            self.workloads + other.workloads,
+            self.records + other.records,
+            self.cleanings + other.cleanings,
+            self.passes + other.passes,
+            self.equal + other.equal,
+            self.removed + other.removed,
+            self.stamps + other.stamps,
+            self.null_keys + other.null_keys,
+            self.differences + other.differences,
+            self.disagreements + other.disagreements,
+        )
+
+
+def compare(group: Group, kafkas: Sequence[Sequence[kafka.Cleaned]], firns: Sequence[Sequence[firn.Cleaned]]) -> Tally:
+    """Compare every cleaning of every workload of ``group``."""
+    tallies = (_workload(group, *sides) for sides in zip(group.workloads, kafkas, firns, strict=True))
+    return sum(tallies, Tally())
+
+
+def _workload(
+    group: Group, workload: Workload, kafkas: Sequence[kafka.Cleaned], firns: Sequence[firn.Cleaned]
+) -> Tally:
+    tally = Tally(workloads=1, records=len(workload.entries))
+    landed = {entry.offset: entry for entry in workload.entries}
+    ends = accumulate(sum(len(segment) for segment in step.segments) for step in workload.steps)
+    idle_clocks: list[int] = []
+    for number, (theirs, ours, end) in enumerate(zip(kafkas, firns, ends, strict=True)):
+        if not theirs.passes:
+            idle_clocks.append(theirs.now)
+        step = _Step(group, landed, end - 1, theirs, ours, tuple(idle_clocks))
+        where = f"{workload.id} ({group.mode}) cleaning {number} at {theirs.now}"
+        tally += Tally(
+            cleanings=1,
+            passes=len(theirs.passes),
+            equal=int(theirs.records.keys() == ours.records.keys()),
+            removed=end - len(ours.records),
+            stamps=sum(held.horizon is not None for held in ours.records.values()),
+            null_keys=len(ours.quarantined),
+            differences=Counter(step.differences()),
+            disagreements=[f"{where}: {problem}" for problem in step.disagreements()],
+        )
+    last = kafkas[-1].records.keys() ^ firns[-1].records.keys()
+    if last:
+        tally.disagreements.append(
+            f"{workload.id} ({group.mode}): the sets differ at the end, at offsets {sorted(last)}"
+        )
+    return tally
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Both sides of one topic partition after one cleaning. ``log_end`` is the highest offset so far."""
+
+    group: Group
+    landed: Mapping[int, Entry]
+    log_end: int
+    theirs: kafka.Cleaned
+    ours: firn.Cleaned
+    idle_clocks: tuple[int, ...]
+
+    def differences(self) -> Iterator[Rule]:
+        """The rule behind each record that only one side has; those without one are disagreements."""
+        rules = (self._rule(offset) for offset in self._apart())
+        return (rule for rule in rules if rule)
+
+    def disagreements(self) -> Iterator[str]:
+        """Everything that no rule explains, in words."""
+        for offset in self._apart():
+            if not self._rule(offset):
+                side = "Firn" if offset in self.ours.records else "Kafka"
+                yield f"only {side} has {self.landed[offset]}; {self.theirs} {self.ours}"
+        for offset in self.theirs.records.keys() & self.ours.records.keys():
+            mine, other = self.ours.records[offset], self.theirs.records[offset]
+            if (mine.key, mine.value) != (other.key, other.value):
+                yield f"offset {offset} differs: {mine} in Firn, {other} in Kafka"
+            if not self._stamps_agree(mine.horizon, other.horizon):
+                yield f"offset {offset} has horizon {mine.horizon} in Firn, {other.horizon} in Kafka"
+        yield from self._null_keys()
+        yield from self._extent()
+
+    def _apart(self) -> list[int]:
+        return sorted(self.theirs.records.keys() ^ self.ours.records.keys())
+
+    def _rule(self, offset: int) -> Rule | None:
+        return self._extra(offset) if offset in self.ours.records else self._missing(offset)
+
+    def _missing(self, offset: int) -> Rule | None:
+        """Kafka has it and Firn does not: a tombstone that Kafka would remove as well if only it looked."""
+        record = self.theirs.records[offset]
+        passed = record.horizon is not None and any(now >= record.horizon for now in self.idle_clocks)
+        return Rule.IDLE if record.value is None and record.key is not None and passed else None
+
+    def _extra(self, offset: int) -> Rule | None:
+        """Firn has it and Kafka does not."""
+        record = self.ours.records[offset]
+        if offset == self.log_end and (record.key is None or record.value is None):
+            return Rule.LOG_END
+        if self.group.mode is not Mode.LEVELS:
+            return None
+        if record.level != TAIL:
+            return Rule.WAITING
+        if record.value is not None or record.key is None:
+            return None
+        # In the tail since a `full`: it may wait for its horizon, or for the next `full` after that.
+        waits = record.horizon is None or record.horizon > self.ours.now or Lane.FULL not in self.ours.lanes
+        return Rule.LATER if waits else None
+
+    def _stamps_agree(self, mine: int | None, other: int | None) -> bool:
+        """C8: the same stamp by the same cleanings; by levels never an earlier one."""
+        if self.group.mode is Mode.LEVELS:
+            return mine is None or (other is not None and mine >= other)
+        return mine == other
+
+    def _null_keys(self) -> Iterator[str]:
+        """C5: quarantined is exactly what Kafka dropped, but for what Firn has not cleaned yet (C4, levels)."""
+        keyless = {offset for offset, entry in self.landed.items() if entry.key is None and offset <= self.log_end}
+        dropped = keyless - self.theirs.records.keys()
+        waiting = keyless & self.ours.records.keys()
+        if self.ours.quarantined | waiting != dropped | waiting or self.ours.quarantined & waiting:
+            aside = sorted(self.ours.quarantined)
+            yield f"quarantined {aside}, waiting {sorted(waiting)}; Kafka dropped {sorted(dropped)}"
+
+    def _extent(self) -> Iterator[str]:
+        """C16: Firn's tail reaches as far as Kafka's checkpoint, and no further."""
+        if self.group.mode is Mode.LEVELS:
+            return
+        for offset, record in self.ours.records.items():
+            if (record.level == TAIL) != (offset < self.theirs.checkpoint):
+                yield f"offset {offset} is at level {record.level}, Kafka's checkpoint at {self.theirs.checkpoint}"

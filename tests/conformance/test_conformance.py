@@ -1,0 +1,29 @@
+"""Kafka's own log cleaner agrees (C1 to C9, C11, C12, C16, C17): a fixed set of random workloads.
+
+`make conformance` runs as many more as one likes.
+"""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.lake import Lake
+from tests.conformance import conformance
+from tests.conformance.compare import Tally
+from tests.conformance.workloads import Mode, groups
+
+WORKLOADS, SEED = 40, 4
+
+
+def test_kafkas_cleaner_agrees(
+    lake: Lake, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = list(groups(WORKLOADS, SEED))
+    assert {group.mode for group in chosen} == set(Mode)
+    tally = sum((one.tally for one in conformance.run(lake, spark, chosen, tmp_path)), Tally())
+    with capsys.disabled():
+        print(f"\n{conformance.summary(tally)}")
+    assert tally.disagreements == []
+    assert tally.workloads == WORKLOADS
+    assert min(tally.equal, tally.removed, tally.stamps, tally.null_keys) > 0, "workloads that have something to show"
