@@ -142,13 +142,19 @@ class _Step:
             return Rule.LOG_END
         if self.group.mode is not Mode.LEVELS:
             return None
-        if record.level != TAIL:
+        if record.level != TAIL or self._superseded_from_the_head(offset):
             return Rule.WAITING
         if record.value is not None or record.key is None:
             return None
         # In the tail since a `full`: it may wait for its horizon, or for the next `full` after that.
         waits = record.horizon is None or record.horizon > self.ours.now or Lane.FULL not in self.ours.lanes
         return Rule.LATER if waits else None
+
+    def _superseded_from_the_head(self, offset: int) -> bool:
+        """A newer record of the key has landed, and no `full` has met the two yet."""
+        key = self.ours.records[offset].key
+        newer = (held for other, held in self.ours.records.items() if other > offset and held.key == key)
+        return key is not None and any(held.level != TAIL for held in newer)
 
     def _stamps_agree(self, mine: int | None, other: int | None) -> bool:
         """C8: the same stamp by the same cleanings; by levels never an earlier one."""

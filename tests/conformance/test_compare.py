@@ -47,8 +47,9 @@ def test_a_superseded_record_that_only_firn_has() -> None:
     both: dict[int, firn.Held] = {0: HELD, 1: HELD, 2: HELD}
     assert "only Firn has" in judged(SUPERSEDED, {1: KEPT, 2: KEPT}, both)[1][0]
     assert "only Firn has" in judged(SUPERSEDED, {1: KEPT, 2: KEPT}, both, Mode.LEVELS)[1][0]
-    waiting = {offset: HELD._replace(level=0) for offset in both}
-    assert judged(SUPERSEDED, {1: KEPT, 2: KEPT}, waiting, Mode.LEVELS) == ({Rule.WAITING}, [])
+    for level_of_older in (0, 3):
+        waiting = {0: HELD._replace(level=level_of_older), 1: HELD._replace(level=0), 2: HELD}
+        assert judged(SUPERSEDED, {1: KEPT, 2: KEPT}, waiting, Mode.LEVELS) == ({Rule.WAITING}, [])
 
 
 @pytest.mark.parametrize("key", [b"a", None])

@@ -110,7 +110,7 @@ def groups(count: int, seed: int) -> Iterator[Group]:
 def group(name: str, mode: Mode, size: int) -> Group:
     """A group of ``size`` workloads, drawn from ``name``."""
     random = Random(name)  # noqa: S311 (of a name, to be the same again)
-    settling = 1 if mode is Mode.FULL else 2
+    settling = 2 if mode is Mode.LEVELS else 1
     clocks = _clocks(random, random.randint(2, 3), settling)
     workloads = tuple(_workload(f"{name}w{n}", mode, clocks, settling) for n in range(size))
     return Group(name, mode, workloads, settling)
