@@ -15,6 +15,10 @@ class RefusedError(FirnError):
     """The input cannot be worked on as it is. Trying again without a change gives the same answer."""
 
 
+class MetadataLostError(RefusedError):
+    """The catalog names a metadata file that is gone: nothing of the table can be read any more."""
+
+
 class ConflictError(FirnError):
     """The table moved on under a plan, which must be made again (C22). The target table was not touched."""
 

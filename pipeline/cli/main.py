@@ -26,6 +26,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     rooms.stages,
     rooms.discard,
     rooms.sweep,
+    rooms.retry,
     rooms.report,
     chain.run,
     quarantined.quarantine,

@@ -13,6 +13,7 @@ from pipeline.errors import FirnError
 from pipeline.lake import Lake
 from pipeline.lake.spark import session
 from pipeline.plan import Plan, plan_table
+from pipeline.segments import TopicPartition
 from pipeline.sense import Lane
 
 
@@ -136,12 +137,22 @@ def stages(table: TableName, as_json: AsJson = False) -> None:
     lake.table(table)
     found = [stage_room.Stage.load(lake, name) for name in stage_room.stages_of(lake, table)]
     if as_json:
-        show.as_json([{"stage": item.identifier, "state": item.state, "plan": item.plan.title} for item in found])
+        show.as_json(
+            [
+                {
+                    "stage": item.identifier,
+                    "state": item.state,
+                    "failure": item.failure and item.failure.model_dump(),
+                    "plan": item.plan.title,
+                }
+                for item in found
+            ]
+        )
     else:
         show.table(
             f"{table}: stages",
             ("stage", "state", "plan"),
-            [(item.identifier, item.state, item.plan.title) for item in found],
+            [(item.identifier, str(item.failure or item.state), item.plan.title) for item in found],
         )
 
 
@@ -160,12 +171,31 @@ def discard(stages: StageNames) -> None:
 
 
 def sweep(table: TableName) -> None:
-    """Discard the stages of a table that can't be published any more or are too old."""
+    """Discard the stages of a table that can't be published any more or are too old; failed ones stay as markers."""
     swept = stage_room.sweep(Lake.load(), table)
     for name, reason in swept.discarded.items():
         show.line(f"discarded {name}: {reason}")
+    for name, reason in swept.shelved.items():
+        show.line(f"shelved {name}: it {reason}")
     for name, reason in swept.kept.items():
         show.line(f"kept {name}: {reason}")
+
+
+def retry(
+    table: TableName,
+    topic_partition: Annotated[
+        TopicPartition | None,
+        typer.Argument(
+            parser=TopicPartition.parse, metavar="[TOPIC-PARTITION]", help="Only this one; default: all of the table."
+        ),
+    ] = None,
+) -> None:
+    """Let the next run try again what failed and waits since, though its segments are the same."""
+    found = stage_room.retry(Lake.load(), table, topic_partition)
+    for marker in found:
+        show.line(f"{marker.plan.topic_partition} {marker.plan.lane} is tried again; it {marker.failure}")
+    if not found:
+        show.line(f"nothing in {topic_partition or table} waits because it failed")
 
 
 def report() -> None:

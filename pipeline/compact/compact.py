@@ -17,12 +17,12 @@ from pipeline.compact import fate
 from pipeline.compact.layout import read_options, write_options
 from pipeline.compact.repeats import without_repeats
 from pipeline.compact.working import with_working_columns
-from pipeline.errors import FirnError, UnavailableError
+from pipeline.errors import FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.lake.spark import reason
 from pipeline.plan import Plan
 from pipeline.sense import Lane
-from pipeline.stage import BURIED, INPUTS, QUARANTINED, Accounting, Stage, open_stage
+from pipeline.stage import BURIED, INPUTS, QUARANTINED, Accounting, Stage, discard, mark, open_stage
 from pipeline.stage.stage import BOOKS_PROPERTY
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ class Outcome:
 def compact(lake: Lake, plans: Sequence[Plan], spark: "SparkSession") -> list[Outcome]:
     """Compact every plan into its stage; outcomes in the order of ``plans``.
 
-    A stage that an earlier try has compacted already is taken as it is (C25). Errors are collected, not raised.
+    A stage that an earlier try has compacted already is taken as it is (C25). Errors are collected, not raised; a plan
+    that was refused is marked and not planned again as it is (C20).
     """
     with ThreadPoolExecutor(PLANS_AT_A_TIME) as workers:
         return list(workers.map(lambda plan: _outcome(lake, plan, spark), plans))
@@ -54,8 +55,15 @@ def compact(lake: Lake, plans: Sequence[Plan], spark: "SparkSession") -> list[Ou
 def _outcome(lake: Lake, plan: Plan, spark: "SparkSession") -> Outcome:
     try:
         stage = open_stage(lake, plan)
+        if stage.failure:
+            # Who runs the very plan again that failed wants another try.
+            discard(lake, stage.identifier)
+            stage = open_stage(lake, plan)
         if stage.accounting is None:
             stage = _write(lake, stage, spark)
+    except RefusedError as error:
+        mark(lake, plan.stage, "compact", str(error))
+        return Outcome(plan, plan.stage, None, error)
     except FirnError as error:
         return Outcome(plan, plan.stage, None, error)
     return Outcome(plan, plan.stage, stage.accounting, None)

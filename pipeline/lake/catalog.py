@@ -28,7 +28,7 @@ from requests import RequestException
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from pipeline.errors import RefusedError, UnavailableError
+from pipeline.errors import MetadataLostError, RefusedError, UnavailableError
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ class Lake:
                 f"table {identifier} does not exist in catalog {self.name}; found: {self._neighbours(namespace)}"
             ) from error
         except FileNotFoundError as error:
-            raise RefusedError(f"table {identifier}: its metadata file is gone: {error}") from error
+            raise MetadataLostError(f"table {identifier}: its metadata file is gone: {error}") from error
 
     def tables(self, namespace: str) -> list[str]:
         """Identifiers of all tables of ``namespace``, stages and quarantines included, sorted; none when unknown."""
@@ -181,6 +181,15 @@ class Lake:
             raise UnavailableError(
                 f"catalog {self.name}: other commits got in the way for {BUSY_SECONDS} s: {error}; try again later"
             ) from error
+
+    def set_properties(self, identifier: str, properties: Mapping[str, str]) -> None:
+        """Set ``properties`` of table ``identifier``, again while other processes commit to it."""
+
+        def commit() -> None:
+            with self.table(identifier).transaction() as transaction:
+                transaction.set_properties(dict(properties))
+
+        self.until_committed(commit)
 
     def single_attempt(self, table: Table) -> Table:
         """``table`` with PyIceberg's own retry off: it would commit on a snapshot that nobody looked at.

@@ -1,16 +1,20 @@
-"""Make plans from states: pure functions, no I/O but the one read of the table in ``plan_table``."""
+"""Make plans from states: pure functions, no I/O but what ``plan_table`` reads of the table and its stages."""
 
+import logging
 from collections.abc import Iterable
 from datetime import datetime
 
 from pipeline.clock import to_ms
 from pipeline.lake import Lake
+from pipeline.plan.marker import markers, waiting
 from pipeline.plan.plan import Input, Plan
 from pipeline.policy import Policies
 from pipeline.segments import Segment, Segments, TopicPartition, read
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Due, Lane, PartitionState, due, sense, transactions_of
 from pipeline.tombstones.tombstones import buried
+
+log = logging.getLogger(__name__)
 
 
 def plan_table(
@@ -23,8 +27,9 @@ def plan_table(
 ) -> list[Plan]:
     """The plans of ``lane`` for table ``identifier`` as of ``now`` (aware, or epoch milliseconds); the filthiest first.
 
-    ``only`` restricts the work to these topic partitions. Changes nothing. Raises RefusedError for an unknown table, a
-    table without the record columns, or a wrong property.
+    ``only`` restricts the work to these topic partitions. A plan that failed on the same segments before is left out,
+    with a warning in the log, unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an
+    unknown table, a table without the record columns, or a wrong property.
     """
     table = lake.table(identifier)
     policies = Policies.parse(identifier, table.properties)
@@ -34,8 +39,14 @@ def plan_table(
     transactions = transactions_of(table, segments, wanted)
     found = sense(segments, policies, now_ms, buried(lake, identifier), transactions)
     states = [state for state in found if not wanted or state.topic_partition in wanted]
-    plans = (plan_partition(Lane(lane), segments, state, force) for state in states)
-    return [plan for plan in plans if plan]
+    plans = [plan for state in states if (plan := plan_partition(Lane(lane), segments, state, force))]
+    if force or not plans:
+        return plans
+    held = {}
+    for plan, marker in waiting(markers(lake, identifier), plans):
+        held[plan.id] = marker
+        log.warning("%s: %s", identifier, marker)
+    return [plan for plan in plans if plan.id not in held]
 
 
 def plan_partition(lane: Lane, segments: Segments, state: PartitionState, force: bool = False) -> Plan | None:

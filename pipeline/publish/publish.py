@@ -114,6 +114,7 @@ def _publish(lake: Lake, identifier: str) -> Publication:
 
 
 def _validated(stage: Stage) -> _Validated:
+    stage.check()
     verdict = stage.verdict
     if verdict is None or stage.accounting is None:
         raise RefusedError(

@@ -90,11 +90,8 @@ def _work(lake: Lake, done: LaneRun, spark: Callable[[], "SparkSession"]) -> Non
         judged = validate(lake, [outcome.stage for outcome in outcomes if not outcome.error], session)
     titles = {plan.stage: plan.title for plan in done.plans}
     for result in judged:
-        if result.error or not result.verdict:
-            done.failures[titles[result.stage]] = result.error or "no verdict"
-        elif not result.passed:
-            sentences = "; ".join(f"{finding.name}: {finding.observed}" for finding in result.verdict.failures)
-            done.failures[titles[result.stage]] = f"validation failed: {sentences}"
+        if not result.passed:
+            done.failures[titles[result.stage]] = result.error or result.failure
     with done.timed("publish"):
         for result in judged:
             if result.passed:

@@ -1,9 +1,12 @@
 """Stages: Iceberg tables that hold what a plan produced, where no reader of the target can see it yet."""
 
+from pipeline.plan.marker import stages_of
 from pipeline.stage.accounting import Accounting
-from pipeline.stage.discard import Swept, discard, sweep
+from pipeline.stage.discard import discard
+from pipeline.stage.mark import mark, retry
 from pipeline.stage.open import open_stage
-from pipeline.stage.stage import BURIED, INPUTS, QUARANTINED, Stage, stages_of
+from pipeline.stage.stage import BURIED, INPUTS, QUARANTINED, Stage
+from pipeline.stage.sweep import Swept, sweep
 
 __all__ = [
     "BURIED",
@@ -13,7 +16,9 @@ __all__ = [
     "Stage",
     "Swept",
     "discard",
+    "mark",
     "open_stage",
+    "retry",
     "stages_of",
     "sweep",
 ]

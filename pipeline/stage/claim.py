@@ -26,11 +26,11 @@ class Claim(StrEnum):
 
 
 @contextmanager
-def claimed(lake: Lake, identifier: str, intent: Claim) -> Iterator[Stage]:
+def claimed(lake: Lake, identifier: str, intent: Claim, *, outlived: bool = False) -> Iterator[Stage]:
     """Hold a claim on the stage, which is yielded as it is now: nobody of the other kind touches it any more.
 
-    ConflictError when a live process claims the opposite. The claim is withdrawn when the work is refused, stays when
-    nobody knows how the work ended, and goes with the stage otherwise.
+    ConflictError when a live process claims the opposite. The claim is withdrawn when the work is refused or the stage
+    has ``outlived`` it, stays when nobody knows how the work ended, and goes with the stage otherwise.
     """
     # A name of its own for every claimant: withdrawing one's claim must not withdraw another's.
     own = f"{intent.value}.{uuid.uuid4().hex}"
@@ -45,6 +45,8 @@ def claimed(lake: Lake, identifier: str, intent: Claim) -> Iterator[Stage]:
         if lake.when_free(lambda: lake.catalog.table_exists(identifier)):
             _change(lake, identifier, own, None)
         raise
+    if outlived:
+        _change(lake, identifier, own, None)
 
 
 def _step_back(stage: Stage, opposite: Claim) -> None:

@@ -2,6 +2,7 @@
 
 States, each reached by one commit: inputs attached (their snapshot is tagged ``inputs``) → compacted (main has moved
 past the tag, books recorded for it) → judged (a verdict recorded for that snapshot) → published or discarded (dropped).
+One that was refused on the way is failed: it stays without its files and marks what must not be tried again (C20).
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from pyiceberg.table import Table
 
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
-from pipeline.plan.plan import STAGE_INFIX, Plan
+from pipeline.plan import Failure, Plan
+from pipeline.plan.marker import FAILURE_PROPERTY, PLAN_PROPERTY
 from pipeline.segments.manifests import Manifests
 from pipeline.stage.accounting import Accounting
 
@@ -26,7 +28,6 @@ QUARANTINED = -1
 BURIED = -2
 """Level of removed tombstones, in a stage and in ``<table>__tombstones`` (C9)."""
 
-PLAN_PROPERTY = "firn-plan"
 BOOKS_PROPERTY = "firn-accounting"
 VERDICT_PROPERTY = "firn-verdict"
 
@@ -90,8 +91,21 @@ class Stage:
         return self._recorded(VERDICT_PROPERTY)
 
     @property
+    def failure(self) -> Failure | None:
+        """Why the plan is not tried again; None while nothing was refused."""
+        text = self.table.properties.get(FAILURE_PROPERTY)
+        return Failure.parse(text, self.identifier) if text is not None else None
+
+    def check(self) -> None:
+        """Refuse a failed stage, with the reason it failed for."""
+        if self.failure:
+            raise RefusedError(f"stage {self.identifier} {self.failure}")
+
+    @property
     def state(self) -> str:
         """One word for people."""
+        if self.failure:
+            return "failed"
         if self.verdict is not None:
             return "passed" if self.verdict["passed"] else "failed"
         if self.accounting is not None:
@@ -103,12 +117,7 @@ class Stage:
         if self.result is None:
             raise RefusedError(f"stage {self.identifier} is {self.state}; allowed: a result to record {name} for")
         bound = _Recorded(result=self.result, content=content)
-
-        def commit() -> None:
-            with lake.table(self.identifier).transaction() as transaction:
-                transaction.set_properties({name: bound.model_dump_json()})
-
-        lake.until_committed(commit)
+        lake.set_properties(self.identifier, {name: bound.model_dump_json()})
         return Stage.load(lake, self.identifier)
 
     def files(self) -> list[DataFile]:
@@ -146,9 +155,3 @@ class Stage:
                 f"stage {self.identifier}: property {name} is not readable: {error.errors()[0]['msg']}"
             ) from error
         return recorded.content if recorded.result == self.result else None
-
-
-def stages_of(lake: Lake, identifier: str) -> list[str]:
-    """Identifiers of all stages of table ``identifier``, sorted."""
-    namespace = identifier.rpartition(".")[0]
-    return [name for name in lake.tables(namespace) if name.startswith(identifier + STAGE_INFIX)]

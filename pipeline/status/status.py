@@ -1,6 +1,6 @@
 """Gather the status of tables from metadata: no JVM, nothing changed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
@@ -8,10 +8,11 @@ from typing import Any
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
 from pipeline.lake.mapping import COLUMNS
+from pipeline.plan import Marker, markers, plan_partition, waiting
 from pipeline.plan.plan import STAGE_INFIX
 from pipeline.policy import Policies
 from pipeline.quarantine import quarantine
-from pipeline.segments import TopicPartition, read
+from pipeline.segments import Segments, TopicPartition, read
 from pipeline.sense import Lane, PartitionState, due, sense, transactions_of
 from pipeline.tombstones import tombstones
 
@@ -92,16 +93,25 @@ def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
     transactions = transactions_of(table, segments)
     states = sense(segments, policies, now_ms, tombstones.buried(lake, identifier), transactions)
     ordered = sorted(states, key=lambda state: state.topic_partition)
+    failed = markers(lake, identifier)
     return Status(
         identifier,
         segments.snapshot_id,
-        tuple(_partition(state) for state in ordered),
+        tuple(_partition(state, _waiting(state, segments, failed)) for state in ordered),
         tuple(str(stray) for stray in segments.strays),
     )
 
 
-def _partition(state: PartitionState) -> PartitionStatus:
-    found = {lane: due(lane, state) for lane in Lane}
+def _waiting(state: PartitionState, segments: Segments, failed: Sequence[Marker]) -> list[Marker]:
+    """The markers that keep from being tried again what is due now (C20)."""
+    lanes = {marker.plan.lane for marker in failed if marker.plan.topic_partition == state.topic_partition}
+    plans = [plan for lane in lanes if (plan := plan_partition(lane, segments, state))]
+    return [marker for _, marker in waiting(failed, plans)]
+
+
+def _partition(state: PartitionState, failed: Sequence[Marker]) -> PartitionStatus:
+    held = {marker.plan.lane for marker in failed}
+    found = {lane: due(lane, state) for lane in Lane if lane not in held}
     return PartitionStatus(
         topic_partition=state.topic_partition,
         levels=_levels(state),
@@ -110,7 +120,7 @@ def _partition(state: PartitionState) -> PartitionStatus:
         uncleanable_bytes=state.uncleanable_bytes,
         cleaned_through=state.cleaned_through,
         due={lane.value: work.reason for lane, work in found.items() if work},
-        blockers=state.blockers + state.oversized + _held(state),
+        blockers=state.blockers + state.oversized + _held(state) + tuple(str(marker) for marker in failed),
     )
 
 

@@ -16,7 +16,7 @@ from pipeline.compact.compact import spark_name
 from pipeline.errors import FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.lake.spark import reason
-from pipeline.stage import INPUTS, Accounting, Stage
+from pipeline.stage import INPUTS, Accounting, Stage, mark
 from pipeline.stage.stage import VERDICT_PROPERTY
 
 if TYPE_CHECKING:
@@ -36,11 +36,20 @@ class Judged:
     def passed(self) -> bool:
         return self.verdict is not None and self.verdict.passed
 
+    @property
+    def failure(self) -> str:
+        """Why it did not pass, in one line; empty when it did."""
+        if self.verdict is None:
+            return str(self.error)
+        broken = "; ".join(f"{finding.name}: {finding.observed}" for finding in self.verdict.failures)
+        return f"validation failed: {broken}" if broken else ""
+
 
 def validate(lake: Lake, identifiers: Sequence[str], spark: "SparkSession") -> list[Judged]:
     """Judge every stage of ``identifiers``; results in that order, errors collected, not raised (C20).
 
-    A result that has a verdict already keeps it. Validation results are stored under the lake's reports folder.
+    A result that has a verdict already keeps it; one that failed marks its plan (C20). Validation results are stored
+    under the lake's reports folder.
     """
     return [_judged(lake, identifier, spark) for identifier in identifiers]
 
@@ -55,12 +64,17 @@ def _judged(lake: Lake, identifier: str, spark: "SparkSession") -> Judged:
         stage = Stage.load(lake, identifier)
         recorded = stage.verdict
         if recorded is not None:
-            return Judged(identifier, stage.plan.title, Verdict.from_dict(recorded), None)
-        verdict = _judge(lake, stage, spark)
-        stage.record(lake, VERDICT_PROPERTY, verdict.to_dict())
+            verdict = Verdict.from_dict(recorded)
+        else:
+            stage.check()
+            verdict = _judge(lake, stage, spark)
+            stage.record(lake, VERDICT_PROPERTY, verdict.to_dict())
     except FirnError as error:
         return Judged(identifier, identifier, None, error)
-    return Judged(identifier, stage.plan.title, verdict, None)
+    judged = Judged(identifier, stage.plan.title, verdict, None)
+    if not judged.passed and stage.failure is None:
+        mark(lake, identifier, "validate", judged.failure)
+    return judged
 
 
 def _judge(lake: Lake, stage: Stage, spark: "SparkSession") -> Verdict:

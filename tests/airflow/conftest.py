@@ -20,7 +20,7 @@ from pipeline.land import land
 
 MINUTES = 3 * 60  # seconds: far more than a run takes; a hang must not hold up everything
 
-TABLES = ("t.busy", "t.idle", "t.torn")
+TABLES = ("t.busy", "t.idle", "t.refused", "t.torn")
 THRESHOLDS = {"firn.merge.segments": "2", "firn.clean.segments": "2"}
 
 

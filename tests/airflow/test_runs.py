@@ -1,5 +1,6 @@
 """DAG runs from end to end: real Airflow tasks, real spark-submit, a real catalog."""
 
+from pipeline.plan import markers
 from tests.airflow.conftest import LocalAirflow
 from tests.unit.lakes import on_disk
 
@@ -44,7 +45,7 @@ def test_all_lanes_run_and_the_newest_records_stay(airflow: LocalAirflow) -> Non
     }
     assert (airflow.lake.reports_folder / "index.html").exists()
     assert list(airflow.lake.plans_folder.iterdir()) == []
-    assert airflow.lake.tables("t") == ["t.busy", "t.idle", "t.torn"]  # no stage is left
+    assert airflow.lake.tables("t") == ["t.busy", "t.idle", "t.refused", "t.torn"]  # no stage is left
 
 
 def test_a_topic_partition_that_fails_holds_up_no_other(airflow: LocalAirflow) -> None:
@@ -61,6 +62,24 @@ def test_a_topic_partition_that_fails_holds_up_no_other(airflow: LocalAirflow) -
     assert "orders-1 (full)" in run.errors["verdict"]
     assert "orders-0" not in run.errors["verdict"]
     assert "t.torn__stage" not in " ".join(airflow.lake.tables("t"))  # swept
+
+
+def test_a_refused_topic_partition_is_red_once(airflow: LocalAirflow) -> None:
+    """C20: offset 0 of orders-1 is landed twice with different records, which no second try will change."""
+    airflow.land("t.refused", *FOUR_BATCHES)
+    airflow.land("t.refused", {1: ["x=another"]})
+
+    run = airflow.run("t.refused", {"lane": "full"})
+    assert not run.succeeded
+    assert airflow.levels("t.refused") == {0: [3], 1: [0, 0, 0, 0, 0]}
+    (marker,) = markers(airflow.lake, "t.refused")
+    assert marker.failure.reason in run.errors["verdict"]
+
+    again = airflow.run("t.refused", {"lane": "full"})
+    assert again.succeeded, again.errors
+    assert again.states["full.plan"] == "skipped"
+    assert "orders-1 full waits: it failed in" in again.log
+    assert [one.stage for one in markers(airflow.lake, "t.refused")] == [marker.stage]  # the sweep leaves it
 
 
 def tear(airflow: LocalAirflow, table: str, partition: int) -> None:

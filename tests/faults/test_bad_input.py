@@ -13,10 +13,12 @@ import pytest
 from pipeline.compact import compact
 from pipeline.errors import ConflictError, FirnError, RefusedError
 from pipeline.lake import Lake
+from pipeline.plan import markers
 from pipeline.publish import Publication, publish
 from pipeline.run import run
+from pipeline.sense import Lane
 from tests.faults.commands import ROOT, environment, firn
-from tests.spark.topics import NOW, Topic, updates
+from tests.spark.topics import NOW, Record, Topic, updates
 
 HISTORY = updates("a=1", "b=1", "a=2")
 
@@ -48,6 +50,37 @@ def test_a_corrupt_segment_fails_its_partition_only(topic: Topic) -> None:
     assert "orders-0" in failures[0]
     assert topic.segments(0) == before
     assert topic.levels(1) == [3]
+
+
+def test_a_refused_plan_waits_until_something_changes(topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
+    """C20: offset 0 of orders-0 holds two different records. The first run is red, later ones only warn."""
+    topic.land(HISTORY, [Record(0, b"a", b"another")], updates("a=1", "a=2", partition=1))
+
+    def failures(now: int, *, force: bool = False) -> list[str]:
+        done = run(topic.lake, topic.table, now, lambda: topic.spark, (Lane.FULL,), force)
+        return [str(error) for lane in done for error in lane.failures.values()]
+
+    before = topic.segments(0)
+    (reason,) = failures(NOW)
+    assert (topic.segments(0), topic.levels(1)) == (before, [3])
+    (marker,) = markers(topic.lake, topic.table)
+    assert marker.failure.reason in reason
+    assert marker.failure.shelved
+    folder = Path(urlparse(topic.lake.table(topic.table).location()).path) / "data" / "firn" / marker.plan.id
+    assert not folder.exists()
+
+    caplog.clear()
+    assert failures(NOW + 1) == []
+    assert [record.levelname for record in caplog.records if "orders-0 full waits" in record.getMessage()] == [
+        "WARNING"
+    ]
+    assert len(failures(NOW + 2, force=True)) == 1
+    topic.land(updates("b=2", start=3))
+    assert len(failures(NOW + 3)) == 1
+    assert len(markers(topic.lake, topic.table)) == 1
+    assert failures(NOW + 4) == []
+    assert firn(topic.lake, "retry", topic.table, "orders-0").returncode == 0
+    assert len(topic.plans("full")) == 1
 
 
 def test_a_stage_whose_files_were_deleted(topic: Topic) -> None:

@@ -14,13 +14,13 @@ from pipeline.cli import main
 from pipeline.lake import Lake, records
 from pipeline.plan import Plan
 from pipeline.publish import publish
-from pipeline.stage import QUARANTINED, open_stage, stages_of
+from pipeline.stage import QUARANTINED, mark, open_stage, stages_of
 from tests.unit import lakes
 from tests.unit.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
 
 COMMANDS = (
     "create", "land", "status", "plan", "compact", "validate", "publish", "stages", "discard", "sweep", "report", "run",
-    "quarantine",
+    "quarantine", "retry",
 )  # fmt: skip
 
 
@@ -277,6 +277,22 @@ class TestStages:
         assert ran.code == 1
         assert f"discarded {stage}" in ran.out
         assert stages_of(lake, landed) == []
+
+    def test_c20_a_failed_stage_is_listed_shelved_shown_and_retried(self, firn: Firn, landed: str, lake: Lake) -> None:
+        lake.set_properties(landed, {"firn.clean.segments": "9"})
+        plan = only_plan(lake)
+        mark(lake, open_stage(lake, plan).identifier, "compact", "two different records")
+        (listed,) = firn("stages", landed, "--json").json
+        assert (listed["state"], listed["failure"]["reason"]) == ("failed", "two different records")
+        assert "failed in compact" in firn("stages", landed).out
+        assert f"shelved {plan.stage}: it failed in compact" in firn("sweep", landed).out
+        ran = firn("plan", landed, "--lane", "full", "--json")
+        assert (ran.code, ran.json) == (0, [])
+        assert "orders-0 full waits: it failed in compact" in firn("status", landed).out
+        assert "nothing in orders-9 waits" in firn("retry", landed, "orders-9").out
+        assert "orders-0 full is tried again; it failed in compact" in firn("retry", landed, "orders-0").out
+        assert len(firn("plan", landed, "--lane", "full", "--json").json) == 1
+        refused(firn("retry", landed, "orders"), "is not a topic partition; allowed: <topic>-<partition>")
 
     def test_sweep_says_what_went_and_why(self, firn: Firn, landed: str, lake: Lake) -> None:
         stage = open_stage(lake, only_plan(lake)).identifier

@@ -13,12 +13,13 @@ from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, Refus
 from pipeline.lake import Lake, records
 from pipeline.lake.derive import derive
 from pipeline.plan import Plan
+from pipeline.plan.marker import PLAN_PROPERTY
 from pipeline.publish import publish
 from pipeline.sense import Lane
 from pipeline.stage import INPUTS, Accounting, Stage, discard, open_stage, stages_of, sweep
 from pipeline.stage.claim import LEASE_MS, Claim, claimed
 from pipeline.stage.open import DATA_PATH
-from pipeline.stage.stage import BOOKS_PROPERTY, PLAN_PROPERTY, VERDICT_PROPERTY
+from pipeline.stage.stage import BOOKS_PROPERTY, VERDICT_PROPERTY
 from tests.unit import lakes
 from tests.unit.foreign import delete_rows
 from tests.unit.lakes import TABLE, Fates, append, append_two, compacted, judged, only_plan, ready, row

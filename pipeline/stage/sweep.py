@@ -1,0 +1,123 @@
+"""Sweep: discard the stages that nobody will publish any more, and shelve those whose plans failed."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pyarrow.fs import FileSelector
+from pyiceberg.table import Table
+
+from pipeline import clock
+from pipeline.errors import FirnError, MetadataLostError
+from pipeline.lake import Lake
+from pipeline.plan.marker import stages_of
+from pipeline.plan.plan import STAGE_INFIX
+from pipeline.policy import Policies
+from pipeline.segments.live import LiveInputs
+from pipeline.stage.claim import LEASE_MS
+from pipeline.stage.discard import discard, forget, shelve
+from pipeline.stage.folders import delete_folder, store
+from pipeline.stage.open import stages_folder
+from pipeline.stage.stage import Stage
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep did: stages discarded, shelved as failure markers, and kept because something forbade it, and why.
+
+    Markers that were there already and stages that may still be published are not listed.
+    """
+
+    discarded: dict[str, str] = field(default_factory=dict)
+    shelved: dict[str, str] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
+
+
+def sweep(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Swept:
+    """Discard the stages of table ``identifier`` that nobody will publish any more.
+
+    These are the ones of ``plan_ids`` (the caller's own), those that can't be published because an input is gone, and
+    those older than ``firn.stage.max.age.ms``. Age is by the machine's clock: it is what stamped the stage. A failed
+    stage whose inputs are all live is not discarded, however old, but shelved: it marks what must not be tried again,
+    until another failure of the same lane and topic partition takes its place (C20).
+    """
+    swept = Swept()
+    stages = _load(lake, identifier, swept)
+    # Loaded after the stages: an input that landed since the target was loaded would look as if it were gone.
+    target = lake.table(identifier)
+    reasons = _Reasons(target, identifier, stages, frozenset(plan_ids))
+    for stage in stages:
+        try:
+            reason = reasons.to_discard(stage)
+            if reason:
+                discard(lake, stage.identifier)
+                swept.discarded[stage.identifier] = reason
+            elif stage.failure and not stage.failure.shelved:
+                shelve(lake, stage.identifier)
+                swept.shelved[stage.identifier] = str(stage.failure)
+        except FirnError as error:
+            swept.kept[stage.identifier] = str(error)
+    for folder in _forgotten(lake, target, identifier):
+        delete_folder(target, folder)
+        swept.discarded[folder] = "no stage is registered for this folder"
+    return swept
+
+
+def _load(lake: Lake, identifier: str, swept: Swept) -> list[Stage]:
+    """The stages that can be read. One whose metadata file is gone is of no use to anybody, and forgotten."""
+    stages = []
+    for name in stages_of(lake, identifier):
+        try:
+            stages.append(Stage.load(lake, name))
+        except MetadataLostError as error:
+            forget(lake, name)
+            swept.discarded[name] = str(error)
+        except FirnError as error:
+            swept.kept[name] = str(error)
+    return stages
+
+
+class _Reasons:
+    """Why stages are discarded; the target's manifests are read once for all of them."""
+
+    def __init__(self, target: Table, identifier: str, stages: Sequence[Stage], own: frozenset[str]) -> None:
+        self._max_age_ms = Policies.parse(identifier, target.properties).default.stage_max_age_ms
+        self._own = own
+        paths = {segment.path for stage in stages for segment in stage.plan.inputs}
+        self._gone = frozenset(LiveInputs.find(target, sorted(paths)).gone) if paths else frozenset()
+        self._newest_failures = {
+            (stage.plan.topic_partition, stage.plan.lane): stage.identifier
+            for stage in sorted(stages, key=lambda stage: stage.failure.clock_ms if stage.failure else 0)
+            if stage.failure
+        }
+
+    def to_discard(self, stage: Stage) -> str | None:
+        """Why ``stage`` goes; None when it stays."""
+        gone = next((segment.path for segment in stage.plan.inputs if segment.path in self._gone), None)
+        if stage.failure is None and stage.plan.id in self._own:
+            return "its run is over"
+        age = clock.now_ms() - stage.table.metadata.last_updated_ms
+        if stage.failure is None and age > self._max_age_ms:
+            return f"it is {age} ms old, firn.stage.max.age.ms allows {self._max_age_ms}"
+        if gone:
+            return f"its input {gone} is no longer live"
+        if stage.failure:
+            newest = self._newest_failures[stage.plan.topic_partition, stage.plan.lane]
+            return None if newest == stage.identifier else f"{newest} failed after it"
+        return None
+
+
+def _forgotten(lake: Lake, target: Table, identifier: str) -> list[str]:
+    """Metadata folders without a stage: a process died just before it registered one, or just after it dropped one.
+
+    A folder younger than a claim's lease may belong to a stage that is being registered right now, and is left alone.
+    """
+    root = stages_folder(target)
+    files, folder = store(target, root)
+    newest: dict[str, int] = {}
+    for info in files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True)):
+        if info.is_file:
+            plan_id = info.path.removeprefix(folder).lstrip("/").partition("/")[0]
+            newest[plan_id] = max(newest.get(plan_id, 0), (info.mtime_ns or 0) // 1_000_000)
+    registered = {name.rpartition(STAGE_INFIX)[2] for name in stages_of(lake, identifier)}
+    limit = clock.now_ms() - LEASE_MS
+    return [f"{root}/{plan_id}" for plan_id, ms in newest.items() if plan_id not in registered and ms < limit]
