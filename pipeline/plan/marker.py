@@ -61,8 +61,7 @@ class Marker:
         return (
             self.plan.lane is plan.lane
             and self.plan.topic_partition == plan.topic_partition
-            and {(one.path, one.records) for one in self.plan.inputs}
-            == {(one.path, one.records) for one in plan.inputs}
+            and _read_by(self.plan) == _read_by(plan)
         )
 
     def __str__(self) -> str:
@@ -72,6 +71,10 @@ class Marker:
             f"{where} {self.plan.lane} waits: it {self.failure}; tried again when its segments change, or by "
             f"`firn retry {self.plan.table} {where}`"
         )
+
+
+def _read_by(plan: Plan) -> set[tuple[str, int]]:
+    return {(one.path, one.records) for one in (*plan.inputs, *plan.buried)}
 
 
 def stages_of(lake: Lake, identifier: str) -> list[str]:

@@ -137,10 +137,10 @@ class TestPlanning:
         mark(lake, open_stage(lake, only_plan(lake, identifier=f"{TABLE}2")).identifier, "compact", REASON)
         counting, asked = counted(lake)
         planned(counting)
-        assert sorted(asked) == sorted([f"load {TABLE}", "list lake", f"load {failed.stage}"])
+        assert [one for one in asked if "list" in one or "__stage_" in one] == ["list lake", f"load {failed.stage}"]
         asked.clear()
-        planned(counting, Lane.MERGE)
-        assert asked == [f"load {TABLE}"]
+        assert planned(counting, Lane.MERGE) == []
+        assert [one for one in asked if "list" in one or "__stage_" in one] == []
 
     def test_a_stage_whose_metadata_is_gone_marks_nothing_and_is_forgotten(self, lake: Lake, failed: Plan) -> None:
         """Other tools' orphan removal may take it: then the topic partition is tried once more."""
