@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pipeline.clock import to_ms
 from pipeline.lake import Lake
-from pipeline.plan.marker import markers, waiting
+from pipeline.plan.failure import failed_plans, waiting
 from pipeline.plan.plan import Input, Plan
 from pipeline.policy import Policies
 from pipeline.segments import Segment, Segments, TopicPartition, read
@@ -43,7 +43,7 @@ def plan_table(
     if force or not plans:
         return plans
     held = {}
-    for plan, marker in waiting(markers(lake, identifier), plans):
+    for plan, marker in waiting(failed_plans(lake, identifier), plans):
         held[plan.id] = marker
         log.warning("%s: %s", identifier, marker)
     return [plan for plan in plans if plan.id not in held]

@@ -1,6 +1,6 @@
 """Stages: Iceberg tables that hold what a plan produced, where no reader of the target can see it yet."""
 
-from pipeline.plan.marker import stages_of
+from pipeline.plan.failure import stages_of
 from pipeline.stage.accounting import Accounting
 from pipeline.stage.discard import discard
 from pipeline.stage.mark import mark, retry

@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 
 from pipeline.lake import Lake
 from pipeline.plan import Plan
-from pipeline.plan.marker import FAILURE_PROPERTY
+from pipeline.plan.failure import FAILURE_PROPERTY
 from pipeline.quarantine import quarantine
 from pipeline.segments.live import LiveInputs
 from pipeline.segments.manifests import Manifests

@@ -5,8 +5,8 @@ from contextlib import suppress
 from pipeline import clock
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
-from pipeline.plan import Failure, Marker, markers
-from pipeline.plan.marker import FAILURE_PROPERTY
+from pipeline.plan import FailedPlan, Failure, failed_plans
+from pipeline.plan.failure import FAILURE_PROPERTY
 from pipeline.segments import TopicPartition
 from pipeline.stage.discard import discard
 from pipeline.stage.stage import Stage
@@ -25,13 +25,13 @@ def mark(lake: Lake, identifier: str, room: str, reason: str) -> None:
             lake.set_properties(identifier, {FAILURE_PROPERTY: failure.model_dump_json()})
 
 
-def retry(lake: Lake, identifier: str, only: TopicPartition | None = None) -> list[Marker]:
+def retry(lake: Lake, identifier: str, only: TopicPartition | None = None) -> list[FailedPlan]:
     """Take the failure markers of table ``identifier`` away, so that the next run tries again; those that were there.
 
     ``only`` restricts it to one topic partition. Raises RefusedError for an unknown table.
     """
     lake.table(identifier)
-    found = [marker for marker in markers(lake, identifier) if only is None or marker.plan.topic_partition == only]
+    found = [marker for marker in failed_plans(lake, identifier) if only is None or marker.plan.topic_partition == only]
     for marker in found:
         discard(lake, marker.stage)
     return found

@@ -13,7 +13,7 @@ from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.derive import derive
 from pipeline.plan import Plan
-from pipeline.plan.marker import PLAN_PROPERTY
+from pipeline.plan.failure import PLAN_PROPERTY
 from pipeline.segments.live import LiveInputs
 from pipeline.segments.manifests import Manifests
 from pipeline.stage.stage import INPUTS, Stage

@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.plan import Failure, Plan
-from pipeline.plan.marker import FAILURE_PROPERTY, PLAN_PROPERTY
+from pipeline.plan.failure import FAILURE_PROPERTY, PLAN_PROPERTY
 from pipeline.segments.manifests import Manifests
 from pipeline.stage.accounting import Accounting
 

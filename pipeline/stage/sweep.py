@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 from pipeline import clock
 from pipeline.errors import FirnError, MetadataLostError
 from pipeline.lake import Lake
-from pipeline.plan.marker import stages_of
+from pipeline.plan.failure import stages_of
 from pipeline.plan.plan import STAGE_INFIX
 from pipeline.policy import Policies
 from pipeline.segments.live import LiveInputs

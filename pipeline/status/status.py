@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
 from pipeline.lake.mapping import COLUMNS
-from pipeline.plan import Marker, markers, plan_partition, waiting
+from pipeline.plan import FailedPlan, failed_plans, plan_partition, waiting
 from pipeline.plan.plan import STAGE_INFIX
 from pipeline.policy import Policies
 from pipeline.quarantine import quarantine
@@ -93,7 +93,7 @@ def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
     transactions = transactions_of(table, segments)
     states = sense(segments, policies, now_ms, tombstones.buried(lake, identifier), transactions)
     ordered = sorted(states, key=lambda state: state.topic_partition)
-    failed = markers(lake, identifier)
+    failed = failed_plans(lake, identifier)
     return Status(
         identifier,
         segments.snapshot_id,
@@ -102,14 +102,14 @@ def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
     )
 
 
-def _waiting(state: PartitionState, segments: Segments, failed: Sequence[Marker]) -> list[Marker]:
+def _waiting(state: PartitionState, segments: Segments, failed: Sequence[FailedPlan]) -> list[FailedPlan]:
     """The markers that keep from being tried again what is due now (C20)."""
     lanes = {marker.plan.lane for marker in failed if marker.plan.topic_partition == state.topic_partition}
     plans = [plan for lane in lanes if (plan := plan_partition(lane, segments, state))]
     return [marker for _, marker in waiting(failed, plans)]
 
 
-def _partition(state: PartitionState, failed: Sequence[Marker]) -> PartitionStatus:
+def _partition(state: PartitionState, failed: Sequence[FailedPlan]) -> PartitionStatus:
     held = {marker.plan.lane for marker in failed}
     found = {lane: due(lane, state) for lane in Lane if lane not in held}
     return PartitionStatus(

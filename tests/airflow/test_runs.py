@@ -1,6 +1,6 @@
 """DAG runs from end to end: real Airflow tasks, real spark-submit, a real catalog."""
 
-from pipeline.plan import markers
+from pipeline.plan import failed_plans
 from tests.airflow.conftest import LocalAirflow
 from tests.unit.lakes import on_disk
 
@@ -72,14 +72,14 @@ def test_a_refused_topic_partition_is_red_once(airflow: LocalAirflow) -> None:
     run = airflow.run("t.refused", {"lane": "full"})
     assert not run.succeeded
     assert airflow.levels("t.refused") == {0: [3], 1: [0, 0, 0, 0, 0]}
-    (marker,) = markers(airflow.lake, "t.refused")
-    assert marker.failure.reason in run.errors["verdict"]
+    (failed_plan,) = failed_plans(airflow.lake, "t.refused")
+    assert failed_plan.failure.reason in run.errors["verdict"]
 
     again = airflow.run("t.refused", {"lane": "full"})
     assert again.succeeded, again.errors
     assert again.states["full.plan"] == "skipped"
     assert "orders-1 full waits: it failed in" in again.log
-    assert [one.stage for one in markers(airflow.lake, "t.refused")] == [marker.stage]  # the sweep leaves it
+    assert [one.stage for one in failed_plans(airflow.lake, "t.refused")] == [failed_plan.stage]  # the sweep leaves it
 
 
 def tear(airflow: LocalAirflow, table: str, partition: int) -> None:

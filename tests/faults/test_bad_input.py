@@ -13,7 +13,7 @@ import pytest
 from pipeline.compact import compact
 from pipeline.errors import ConflictError, FirnError, RefusedError
 from pipeline.lake import Lake
-from pipeline.plan import markers
+from pipeline.plan import failed_plans
 from pipeline.publish import Publication, publish
 from pipeline.run import run
 from pipeline.sense import Lane
@@ -63,10 +63,10 @@ def test_a_refused_plan_waits_until_something_changes(topic: Topic, caplog: pyte
     before = topic.segments(0)
     (reason,) = failures(NOW)
     assert (topic.segments(0), topic.levels(1)) == (before, [3])
-    (marker,) = markers(topic.lake, topic.table)
-    assert marker.failure.reason in reason
-    assert marker.failure.shelved
-    folder = Path(urlparse(topic.lake.table(topic.table).location()).path) / "data" / "firn" / marker.plan.id
+    (failed_plan,) = failed_plans(topic.lake, topic.table)
+    assert failed_plan.failure.reason in reason
+    assert failed_plan.failure.shelved
+    folder = Path(urlparse(topic.lake.table(topic.table).location()).path) / "data" / "firn" / failed_plan.plan.id
     assert not folder.exists()
 
     caplog.clear()
@@ -77,7 +77,7 @@ def test_a_refused_plan_waits_until_something_changes(topic: Topic, caplog: pyte
     assert len(failures(NOW + 2, force=True)) == 1
     topic.land(updates("b=2", start=3))
     assert len(failures(NOW + 3)) == 1
-    assert len(markers(topic.lake, topic.table)) == 1
+    assert len(failed_plans(topic.lake, topic.table)) == 1
     assert failures(NOW + 4) == []
     assert firn(topic.lake, "retry", topic.table, "orders-0").returncode == 0
     assert len(topic.plans("full")) == 1

@@ -8,8 +8,8 @@ import pytest
 from pipeline import clock
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
-from pipeline.plan import Failure, Plan, markers, plan_table
-from pipeline.plan.marker import FAILURE_PROPERTY
+from pipeline.plan import Failure, Plan, failed_plans, plan_table
+from pipeline.plan.failure import FAILURE_PROPERTY
 from pipeline.publish import publish
 from pipeline.segments import TopicPartition
 from pipeline.sense import Lane
@@ -84,7 +84,7 @@ class TestMarking:
         lake.set_properties(failed.stage, {FAILURE_PROPERTY: "{"})
         with pytest.raises(RefusedError, match=f"{failed.stage}: property firn-failure is not readable"):
             assert Stage.load(lake, failed.stage).failure
-        assert markers(lake, TABLE) == []
+        assert failed_plans(lake, TABLE) == []
         assert len(planned(lake)) == 3
 
 
@@ -167,8 +167,8 @@ class TestSweeping:
         assert not lakes.on_disk(lake.table(swept.stage).properties[DATA_PATH]).exists()
         assert all(lakes.on_disk(one.path).exists() for one in swept.inputs)
         assert lakes.offsets(lake) == [0, 0, 0, 1, 2]
-        (marker,) = markers(lake, TABLE)
-        assert (marker.stage, marker.plan, marker.failure.shelved) == (swept.stage, swept, True)
+        (failed_plan,) = failed_plans(lake, TABLE)
+        assert (failed_plan.stage, failed_plan.plan, failed_plan.failure.shelved) == (swept.stage, swept, True)
 
     def test_c25_sweeping_again_changes_nothing(self, lake: Lake, swept: Plan) -> None:
         before = lake.table(swept.stage).metadata_location
@@ -281,7 +281,7 @@ def test_c20_copies_and_files_count_as_changes(lake: Lake, table: str) -> None:
     append_two(lake, row(1), row(2))
     before = only_plan(lake)
     mark(lake, open_stage(lake, before).identifier, "compact", REASON)
-    (marker,) = markers(lake, table)
-    assert marker.covers(only_plan(lake, now_ms=NOW + 1))
+    (failed_plan,) = failed_plans(lake, table)
+    assert failed_plan.covers(only_plan(lake, now_ms=NOW + 1))
     append_again(lake, path)
-    assert not marker.covers(only_plan(lake, now_ms=NOW + 1))
+    assert not failed_plan.covers(only_plan(lake, now_ms=NOW + 1))

@@ -13,7 +13,7 @@ from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, Refus
 from pipeline.lake import Lake, records
 from pipeline.lake.derive import derive
 from pipeline.plan import Plan
-from pipeline.plan.marker import PLAN_PROPERTY
+from pipeline.plan.failure import PLAN_PROPERTY
 from pipeline.publish import publish
 from pipeline.sense import Lane
 from pipeline.stage import INPUTS, Accounting, Stage, discard, open_stage, stages_of, sweep

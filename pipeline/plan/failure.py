@@ -49,7 +49,7 @@ class Failure(BaseModel):
 
 
 @dataclass(frozen=True)
-class Marker:
+class FailedPlan:
     """A plan that failed, and the stage that says so."""
 
     stage: str
@@ -83,21 +83,23 @@ def stages_of(lake: Lake, identifier: str) -> list[str]:
     return [name for name in lake.tables(namespace) if name.startswith(identifier + STAGE_INFIX)]
 
 
-def markers(lake: Lake, identifier: str) -> list[Marker]:
+def failed_plans(lake: Lake, identifier: str) -> list[FailedPlan]:
     """The failure markers of table ``identifier``, the newest first: one listing, and one read per stage of the table.
 
     A stage that can't be read marks nothing: its plan is tried again.
     """
     with ThreadPoolExecutor(READERS) as readers:
         found = [
-            marker for marker in readers.map(lambda name: _marker(lake, name), stages_of(lake, identifier)) if marker
+            marker
+            for marker in readers.map(lambda name: _failed_plan(lake, name), stages_of(lake, identifier))
+            if marker
         ]
     return sorted(found, key=lambda marker: -marker.failure.clock_ms)
 
 
-def waiting(known: Iterable[Marker], plans: Iterable[Plan]) -> Iterator[tuple[Plan, Marker]]:
+def waiting(known: Iterable[FailedPlan], plans: Iterable[Plan]) -> Iterator[tuple[Plan, FailedPlan]]:
     """Those of ``plans`` that a marker covers, each with its newest."""
-    by_place: dict[tuple[str, str], list[Marker]] = {}
+    by_place: dict[tuple[str, str], list[FailedPlan]] = {}
     for marker in known:
         by_place.setdefault((str(marker.plan.topic_partition), marker.plan.lane), []).append(marker)
     for plan in plans:
@@ -107,12 +109,12 @@ def waiting(known: Iterable[Marker], plans: Iterable[Plan]) -> Iterator[tuple[Pl
                 break
 
 
-def _marker(lake: Lake, name: str) -> Marker | None:
+def _failed_plan(lake: Lake, name: str) -> FailedPlan | None:
     try:
         properties = lake.table(name).properties
         if FAILURE_PROPERTY not in properties or PLAN_PROPERTY not in properties:
             return None
         plan = Plan.parse(properties[PLAN_PROPERTY], f"of stage {name}")
-        return Marker(name, plan, Failure.parse(properties[FAILURE_PROPERTY], name))
+        return FailedPlan(name, plan, Failure.parse(properties[FAILURE_PROPERTY], name))
     except RefusedError:
         return None
