@@ -81,12 +81,13 @@ _PROPERTIES = {
     "write.metadata.metrics.column.offset": "full",
     "write.metadata.metrics.column.timestamp": "full",
     "write.metadata.metrics.column.delete_horizon": "full",
-    # Which segments may hold transactions is read from these bounds (see pipeline/segments).
-    **{f"write.metadata.metrics.column.{name}": "full" for name in DECIDING_COLUMNS},
     "write.parquet.compression-codec": "zstd",
     # Sense and publish read every manifest: PyIceberg appenders merge them only when told to (Iceberg's default).
     "commit.manifest-merge.enabled": "true",
 }
+# Which segments may hold transactions is read from these bounds (see pipeline/segments). Iceberg refuses the setting
+# for a column that a table does not have.
+_TRANSACTION_PROPERTIES = {f"write.metadata.metrics.column.{name}": "full" for name in DECIDING_COLUMNS}
 
 
 def arrow_schema(transactions: bool = False) -> pa.Schema:
@@ -109,10 +110,11 @@ def create(lake: Lake, identifier: str, properties: Mapping[str, str], transacti
         raise RefusedError(f"table {identifier!r} is not a table name; allowed: namespace.name")
     lake.create_namespace(namespace)
     schema = Schema(*_COLUMNS, *_TRANSACTION_COLUMNS) if transactions else SCHEMA
+    own = _PROPERTIES | (_TRANSACTION_PROPERTIES if transactions else {})
     try:
         return lake.when_free(
             lambda: lake.catalog.create_table(
-                identifier, schema, partition_spec=SPEC, properties=_PROPERTIES | dict(properties)
+                identifier, schema, partition_spec=SPEC, properties=own | dict(properties)
             )
         )
     except TableAlreadyExistsError as error:
