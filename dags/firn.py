@@ -1,4 +1,5 @@
 """One DAG per table of firn.toml: what is due is planned, compacted, validated, published, reported.
+What is past retention is dropped before that, without Spark.
 
 Every task calls one function of the package, or submits the same `firn` command that a person would type.
 This file is parsed over and over: neither Spark nor Great Expectations nor the package is imported outside
@@ -9,11 +10,11 @@ import logging
 import os
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import (
@@ -29,9 +30,15 @@ from airflow.sdk import (
 )
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowSkipException
 
+if TYPE_CHECKING:
+    from pipeline.lake import Lake
+    from pipeline.plan import Plan
+    from pipeline.publish import Publication
+
 CHECKOUT = Path(__file__).resolve().parents[1]
 TABLES = Path(os.environ.get("FIRN_TABLES") or Path(__file__).with_name("firn.toml"))
 JARS = Path(os.environ.get("FIRN_JARS") or CHECKOUT / ".cache" / "jars")
+RETAIN = "retain"
 LANES = ("merge", "clean", "full")
 CONNECTION = "spark_default"
 
@@ -80,21 +87,16 @@ def firn_on_spark(command: str, arguments: Any, settings: TableSettings) -> Spar
     )
 
 
-@task
-def plan(table: str, lane: str, plans_per_job: int) -> list[Job]:
-    """Plan what is due in the lane, and write the plans down; skipped when nothing is."""
-    context = get_current_context()
-    wanted = context["params"]["lane"]
+def skip_unless_wanted(lane: str) -> None:
+    """Skip the task when this run is for another lane."""
+    wanted = get_current_context()["params"]["lane"]
     if wanted not in ("all", lane):
         raise AirflowSkipException(f"this run is for the lane {wanted} only")
-    try:
-        Connection.get(CONNECTION)
-    except AirflowNotFoundException:
-        # Left alone, the Spark operator would silently submit to yarn.
-        raise AirflowFailException(
-            f"the connection {CONNECTION} does not exist; allowed: any Spark connection, for example "
-            f'AIRFLOW_CONN_{CONNECTION.upper()}=\'{{"conn_type": "spark", "host": "local[2]"}}\''
-        ) from None
+
+
+def plans_due(table: str, lane: str) -> list[Path]:
+    """Plan what is due in the lane, and write the plans down; skips the task when nothing is, or nothing shall be."""
+    context = get_current_context()
 
     from pipeline.lake import Lake
     from pipeline.plan import plan_table
@@ -108,28 +110,20 @@ def plan(table: str, lane: str, plans_per_job: int) -> list[Job]:
         raise AirflowSkipException(f"nothing is due in the lane {lane}")
     if context["params"]["dry_run"]:
         raise AirflowSkipException(f"dry run: {len(plans)} plans are left undone")
-    return [
-        Job(
-            compact=["compact", *(str(found.write(lake.plans_folder)) for found in batch)],
-            validate=["validate", *(found.stage for found in batch)],
-        )
-        for batch in (plans[start : start + plans_per_job] for start in range(0, len(plans), plans_per_job))
-    ]
+    return [found.write(lake.plans_folder) for found in plans]
 
 
-@task(trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
-def publish(lane: str, jobs: list[Job]) -> Outcome:
-    """Publish every stage that passed; one that did not is named, and holds up no other."""
+def each(lane: str, paths: Iterable[Path], commit: "Callable[[Lake, Plan], Publication]") -> Outcome:
+    """Commit plan after plan; one that can't be is named, and holds up no other."""
     from pipeline.lake import Lake
     from pipeline.plan import Plan
-    from pipeline.publish import publish as publish_stage
 
     lake = Lake.load()
     outcome = Outcome(lane=lane, published=[], failed={})
-    for path in plan_files(jobs):
+    for path in paths:
         found = Plan.read(path)
         try:
-            publication = publish_stage(lake, found.stage)
+            publication = commit(lake, found)
         except Exception as error:  # whatever it is, the other topic partitions must not wait for it
             log.exception("%s was not published", found.title)
             outcome["failed"][f"{found.topic}-{found.partition}"] = str(error)
@@ -137,6 +131,54 @@ def publish(lane: str, jobs: list[Job]) -> Outcome:
             log.info("%s: published as snapshot %s", found.title, publication.snapshot_id)
             outcome["published"].append(found.title)
     return outcome
+
+
+@task(task_id="plan")
+def plan_retain(table: str) -> list[str]:
+    """Plan which segments are past retention; skipped when none is."""
+    skip_unless_wanted(RETAIN)
+    return [str(path) for path in plans_due(table, RETAIN)]
+
+
+@task
+def drop(plans: list[str]) -> Outcome:
+    """Drop the segments of every plan: metadata only, so there is nothing to compact or to validate."""
+    from pipeline.publish import retain
+
+    return each(RETAIN, map(Path, plans), retain)
+
+
+@task
+def plan(table: str, lane: str, plans_per_job: int) -> list[Job]:
+    """Plan what is due in the lane, a Spark job for every so many plans; skipped when nothing is."""
+    skip_unless_wanted(lane)
+    try:
+        Connection.get(CONNECTION)
+    except AirflowNotFoundException:
+        # Left alone, the Spark operator would silently submit to yarn.
+        raise AirflowFailException(
+            f"the connection {CONNECTION} does not exist; allowed: any Spark connection, for example "
+            f'AIRFLOW_CONN_{CONNECTION.upper()}=\'{{"conn_type": "spark", "host": "local[2]"}}\''
+        ) from None
+
+    from pipeline.plan import Plan
+
+    paths = plans_due(table, lane)
+    return [
+        Job(
+            compact=["compact", *map(str, batch)],
+            validate=["validate", *(Plan.read(path).stage for path in batch)],
+        )
+        for batch in (paths[start : start + plans_per_job] for start in range(0, len(paths), plans_per_job))
+    ]
+
+
+@task(trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
+def publish(lane: str, jobs: list[Job]) -> Outcome:
+    """Publish every stage that passed; one that did not is named, and holds up no other."""
+    from pipeline.publish import publish as publish_stage
+
+    return each(lane, plan_files(jobs), lambda lake, found: publish_stage(lake, found.stage))
 
 
 @task(trigger_rule=TriggerRule.ALL_DONE)
@@ -171,7 +213,7 @@ def verdict(outcomes: list[Outcome | None]) -> None:
 
 
 @task
-def sweep(table: str, jobs_of_lanes: list[list[Job] | None]) -> None:
+def sweep(table: str, dropped: list[str] | None, jobs_of_lanes: list[list[Job] | None]) -> None:
     """Discard what this run has left behind: stages that were not published, plans that are done with."""
     from pipeline.lake import Lake
     from pipeline.plan import Plan
@@ -181,7 +223,7 @@ def sweep(table: str, jobs_of_lanes: list[list[Job] | None]) -> None:
     paths = [path for jobs in jobs_of_lanes if jobs for path in plan_files(jobs)]
     swept = sweep_stages(lake, table, plan_ids=[Plan.read(path).id for path in paths])
     log.info("%s", swept)
-    for path in paths:
+    for path in [*paths, *map(Path, dropped or [])]:
         path.unlink()
 
 
@@ -191,10 +233,13 @@ def plan_files(jobs: Iterable[Job]) -> list[Path]:
 
 
 def build(settings: TableSettings) -> DAG:
-    """The DAG of one table: a task group per lane, one after the other, then report, verdict and sweep."""
+    """The DAG of one table: a task group per lane, one after the other, then report, verdict and sweep.
+
+    The report is about what was validated; the verdict is about every lane.
+    """
     with DAG(
         dag_id="firn__" + settings.name.replace(".", "__"),
-        description=f"Merge, clean and compact {settings.name}",
+        description=f"Retain, merge, clean and compact {settings.name}",
         doc_md=__doc__,
         tags=["firn", settings.name.split(".", maxsplit=1)[0]],
         schedule=settings.schedule,
@@ -205,24 +250,25 @@ def build(settings: TableSettings) -> DAG:
         # No retries: the next run plans afresh, and what has been published is not planned again.
         default_args={"retries": 0},
         params={
-            "lane": Param("all", type="string", enum=["all", *LANES], description="which lane to run"),
+            "lane": Param("all", type="string", enum=["all", RETAIN, *LANES], description="which lane to run"),
             "dry_run": Param(False, type="boolean", description="log the plans, change nothing"),
             "force": Param(False, type="boolean", description="plan what may be done even if no threshold is met"),
         },
     ) as dag:
         # Any: at this point they are references to results, which the tasks receive as what they are annotated with.
         jobs_of_lanes: list[Any] = []
-        outcomes: list[Any] = []
+        with TaskGroup(group_id=RETAIN):
+            dropped: Any = plan_retain(settings.name)
+            outcomes: list[Any] = [drop(dropped)]
         for lane in LANES:
             jobs, outcome = build_lane(settings, lane)
-            if outcomes:
-                chain(outcomes[-1], jobs)  # a lane plans on what the one before it has published
+            chain(outcomes[-1], jobs)  # a lane plans on what the one before it has published
             jobs_of_lanes.append(jobs)
             outcomes.append(outcome)
-        reported = report(outcomes)
+        reported = report(outcomes[1:])
         judged = verdict(outcomes)
         # A teardown: it runs whatever happened, and the run is not judged by it.
-        chain(outcomes, reported, judged, sweep(settings.name, jobs_of_lanes).as_teardown())
+        chain(outcomes, reported, judged, sweep(settings.name, dropped, jobs_of_lanes).as_teardown())
     return dag
 
 

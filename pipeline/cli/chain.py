@@ -21,7 +21,7 @@ def run(
     now: Now = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sense, plan, compact, validate and publish, in one process with one Spark session."""
+    """Sense, plan, compact, validate and publish, in one process with one Spark session; none if nothing needs it."""
     lake = Lake.load()
     lanes = (lane,) if lane else tuple(Lane)
     done = []
@@ -29,7 +29,7 @@ def run(
         done.append(result)
         if not as_json:
             _show(result)
-    if any(result.plans for result in done):
+    if any(result.plans for result in done if result.lane is not Lane.RETAIN):
         from pipeline.validate import build_reports
 
         index = build_reports(lake)
@@ -55,7 +55,8 @@ def _show(result: LaneRun) -> None:
                 f"{result.lane}: snapshot {publication.snapshot_id}: {books.segments_in:,} segments with "
                 f"{books.records_in:,} "
                 f"records became {books.segments_out:,} with {books.records_out:,} ({books.superseded:,} superseded, "
-                f"{books.tombstones_removed:,} tombstones removed, {books.quarantined:,} quarantined)"
+                f"{books.tombstones_removed:,} tombstones removed, {books.expired:,} expired, {books.quarantined:,} "
+                "quarantined)"
             )
     rooms = ", ".join(f"{room} {seconds:.1f} s" for room, seconds in result.seconds.items())
     show.line(f"{result.lane}: {len(result.publications)} of {len(result.plans)} plans published; {rooms}")

@@ -23,6 +23,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     rooms.compact,
     rooms.validate,
     rooms.publish,
+    rooms.retain,
     rooms.stages,
     rooms.discard,
     rooms.sweep,

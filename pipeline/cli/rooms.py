@@ -1,5 +1,7 @@
 """Subcommands that run one room each: plan, compact, validate, publish, and what looks after stages."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +15,7 @@ from pipeline.errors import FirnError
 from pipeline.lake import Lake
 from pipeline.lake.spark import session
 from pipeline.plan import Plan, plan_table
+from pipeline.plan.plan import LEVEL_OUT
 from pipeline.segments import TopicPartition
 from pipeline.sense import Lane
 
@@ -41,7 +44,7 @@ def plan(
                 len(found.inputs),
                 found.records,
                 found.bytes,
-                found.level_out,
+                LEVEL_OUT.get(found.lane),
                 found.reason,
             )
             for found in plans
@@ -56,7 +59,7 @@ def compact(plans: PlanFiles, as_json: AsJson = False) -> None:
     from pipeline.compact import compact as run_plans
 
     lake = Lake.load()
-    documents = [Plan.read(path) for path in plans]
+    documents = [Plan.read(path).of_lane(*LEVEL_OUT) for path in plans]
     outcomes = run_plans(lake, documents, session(lake, "firn compact"))
     if as_json:
         show.as_json(
@@ -110,11 +113,23 @@ def validate(stages: StageNames, as_json: AsJson = False) -> None:
 def publish(stages: StageNames, as_json: AsJson = False) -> None:
     """Publish validated stages: one atomic commit each on the real table. Starts no JVM."""
     lake = Lake.load()
+    _commit([partial(publish_room.publish, lake, identifier) for identifier in stages], as_json)
+
+
+def retain(plans: PlanFiles, as_json: AsJson = False) -> None:
+    """Drop the segments of `retain` plans: one atomic commit each on the real table. Starts no JVM."""
+    lake = Lake.load()
+    documents = [Plan.read(path).of_lane(Lane.RETAIN) for path in plans]
+    _commit([partial(publish_room.retain, lake, found) for found in documents], as_json)
+
+
+def _commit(commits: Sequence[Callable[[], publish_room.Publication]], as_json: bool) -> None:
+    """Carry out every commit, print what was published and name what was not: one failure holds up no other."""
     done: list[publish_room.Publication] = []
     failures: list[FirnError] = []
-    for identifier in stages:
+    for commit in commits:
         try:
-            done.append(publish_room.publish(lake, identifier))
+            done.append(commit())
         except FirnError as error:
             failures.append(error)
     if as_json:

@@ -119,5 +119,8 @@ def _show(status: Status) -> None:
             for part in status.partitions
         ],
     )
+    kept = [(str(part.topic_partition), part.retained) for part in status.partitions if part.retained]
+    if kept:
+        show.table(f"{status.table}: retention", ("topic partition", "oldest segment that stays, and why"), kept)
     for stray in status.strays:
         show.line(f"{status.table}: {stray}")

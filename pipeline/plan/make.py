@@ -12,6 +12,7 @@ from pipeline.policy import Policies
 from pipeline.segments import Segment, Segments, TopicPartition, read
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Due, Lane, PartitionState, due, sense, transactions_of
+from pipeline.sense.lanes import ANY_POLICY
 from pipeline.tombstones.tombstones import buried
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,8 @@ def plan_table(
     segments = read(table, identifier)
     now_ms = now if isinstance(now, int) else to_ms(now)
     wanted = frozenset(only)
-    transactions = transactions_of(table, segments, wanted)
+    # Whole segments are dropped whatever is in them: no record is looked at for that.
+    transactions = {} if lane == Lane.RETAIN else transactions_of(table, segments, wanted)
     found = sense(segments, policies, now_ms, buried(lake, identifier), transactions)
     states = [state for state in found if not wanted or state.topic_partition in wanted]
     plans = [plan for state in states if (plan := plan_partition(Lane(lane), segments, state, force))]
@@ -75,13 +77,15 @@ def plan_partition(lane: Lane, segments: Segments, state: PartitionState, force:
         clean_below=min(outside, default=None),
         log_end_offset=state.log_end_offset,
         delete_retention_ms=policy.delete_retention_ms,
-        transactional=lane is not Lane.MERGE and any(segment.transactional or segment.control for segment in inputs),
-        markers=() if lane is Lane.MERGE else state.transactions.deciding(inputs),
+        transactional=lane not in ANY_POLICY and any(segment.transactional or segment.control for segment in inputs),
+        markers=() if lane in ANY_POLICY else state.transactions.deciding(inputs),
     ).sealed()
 
 
 def _inputs(work: Due, state: PartitionState, force: bool) -> tuple[Segment, ...]:
     """What of the candidates the plan takes, in offset order: as many as its budgets allow (C17)."""
+    if work.lane is Lane.RETAIN:
+        return work.candidates  # budgets bound what is read and written, and nothing is
     fitting = _fitting(work.candidates, state)
     if work.lane is Lane.MERGE:
         # Whole groups only: what is left over waits for its neighbours, so that every L1 segment holds as many.

@@ -14,6 +14,7 @@ from pipeline.sense import Lane
 from pipeline.sense.transactions import Marker
 
 LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.FULL: TAIL}
+"""The lanes that make segments, and of which level. The lane ``retain`` only drops some."""
 STAGE_INFIX = "__stage_"
 
 
@@ -78,8 +79,8 @@ class Plan(BaseModel):
 
     @property
     def level_out(self) -> int:
-        """The level of the segments that this plan makes."""
-        return LEVEL_OUT[self.lane]
+        """The level of the segments that this plan makes; RefusedError when its lane makes none."""
+        return LEVEL_OUT[self.of_lane(*LEVEL_OUT).lane]
 
     @property
     def stage(self) -> str:
@@ -98,6 +99,15 @@ class Plan(BaseModel):
     def title(self) -> str:
         """One line for people: what, where, why."""
         return f"{self.topic_partition} {self.lane}: {len(self.inputs)} segments ({self.reason})"
+
+    def of_lane(self, *allowed: Lane) -> Self:
+        """This plan; RefusedError unless its lane is one of ``allowed``."""
+        if self.lane not in allowed:
+            raise RefusedError(
+                f"plan {self.id} ({self.title}) is of the lane {self.lane}; allowed here: {', '.join(allowed)} "
+                f"(lane {Lane.RETAIN}: firn retain, the others: firn compact)"
+            )
+        return self
 
     def sealed(self) -> Self:
         """The same plan under its id, a digest of everything else in it."""

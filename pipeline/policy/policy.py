@@ -4,11 +4,11 @@ A property is ``firn.<name>`` for every topic of a table and ``firn.topic.<topic
 wins. ``<name>`` is Kafka's own where Kafka has the config, with Kafka's meaning and default.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from pipeline.errors import RefusedError
 
@@ -17,6 +17,17 @@ TOPIC_PREFIX = "firn.topic."
 LONG_MAX = 2**63 - 1
 DAY_MS = 86_400_000
 GIB = 1 << 30
+UNLIMITED = -1
+"""What Kafka writes for "no limit" in ``retention.ms`` and ``retention.bytes``."""
+
+
+def _as_list(value: object) -> object:
+    """Kafka's list syntax in one spelling: either order, spaces around the comma. Other words stay, to be refused."""
+    words = [word.strip() for word in value.split(",")] if isinstance(value, str) else []
+    return ",".join(sorted(words)) if words else value
+
+
+CleanupPolicy = Annotated[Literal["compact", "delete", "compact,delete"], BeforeValidator(_as_list)]
 
 
 class Policy(BaseModel):
@@ -24,8 +35,24 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    cleanup_policy: Literal["compact"] = Field(
-        default="compact", alias="cleanup.policy", description="Keep the newest record per key."
+    cleanup_policy: CleanupPolicy = Field(
+        default="compact",
+        alias="cleanup.policy",
+        description="`compact`: keep the newest record per key; `delete`: drop what is past retention.",
+    )
+    retention_ms: int = Field(
+        default=7 * DAY_MS,
+        ge=UNLIMITED,
+        le=LONG_MAX,
+        alias="retention.ms",
+        description="Under `delete` a segment is dropped when its newest record is older; -1: never for its age.",
+    )
+    retention_bytes: int = Field(
+        default=UNLIMITED,
+        ge=UNLIMITED,
+        le=LONG_MAX,
+        alias="retention.bytes",
+        description="Under `delete` the oldest segments beyond these bytes per topic partition go; -1: no limit.",
     )
     min_cleanable_dirty_ratio: float = Field(
         default=0.5,
@@ -105,6 +132,16 @@ class Policy(BaseModel):
         description="A stage older than this is discarded by the next run.",
     )
 
+    @property
+    def compacts(self) -> bool:
+        """Whether older records of a key are removed (C19)."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """Whether retention drops segments, the newest record of a key included (C19)."""
+        return "delete" in self.cleanup_policy
+
 
 NAMES = {field.alias: name for name, field in Policy.model_fields.items() if field.alias}
 """Property names without prefix, to field names."""
@@ -170,13 +207,23 @@ def _policy(identifier: str, prefix: str, values: Mapping[str, str], own: Mappin
         raise RefusedError(
             f"table {identifier}: property {owner}{name} is {values[name]!r}; allowed: {_allowed(problem['msg'])}"
         ) from error
-    if policy.min_compaction_lag_ms > policy.max_compaction_lag_ms:
-        raise RefusedError(
-            f"table {identifier}: property {prefix}min.compaction.lag.ms is {policy.min_compaction_lag_ms}; "
-            "allowed: at most "
-            f"max.compaction.lag.ms, which is {policy.max_compaction_lag_ms}"
-        )
+    for name, found, allowed in _contradictions(policy):
+        raise RefusedError(f"table {identifier}: property {prefix}{name} is {found}; allowed: {allowed}")
     return policy
+
+
+def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
+    """Values that exclude each other: which property, what was found, what is allowed beside the other one."""
+    lag = policy.min_compaction_lag_ms
+    if lag > policy.max_compaction_lag_ms:  # Kafka's LogConfig.validate refuses the same
+        yield (
+            "min.compaction.lag.ms",
+            lag,
+            f"at most max.compaction.lag.ms, which is {policy.max_compaction_lag_ms}",
+        )
+    if policy.compacts and policy.deletes and UNLIMITED < policy.retention_ms < lag:
+        # Records would be dropped before they were promised to be left alone.
+        yield "retention.ms", policy.retention_ms, f"at least min.compaction.lag.ms, which is {lag}, or {UNLIMITED}"
 
 
 def _unknown(identifier: str, key: str, value: str) -> RefusedError:

@@ -4,39 +4,26 @@ Each attempt loads the target, checks everything again on exactly that snapshot,
 race means: load, check and try again (PyIceberg's own retry would commit on a snapshot that nobody checked).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception_type,
-    stop_after_delay,
-    wait_random,
-)
 
-from pipeline.errors import ConflictError, OutcomeUnknownError, RefusedError, UnavailableError
+from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake import Lake
 from pipeline.plan import Plan
 from pipeline.plan.plan import STAGE_INFIX
+from pipeline.publish.race import race, summary
 from pipeline.quarantine import quarantine
 from pipeline.segments import read
-from pipeline.segments.commits import NOW_MS
 from pipeline.segments.manifests import Manifests
 from pipeline.stage import Accounting, Stage
-from pipeline.stage.accounting import SUMMARY_PREFIX
 from pipeline.stage.claim import Claim, claimed
 from pipeline.stage.discard import drop, take_back
 from pipeline.stage.open import check_inputs
-from pipeline.stage.published import PLAN_ID, published
+from pipeline.stage.published import published
 from pipeline.stage.stage import SortedFiles
 from pipeline.stage.swap import Swap
 from pipeline.tombstones import tombstones
-
-RACE_SECONDS = 300
-"""How long a publish goes on losing races against appenders before it gives up; the stage stays."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +81,17 @@ def _publish(lake: Lake, identifier: str) -> Publication:
         validated = _validated(stage)
         plan = stage.plan
         target = lake.table(plan.table)
-        swap = Swap(target, [segment.path for segment in plan.inputs], validated.files.kept, _summary(validated))
-        manifests = Manifests(target.io)
+        books = summary(plan, validated.accounting)
+        swap = Swap(target, [segment.path for segment in plan.inputs], validated.files.kept, books)
+
+        def check(current: Table, manifests: Manifests) -> None:
+            check_inputs(current, plan, manifests)
+            _check_nothing_older_landed(current, plan, validated.accounting, manifests)
+            quarantine.append(lake, current, plan, validated.files.quarantined)
+            tombstones.append(lake, current, plan, validated.files.buried)
+
         try:
-            snapshot_id, attempts = _race(lambda: _attempt(lake, validated, swap, manifests))
+            snapshot_id, attempts = race(lake, plan, swap, check)
         except ConflictError:
             # The history was read and does not have the plan. No other error proves that no try was applied.
             swap.abandon(target)
@@ -139,75 +133,6 @@ def _validated(stage: Stage) -> _Validated:
             "there (discard the stage and plan again)"
         )
     return _Validated(stage, stage.accounting.check(f"stage {stage.identifier}"), files)
-
-
-def _race(attempt: Callable[[], int]) -> tuple[int, int]:
-    """Run ``attempt`` until it wins; its snapshot id and how many tries that took."""
-    tries = Retrying(
-        retry=retry_if_exception_type(CommitFailedException),
-        # Short: appenders do not wait for us, so a longer pause only lets them add what the next try has to look at.
-        wait=wait_random(0, 0.1),
-        stop=stop_after_delay(RACE_SECONDS),
-        retry_error_callback=_lost,
-    )
-    snapshot_id = tries(attempt)
-    return snapshot_id, int(tries.statistics["attempt_number"])
-
-
-def _lost(state: RetryCallState) -> int:
-    # No ConflictError: the plan is as good as before, and another process may be publishing it at this moment.
-    raise UnavailableError(
-        f"lost {state.attempt_number} races against other commits within {RACE_SECONDS} s; try again later"
-    )
-
-
-def _attempt(lake: Lake, validated: _Validated, swap: Swap, manifests: Manifests) -> int:
-    """Check and commit on the snapshot that is current now; returns the new snapshot's id."""
-    plan = validated.stage.plan
-    target = lake.table(plan.table)
-    before = published(target, plan.id)
-    if before is not None:
-        return before
-    check_inputs(target, plan, manifests)
-    _check_nothing_older_landed(target, plan, validated.accounting, manifests)
-    quarantine.append(lake, target, plan, validated.files.quarantined)
-    tombstones.append(lake, target, plan, validated.files.buried)
-    try:
-        # A busy catalog is asked again. Had it applied the commit after all, the branch has moved and refuses another.
-        lake.when_free(lambda: swap.commit(lake, target, manifests))
-    except CommitFailedException:
-        raise
-    except Exception as error:
-        # Anything else leaves it open whether the commit was applied: look before anybody retries or cleans up.
-        found = _landed(lake, plan)
-        if found is None:
-            raise OutcomeUnknownError(
-                f"table {plan.table}: the commit of plan {plan.id} ended without an answer ({error}); everything "
-                "is kept, "
-                "publish again"
-            ) from error
-        return found
-    return swap.snapshot_id
-
-
-def _landed(lake: Lake, plan: Plan) -> int | None:
-    """The snapshot by which the plan is known to be published; None also when the catalog does not answer."""
-    try:
-        return published(lake.table(plan.table), plan.id)
-    except UnavailableError:
-        return None
-
-
-def _summary(validated: _Validated) -> dict[str, str]:
-    """What the snapshot says of itself: the books (C24), and which plan it was."""
-    plan = validated.stage.plan
-    return validated.accounting.summary() | {
-        PLAN_ID: plan.id,
-        f"{SUMMARY_PREFIX}lane": plan.lane.value,
-        f"{SUMMARY_PREFIX}topic-partition": str(plan.topic_partition),
-        f"{SUMMARY_PREFIX}reason": plan.reason,
-        NOW_MS: str(plan.now_ms),
-    }
 
 
 def _check_nothing_older_landed(target: Table, plan: Plan, accounting: Accounting, manifests: Manifests) -> None:

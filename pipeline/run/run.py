@@ -1,4 +1,4 @@
-"""sense → plan → compact → validate → publish for a table, in one process.
+"""sense → plan → compact → validate → publish for a table, in one process; lane retain goes from plan to publish.
 
 The DAG does the same with a task per room; both call the same rooms.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
 from pipeline.plan import Plan, plan_table
-from pipeline.publish import Publication, publish
+from pipeline.publish import Publication, publish, retain
 from pipeline.sense import Lane
 from pipeline.stage import sweep
 
@@ -53,7 +53,7 @@ def run(
 ) -> Iterator[LaneRun]:
     """Run ``lanes`` over table ``identifier`` and yield each lane's account as it ends.
 
-    ``spark`` gives the session and is called only when there is work. With ``until_idle`` the lanes are run again
+    ``spark`` gives the session and is called only when a lane needs it. With ``until_idle`` the lanes are run again
     until nothing is due; a topic partition that failed is not tried again within the run. What a former run left
     behind is swept first, what this one leaves behind last (C25).
     """
@@ -67,13 +67,25 @@ def run(
                 due = plan_table(lake, identifier, lane, now_ms, force)
                 done.plans = [plan for plan in due if plan.topic_partition not in failed]
             if done.plans:
-                _work(lake, done, spark)
+                if lane is Lane.RETAIN:
+                    _drop(lake, done)
+                else:
+                    _work(lake, done, spark)
                 titles = {plan.title: plan.topic_partition for plan in done.plans}
                 failed |= {titles[title] for title in done.failures}
                 worked = worked or bool(done.publications)
             yield done
         if not worked or force:
             return
+
+
+def _drop(lake: Lake, done: LaneRun) -> None:
+    with done.timed("publish"):
+        for plan in done.plans:
+            try:
+                done.publications.append(retain(lake, plan))
+            except FirnError as error:
+                done.failures[plan.title] = error
 
 
 def _work(lake: Lake, done: LaneRun, spark: Callable[[], "SparkSession"]) -> None:

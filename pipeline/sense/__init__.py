@@ -1,7 +1,8 @@
 """Sense: what is due in a table, and why, from metadata alone (no JVM)."""
 
 from pipeline.sense.lanes import Due, Lane, due
+from pipeline.sense.retention import Retention, retention
 from pipeline.sense.state import PartitionState, sense
 from pipeline.sense.undecided import transactions_of
 
-__all__ = ["Due", "Lane", "PartitionState", "due", "sense", "transactions_of"]
+__all__ = ["Due", "Lane", "PartitionState", "Retention", "due", "retention", "sense", "transactions_of"]

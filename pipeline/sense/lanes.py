@@ -1,4 +1,4 @@
-"""When a lane is due for a topic partition, for which segments, and why (C12 to C16)."""
+"""When a lane is due for a topic partition, for which segments, and why (C12 to C16, C19)."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -7,15 +7,21 @@ from itertools import groupby
 
 from pipeline.segments import Segment
 from pipeline.segments.segment import LANDED, MERGED
+from pipeline.sense.retention import retention
 from pipeline.sense.state import PartitionState
 
 
 class Lane(StrEnum):
     """One kind of work, in the order in which a run does them."""
 
+    RETAIN = "retain"
     MERGE = "merge"
     CLEAN = "clean"
     FULL = "full"
+
+
+ANY_POLICY = frozenset({Lane.RETAIN, Lane.MERGE})
+"""The lanes that lose no record to a newer one: the others are for topics that are compacted (C19)."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +36,22 @@ class Due:
 def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
     """What ``lane`` should take in ``state``, or None when nothing is due or something is in the way (C20).
 
-    ``force`` ignores thresholds, never the rules on what may be cleaned.
+    ``force`` ignores thresholds, never the rules on what may be cleaned; how long records are kept is such a rule.
     """
-    if state.blockers:
+    if not state.policy.compacts and lane not in ANY_POLICY:
+        return None
+    if state.blockers and lane is not Lane.RETAIN:
         return None
     return _CHECKS[lane](state, force)
+
+
+def _retain(state: PartitionState, _: bool) -> Due | None:
+    """C19: segments are past retention. Those without a record go along: nothing else ever takes them."""
+    found = retention(state)
+    if not found or not found.dropped:
+        return None
+    empty = tuple(segment for segment in state.segments if not segment.records)
+    return Due(Lane.RETAIN, empty + found.dropped, found.reason)
 
 
 def _merge(state: PartitionState, force: bool) -> Due | None:
@@ -89,6 +106,7 @@ def _full(state: PartitionState, force: bool) -> Due | None:
 
 
 _CHECKS: dict[Lane, Callable[[PartitionState, bool], Due | None]] = {
+    Lane.RETAIN: _retain,
     Lane.MERGE: _merge,
     Lane.CLEAN: _clean,
     Lane.FULL: _full,

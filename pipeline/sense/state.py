@@ -37,7 +37,9 @@ class PartitionState:
 
     @cached_property
     def cleanable(self) -> tuple[Segment, ...]:
-        """The head up to the first segment that must be left alone (C10, C11)."""
+        """The head up to the first segment that must be left alone (C10, C11); none where nothing is compacted."""
+        if not self.policy.compacts:
+            return ()
         held = self._held_from
         return self.head if held is None else tuple(segment for segment in self.head if segment.order < held.order)
 
@@ -87,7 +89,7 @@ class PartitionState:
 
     @property
     def uncleanable_bytes(self) -> int:
-        """Head bytes that C10 and C11 hold back; they count on neither side of the dirty ratio."""
+        """Head bytes that C10, C11 or the policy hold back; they count on neither side of the dirty ratio."""
         return sum(segment.bytes for segment in self.head) - self.cleanable_bytes
 
     @property
@@ -121,7 +123,7 @@ class PartitionState:
                     "them with "
                     "rewrite_data_files first)"
                 )
-            if segment.null_keys and self.policy.null_keys == "fail":
+            if segment.null_keys and self.policy.compacts and self.policy.null_keys == "fail":
                 found.append(
                     f"segment {segment} has {segment.null_keys} records without a key; allowed under "
                     "firn.null.keys=fail: none"

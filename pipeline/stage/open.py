@@ -14,6 +14,7 @@ from pipeline.lake import Lake
 from pipeline.lake.derive import derive
 from pipeline.plan import Plan
 from pipeline.plan.failure import PLAN_PROPERTY
+from pipeline.plan.plan import LEVEL_OUT
 from pipeline.segments.live import LiveInputs
 from pipeline.segments.manifests import Manifests
 from pipeline.stage.stage import INPUTS, Stage
@@ -29,9 +30,10 @@ def open_stage(lake: Lake, plan: Plan) -> Stage:
     """The stage of ``plan`` with its inputs attached; one that an earlier try left behind is taken over (C25).
 
     Raises ConflictError when an input is no longer live in the target or has row-level deletes, so that the plan must
-    be made again, and RefusedError when the target is another table than the one that was planned for.
+    be made again; RefusedError when the target is another table than the one that was planned for, or the lane makes no
+    segments.
     """
-    target = lake.table(plan.table)
+    target = lake.table(plan.of_lane(*LEVEL_OUT).table)
     inputs = check_inputs(target, plan)
     if not lake.when_free(lambda: lake.catalog.table_exists(plan.stage)):
         _register(lake, target, plan)
@@ -43,6 +45,19 @@ def open_stage(lake: Lake, plan: Plan) -> Stage:
 
 def check_inputs(target: Table, plan: Plan, manifests: Manifests | None = None) -> list[DataFile]:
     """The plan's input files as ``target``'s current snapshot holds them, in the plan's order."""
+    live = find_inputs(target, plan, manifests)
+    if live.with_row_deletes:
+        raise ConflictError(
+            f"plan {plan.id} ({plan.title}): a row-level delete was added to {live.with_row_deletes[0]}; plan again"
+        )
+    return live.files
+
+
+def find_inputs(target: Table, plan: Plan, manifests: Manifests | None = None) -> LiveInputs:
+    """The plan's inputs in ``target``'s current snapshot, every one live, row-level deletes or not.
+
+    ConflictError when one is gone, RefusedError when the target is another table than the one that was planned for.
+    """
     if str(target.metadata.table_uuid) != plan.table_uuid:
         raise RefusedError(
             f"plan {plan.id} was made for table {plan.table} with uuid {plan.table_uuid}; found: "
@@ -54,10 +69,6 @@ def check_inputs(target: Table, plan: Plan, manifests: Manifests | None = None) 
             f"plan {plan.id} ({plan.title}): {len(live.gone)} of {len(plan.inputs)} inputs are no longer live in "
             f"{plan.table}, first {live.gone[0]}; plan again"
         )
-    if live.with_row_deletes:
-        raise ConflictError(
-            f"plan {plan.id} ({plan.title}): a row-level delete was added to {live.with_row_deletes[0]}; plan again"
-        )
     listed: Counter[str] = Counter()
     for file in live.files:
         listed[file.file_path] += file.record_count
@@ -68,7 +79,7 @@ def check_inputs(target: Table, plan: Plan, manifests: Manifests | None = None) 
                 f"plan {plan.id} ({plan.title}): {plan.table} lists {listed[segment.path]} records of "
                 f"{segment.path}, planned: {segment.records}; plan again"
             )
-    return live.files
+    return live
 
 
 def stages_folder(target: Table) -> str:

@@ -191,8 +191,10 @@ class Swap:
             totals.add_file(file, target.schema(), target.specs()[file.spec_id])
         for file in taken:
             totals.remove_file(file, target.schema(), target.specs()[file.spec_id])
+        # As Iceberg's own OverwriteFiles names a commit that only adds or only removes.
+        operation = Operation.APPEND if not taken else Operation.OVERWRITE if self._added else Operation.DELETE
         return update_snapshot_summaries(
-            Summary(operation=Operation.OVERWRITE if taken else Operation.APPEND, **totals.build(), **self._summary),
+            Summary(operation=operation, **totals.build(), **self._summary),
             parent.summary if parent else None,
         )
 

@@ -13,7 +13,7 @@ from pipeline.plan.plan import STAGE_INFIX
 from pipeline.policy import Policies
 from pipeline.quarantine import quarantine
 from pipeline.segments import Segments, TopicPartition, read
-from pipeline.sense import Lane, PartitionState, due, sense, transactions_of
+from pipeline.sense import Lane, PartitionState, due, retention, sense, transactions_of
 from pipeline.tombstones import tombstones
 
 
@@ -43,6 +43,8 @@ class PartitionStatus:
     cleaned_through: int | None
     due: dict[str, str]
     blockers: tuple[str, ...]
+    retained: str | None
+    """The oldest segment that retention leaves, and what keeps it; None where the policy does not delete (C19)."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ def _waiting(state: PartitionState, segments: Segments, failed: Sequence[FailedP
 def _partition(state: PartitionState, failed: Sequence[FailedPlan]) -> PartitionStatus:
     held = {marker.plan.lane for marker in failed}
     found = {lane: due(lane, state) for lane in Lane if lane not in held}
+    kept = retention(state)
     return PartitionStatus(
         topic_partition=state.topic_partition,
         levels=_levels(state),
@@ -121,6 +124,7 @@ def _partition(state: PartitionState, failed: Sequence[FailedPlan]) -> Partition
         cleaned_through=state.cleaned_through,
         due={lane.value: work.reason for lane, work in found.items() if work},
         blockers=state.blockers + state.oversized + _held(state) + tuple(str(marker) for marker in failed),
+        retained=kept.kept if kept else None,
     )
 
 

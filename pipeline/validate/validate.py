@@ -6,7 +6,7 @@ The expectations measure for themselves; nothing of how the cleaner works is sha
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -21,6 +21,8 @@ from pipeline.stage.stage import VERDICT_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from expectations.claim import Lane as JudgedLane
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,8 @@ def _claim(stage: Stage, books: Accounting) -> Claim:
     plan = stage.plan
     return Claim(
         table=plan.table,
-        lane=plan.lane.value,
+        # Lane retain has no stage, so no claim is ever made for it.
+        lane=cast("JudgedLane", plan.lane.value),
         plan_id=plan.id,
         topic=plan.topic,
         partition=plan.partition,

@@ -1,4 +1,4 @@
-"""A real Airflow in a folder of its own: metadata database, three tables, a DAG each.
+"""A real Airflow in a folder of its own: metadata database, a few tables, a DAG each.
 
 Airflow reads its home when it is imported, and is imported in child processes only: nothing of it leaks into the
 other tests of this process, and nothing of the user's into it.
@@ -20,7 +20,7 @@ from pipeline.land import land
 
 MINUTES = 3 * 60  # seconds: far more than a run takes; a hang must not hold up everything
 
-TABLES = ("t.busy", "t.idle", "t.refused", "t.torn")
+TABLES = ("t.busy", "t.idle", "t.old", "t.refused", "t.torn")
 THRESHOLDS = {"firn.merge.segments": "2", "firn.clean.segments": "2"}
 
 

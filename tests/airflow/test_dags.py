@@ -63,26 +63,30 @@ def test_parsing_imports_nothing_heavy(parsed: Parsed) -> None:
 
 def test_lanes_follow_each_other(parsed: Parsed) -> None:
     tasks = parsed.dags["firn__t__busy"]["tasks"]
-    assert tasks["merge.plan"] == []
+    assert tasks["retain.plan"] == []
+    assert tasks["retain.drop"] == ["retain.plan"]
+    assert tasks["merge.plan"] == ["retain.drop"]
     assert tasks["clean.plan"] == ["merge.publish"]
     assert tasks["full.plan"] == ["clean.publish"]
     for lane in ("merge", "clean", "full"):
         assert tasks[f"{lane}.jobs.compact"] == [f"{lane}.plan"]
         assert tasks[f"{lane}.jobs.validate"] == [f"{lane}.jobs.compact", f"{lane}.plan"]
         assert tasks[f"{lane}.publish"] == [f"{lane}.jobs.validate", f"{lane}.plan"]
-    assert {"clean.publish", "full.publish", "merge.publish", "report"} == set(tasks["verdict"])
+    validated = {"clean.publish", "full.publish", "merge.publish"}
+    assert {*validated, "retain.drop", "report"} == set(tasks["verdict"])
+    assert validated <= set(tasks["report"])
     assert "verdict" in tasks["sweep"]
 
 
 def test_groups_show_the_levels(parsed: Parsed) -> None:
     groups = parsed.dags["firn__t__busy"]["groups"]
-    assert set(groups) == {name for lane in ("merge", "clean", "full") for name in (lane, f"{lane}.jobs")}
+    assert set(groups) == {"retain", *(name for lane in ("merge", "clean", "full") for name in (lane, f"{lane}.jobs"))}
 
 
 def test_params_are_typed_and_described(parsed: Parsed) -> None:
     params = parsed.dags["firn__t__busy"]["params"]
     assert {name: param["value"] for name, param in params.items()} == {"lane": "all", "dry_run": False, "force": False}
-    assert params["lane"]["enum"] == ["all", "merge", "clean", "full"]
+    assert params["lane"]["enum"] == ["all", "retain", "merge", "clean", "full"]
     assert all(param["description"] for param in params.values())
 
 

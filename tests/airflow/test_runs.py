@@ -1,7 +1,7 @@
 """DAG runs from end to end: real Airflow tasks, real spark-submit, a real catalog."""
 
 from pipeline.plan import failed_plans
-from tests.airflow.conftest import LocalAirflow
+from tests.airflow.conftest import TABLES, LocalAirflow
 from tests.unit.lakes import on_disk
 
 FOUR_BATCHES = (
@@ -16,6 +16,7 @@ def test_nothing_due_is_green(airflow: LocalAirflow) -> None:
     run = airflow.run("t.idle")
     assert run.succeeded
     assert run.states == {
+        "retain.plan": "skipped",
         "merge.plan": "skipped",
         "clean.plan": "skipped",
         "full.plan": "skipped",
@@ -37,7 +38,8 @@ def test_all_lanes_run_and_the_newest_records_stay(airflow: LocalAirflow) -> Non
 
     run = airflow.run("t.busy")
     assert run.succeeded, run.errors
-    assert set(run.states.values()) == {"success"}  # every lane had work
+    assert run.states.pop("retain.plan") == "skipped"  # the policy is compact
+    assert set(run.states.values()) == {"success"}  # every other lane had work
     assert airflow.levels("t.busy") == {0: [3], 1: [3]}
     assert airflow.seen("t.busy") == {
         0: [(3, "b", None), (4, "a", "3"), (5, "c", "1")],  # the tombstone stays until its horizon (C9)
@@ -45,7 +47,24 @@ def test_all_lanes_run_and_the_newest_records_stay(airflow: LocalAirflow) -> Non
     }
     assert (airflow.lake.reports_folder / "index.html").exists()
     assert list(airflow.lake.plans_folder.iterdir()) == []
-    assert airflow.lake.tables("t") == ["t.busy", "t.idle", "t.refused", "t.torn"]  # no stage is left
+    assert airflow.lake.tables("t") == sorted(TABLES)  # no stage is left
+
+
+def test_c19_what_is_past_retention_is_dropped_without_spark(airflow: LocalAirflow) -> None:
+    airflow.land("t.old", *FOUR_BATCHES)
+    with airflow.lake.table("t.old").transaction() as transaction:
+        transaction.set_properties({"firn.cleanup.policy": "delete"})
+    run = airflow.run("t.old", {"lane": "retain"}, AIRFLOW_CONN_SPARK_DEFAULT=None)
+    assert run.succeeded, run.errors
+    assert {task: state for task, state in run.states.items() if state == "success"}.keys() == {
+        "retain.plan",
+        "retain.drop",
+        "verdict",
+        "sweep",
+    }
+    # Records carry their offsets as timestamps, so all of them are old; the log end stays (C4).
+    assert airflow.seen("t.old") == {0: [(4, "a", "3"), (5, "c", "1")], 1: [(4, "x", "3")]}
+    assert list(airflow.lake.plans_folder.iterdir()) == []
 
 
 def test_a_topic_partition_that_fails_holds_up_no_other(airflow: LocalAirflow) -> None:

@@ -19,8 +19,8 @@ from tests.unit import lakes
 from tests.unit.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
 
 COMMANDS = (
-    "create", "land", "status", "plan", "compact", "validate", "publish", "stages", "discard", "sweep", "report", "run",
-    "quarantine", "retry",
+    "create", "land", "status", "plan", "compact", "validate", "publish", "retain", "stages",
+    "discard", "sweep", "report", "run", "quarantine", "retry",
 )  # fmt: skip
 
 
@@ -231,6 +231,69 @@ class TestPlan:
         out = firn("plan", landed, "--lane", "merge").out
         assert "2 of 2 L0 segments" in out
         assert "orders-0" in out
+
+
+@pytest.fixture
+def expired(firn: Firn, lake: Lake, tmp_path: Path) -> list[Path]:
+    """Retain plans for two partitions, each of which drops offset 0 of 0 and 1."""
+    firn("create", TABLE, "--property", "firn.cleanup.policy=delete", "--property", "firn.retention.ms=1000")
+    for offset in range(2):
+        append(lake, [row(offset, partition=partition) for partition in range(2)])
+    folder = tmp_path / "plans"
+    assert firn("plan", TABLE, "--lane", "retain", "--now", NOW, "--write", folder).code == 0
+    return sorted(folder.iterdir(), key=lambda path: Plan.read(path).partition)
+
+
+class TestRetain:
+    """retain, and what plan, status, compact and run say of retention (C19)."""
+
+    def test_retain_drops_and_drops_once(self, firn: Firn, lake: Lake, expired: list[Path]) -> None:
+        done = firn("retain", *expired, "--json").json
+        assert [(one["repeated"], one["accounting"]["expired"]) for one in done] == [(False, 1), (False, 1)]
+        assert lakes.offsets(lake) == [1, 1]
+        assert [one["repeated"] for one in firn("retain", *expired, "--json").json] == [True, True]
+        assert "was published before as snapshot" in firn("retain", *expired).out
+
+    def test_c20_retain_goes_on_after_a_conflict_and_exits_with_its_code(
+        self, firn: Firn, lake: Lake, expired: list[Path]
+    ) -> None:
+        append(lake, [row(0)])
+        ran = firn("retain", *expired)
+        assert (ran.code, ran.out.count("published as snapshot")) == (3, 1)
+        assert ran.err.startswith("firn: plan ")
+        assert lakes.offsets(lake) == [0, 0, 1, 1]
+
+    def test_c26_plans_go_to_the_command_of_their_lane(
+        self, firn: Firn, lake: Lake, expired: list[Path], tmp_path: Path
+    ) -> None:
+        refused(firn("compact", *expired), "is of the lane retain; allowed here: merge, ")
+        firn("create", "lake.other")
+        append(lake, [row(0)], "lake.other")
+        full = only_plan(lake, identifier="lake.other").write(tmp_path)
+        refused(firn("retain", expired[0], full), "is of the lane full; allowed here: retain")
+        assert lakes.offsets(lake) == [0, 0, 1, 1], "refused before anything was done"
+
+    def test_plan_and_status_say_what_goes_and_what_stays(self, firn: Firn, expired: list[Path]) -> None:
+        assert len(expired) == 2
+        assert "1 segments older than retention.ms 1000" in firn("plan", TABLE, "--lane", "retain").out
+        (status,) = firn("status", TABLE, "--json").json
+        assert [part["due"] for part in status["partitions"]] == [
+            {"retain": "1 segments older than retention.ms 1000"}
+        ] * 2
+        assert status["partitions"][0]["retained"].endswith("it holds the log end")
+        out = firn("status", TABLE).out
+        assert "it holds the log end" in out
+        firn("create", "lake.compacted")
+        assert "retention" not in firn("status", "lake.compacted").out
+
+    def test_run_drops_without_spark(self, firn: Firn, lake: Lake, expired: list[Path]) -> None:
+        assert len(expired) == 2
+        ran = firn("run", TABLE)
+        assert ran.code == 0, ran
+        assert "1 segments with 1 records became 0 with 0" in ran.out
+        assert "1 expired" in ran.out
+        assert "report" not in ran.out
+        assert lakes.offsets(lake) == [1, 1]
 
 
 class TestStages:

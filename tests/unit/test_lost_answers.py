@@ -20,20 +20,20 @@ def stage(lake: Lake, table: str) -> Stage:
     return ready(lake, only_plan(lake), [row(1, b"b"), row(2, b"a"), row(3, b"z")], Fates(superseded=1))
 
 
-def _through(lake: Lake, down: str) -> Lake:
+def through(lake: Lake, down: str) -> Lake:
     properties = {key: value for key, value in lake.properties.items() if key != "type"}
     return Lake(lake.name, properties | {"py-catalog-impl": FORGETFUL, "down": down}, lake.home)
 
 
 def test_c25_a_lost_answer_is_found_out(lake: Lake, stage: Stage) -> None:
-    published = publish(_through(lake, "no"), stage.identifier)
+    published = publish(through(lake, "no"), stage.identifier)
     assert not published.repeated
     assert lakes.offsets(lake) == [1, 2, 3]
 
 
 def test_c25_a_catalog_that_goes_down_leaves_everything(lake: Lake, stage: Stage) -> None:
     with pytest.raises(OutcomeUnknownError):
-        publish(_through(lake, "yes"), stage.identifier)
+        publish(through(lake, "yes"), stage.identifier)
     assert lakes.offsets(lake) == [1, 2, 3]
     assert publish(lake, stage.identifier).repeated
     assert lakes.offsets(lake) == [1, 2, 3]

@@ -14,6 +14,8 @@ KAFKA_DEFAULTS = {
     "max.compaction.lag.ms": LONG_MAX,
     "delete.retention.ms": DAY_MS,
     "segment.bytes": 1 << 30,
+    "retention.ms": 7 * DAY_MS,
+    "retention.bytes": -1,
 }
 """As Kafka's documentation lists them under "Topic Configs"."""
 
@@ -83,8 +85,17 @@ def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("cleanup.policy", "shred", "'compact'"),
+        ("cleanup.policy", "shred", "'compact', 'delete' or 'compact,delete'"),
         ("cleanup.policy", "Compact", "'compact'"),
+        ("cleanup.policy", "", "'compact'"),
+        ("cleanup.policy", "compact,", "'compact'"),
+        ("cleanup.policy", "compact;delete", "'compact'"),
+        ("cleanup.policy", "delete,delete", "'compact'"),
+        ("cleanup.policy", "compact,delete,tier", "'compact'"),
+        ("retention.ms", "-2", "greater than or equal to -1"),
+        ("retention.ms", "7d", "a valid integer"),
+        ("retention.bytes", "-2", "greater than or equal to -1"),
+        ("retention.bytes", str(2**63), "less than or equal to 9223372036854775807"),
         ("min.cleanable.dirty.ratio", "1.01", "less than or equal to 1"),
         ("min.cleanable.dirty.ratio", "-0.1", "greater than or equal to 0"),
         ("min.cleanable.dirty.ratio", "nan", "less than or equal to 1"),
@@ -115,6 +126,43 @@ def test_c26_a_wrong_value_is_refused_with_property_value_and_what_is_allowed(
 ) -> None:
     message = refusal({f"firn.{name}": value})
     assert f"table lake.t: property firn.{name} is {value!r}; allowed: {allowed}" in message
+
+
+@pytest.mark.parametrize(
+    ("value", "compacts", "deletes"),
+    [
+        ("compact", True, False),
+        (" delete ", False, True),
+        ("compact,delete", True, True),
+        ("delete,compact", True, True),
+        ("delete , compact", True, True),
+    ],
+)
+def test_c19_cleanup_policy_is_kafkas_list(value: str, compacts: bool, deletes: bool) -> None:
+    policy = Policies.parse("lake.t", {"firn.cleanup.policy": value}).default
+    assert (policy.compacts, policy.deletes) == (compacts, deletes)
+
+
+def test_c19_every_topic_of_a_table_may_have_a_policy_of_its_own() -> None:
+    policies = Policies.parse(
+        "lake.t", {"firn.topic.logs.cleanup.policy": "delete", "firn.topic.logs.retention.ms": "1000"}
+    )
+    assert (policies.of("logs").cleanup_policy, policies.of("logs").retention_ms) == ("delete", 1000)
+    assert policies.of("users").cleanup_policy == "compact"
+
+
+@pytest.mark.parametrize("policy", ["compact,delete", "delete, compact"])
+def test_c21_retention_below_the_lag_is_refused(policy: str) -> None:
+    properties = {"firn.cleanup.policy": policy, "firn.min.compaction.lag.ms": "2000", "firn.retention.ms": "1999"}
+    message = refusal(properties)
+    assert "firn.retention.ms is 1999; allowed: at least min.compaction.lag.ms, which is 2000, or -1" in message
+    for others in (
+        {"firn.retention.ms": "2000"},
+        {"firn.retention.ms": "-1"},
+        {"firn.cleanup.policy": "compact"},
+        {"firn.cleanup.policy": "delete"},
+    ):
+        Policies.parse("lake.t", properties | others)  # no refusal
 
 
 def test_c26_a_wrong_topic_value_names_the_topics_property() -> None:

@@ -14,6 +14,7 @@ from pipeline.lake import Lake, records
 from pipeline.lake.derive import derive
 from pipeline.plan import Plan
 from pipeline.plan.failure import PLAN_PROPERTY
+from pipeline.plan.plan import LEVEL_OUT
 from pipeline.publish import publish
 from pipeline.sense import Lane
 from pipeline.stage import INPUTS, Accounting, Stage, discard, open_stage, stages_of, sweep
@@ -452,7 +453,7 @@ class TestClaims:
         assert mixed == []
 
 
-@pytest.mark.parametrize("lane", list(Lane))
+@pytest.mark.parametrize("lane", LEVEL_OUT)
 def test_every_lane_has_a_stage_of_its_own(lake: Lake, table: str, lane: Lane) -> None:
     for offset in range(2):
         append_two(lake, row(offset), row(offset + 2, level=1))

@@ -1,0 +1,109 @@
+"""What retention takes of a topic partition: whole segments, a prefix in offset order, from metadata alone (C19)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pipeline.segments import Segment
+from pipeline.sense.state import PartitionState
+
+
+class Limit(StrEnum):
+    """The config because of which a segment may go."""
+
+    AGE = "retention.ms"
+    SIZE = "retention.bytes"
+
+
+@dataclass(frozen=True)
+class Retention:
+    """``dropped`` may go, oldest first, for ``reason``; ``kept`` says which is the next one and what keeps it.
+
+    ``dropped`` and ``reason`` are empty when nothing may go, ``kept`` without a record.
+    """
+
+    dropped: tuple[Segment, ...]
+    reason: str
+    kept: str
+
+
+def retention(state: PartitionState) -> Retention | None:
+    """What retention says of ``state``; None under a policy that does not delete.
+
+    A segment may go when its newest timestamp is more than retention.ms ago, or when what remains without it is still
+    at least retention.bytes (Kafka's ``deleteRetentionMsBreachedSegments``, ``deleteRetentionSizeBreachedSegments``).
+    The first that may not go ends the prefix and keeps what overlaps it: a segment goes only if every one that stays
+    starts past its last offset, else an older value could come to light.
+
+    Row-level deletes on what goes are no obstacle, as they are to a cleaning: their rows go as well.
+    """
+    if not state.policy.deletes:
+        return None
+    held = [segment for segment in state.segments if segment.records]
+    # Row-level deletes may have hidden the last record of a segment; one without them surely shows its own (C4).
+    log_end = max((segment.last_offset for segment in held if not segment.row_deletes), default=-1)
+    left = sum(segment.bytes for segment in held)
+    causes: list[Limit] = []
+    whole = 0
+    reach = -1
+    for segment in held:
+        if segment.base_offset > reach:
+            whole = len(causes)
+        left -= segment.bytes
+        obstacle = _obstacle(state, segment, log_end)
+        cause = None if obstacle else _cause(state, segment, left)
+        if not cause:
+            return Retention(
+                dropped=tuple(held[:whole]),
+                reason=_reason(state, causes[:whole]),
+                kept=_kept(held[whole], segment, obstacle or _waiting(state, segment, left)),
+            )
+        causes.append(cause)
+        reach = max(reach, segment.last_offset)
+    return Retention((), "", "")
+
+
+def _obstacle(state: PartitionState, segment: Segment, log_end: int) -> str | None:
+    """Why ``segment`` stays whatever its age and size; None when nothing holds it."""
+    if segment.problem:
+        # Without offsets it comes first, so nothing goes: it may hold records older than any other.
+        return segment.problem
+    for stray in state.strays:
+        if segment.last_offset >= stray.base_offset:
+            return f"segment {stray.path} may hold records from offset {stray.base_offset} on"
+    if segment.last_offset >= log_end:
+        return "it may hold the log end" if segment.row_deletes else "it holds the log end"
+    if segment.path in state.active:
+        return f"it is among the newest landed segments (firn.active.segments={state.policy.active_segments})"
+    return None
+
+
+def _cause(state: PartitionState, segment: Segment, left: int) -> Limit | None:
+    """By which config ``segment`` may go when ``left`` bytes remain without it."""
+    if 0 <= state.policy.retention_ms < state.now_ms - segment.newest_ms:
+        return Limit.AGE
+    return Limit.SIZE if 0 <= state.policy.retention_bytes <= left else None
+
+
+def _reason(state: PartitionState, causes: Sequence[Limit]) -> str:
+    """What crossed which limit."""
+    policy = state.policy
+    aged, oversize = causes.count(Limit.AGE), causes.count(Limit.SIZE)
+    parts = [f"{aged} segments older than {Limit.AGE} {policy.retention_ms}"] if aged else []
+    parts += [f"{oversize} segments beyond {Limit.SIZE} {policy.retention_bytes}"] if oversize else []
+    return ", ".join(parts)
+
+
+def _waiting(state: PartitionState, segment: Segment, left: int) -> str:
+    """How far ``segment`` is from going. Timestamps in the future keep it: that must be seen, or nobody finds out."""
+    age = state.now_ms - segment.newest_ms
+    moment = f"is {age} ms old" if age >= 0 else f"lies {-age} ms in the future"
+    return (
+        f"its newest record {moment} ({Limit.AGE} {state.policy.retention_ms}), {left} bytes would remain without it "
+        f"({Limit.SIZE} {state.policy.retention_bytes})"
+    )
+
+
+def _kept(first: Segment, ending: Segment, why: str) -> str:
+    """Name the oldest segment that stays, and the one that ends the prefix where that is another."""
+    return f"{ending}: {why}" if first is ending else f"{first}: it reaches into {ending}, which stays: {why}"
