@@ -58,6 +58,9 @@ def size(number: int) -> str:
 
 
 def moment(epoch_ms: int) -> str:
-    """Epoch milliseconds as `2026-11-21 05:36:56.123 UTC`."""
-    at = datetime.fromtimestamp(epoch_ms / 1000, tz=UTC)
+    """Epoch milliseconds as `2026-11-21 05:36:56.123 UTC`; as they are where no calendar reaches."""
+    try:
+        at = datetime.fromtimestamp(epoch_ms // 1000, tz=UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{epoch_ms} ms after 1970-01-01 UTC"
     return f"{at:%Y-%m-%d %H:%M:%S}.{epoch_ms % 1000:03d} UTC"

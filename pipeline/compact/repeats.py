@@ -41,12 +41,13 @@ def repeatable_from(plan: Plan) -> int | None:
     """The lowest offset that may occur twice in the plan's inputs; None when none may.
 
     A landed or merged segment may repeat an offset within itself; runs and tails hold each once, so they matter only
-    where they overlap with another input.
+    where they overlap with another input, or are listed twice.
     """
     starts = []
     end = -1
     for segment in sorted(plan.inputs, key=lambda segment: segment.base_offset):
-        if segment.records and (segment.level < RUN or segment.base_offset <= end):
+        repeats = segment.level < RUN or segment.copies > 1 or segment.base_offset <= end
+        if segment.records and repeats:
             starts.append(segment.base_offset)
         end = max(end, segment.last_offset)
     return min(starts, default=None)

@@ -4,6 +4,7 @@ Any writer may append instead (PyIceberg, Spark, Kafka Connect); this one makes 
 order, which is what a log segment is.
 """
 
+import errno
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,11 @@ def land(
         written.extend(write_file(table.io, table.metadata, _tasks(table, batches)))
     except OSError as error:
         _remove(table, written)
+        if error.errno == errno.ENAMETOOLONG:
+            raise RefusedError(
+                f"table {identifier}: topic {_longest(batches)!r} is too long for the file system ({error}); allowed: "
+                "at most 249 characters of Kafka's (a-z, A-Z, 0-9, `.`, `_`, `-`); nothing was landed"
+            ) from error
         raise UnavailableError(
             f"table {identifier}: a segment can't be written: {error}; nothing was landed"
         ) from error
@@ -99,6 +105,12 @@ def _by_topic_partition(found: pa.Table) -> Iterator[pa.Table]:
     for key in sorted(keys.to_pylist(), key=lambda row: (row["topic"], row["partition"])):
         own = found.filter((pc.field("topic") == key["topic"]) & (pc.field("partition") == key["partition"]))
         yield own.sort_by("offset")
+
+
+def _longest(batches: Iterable[pa.Table]) -> str:
+    """The topic whose name takes most bytes."""
+    topics: list[str] = [batch["topic"][0].as_py() for batch in batches]
+    return max(topics, key=lambda topic: len(topic.encode()))
 
 
 def _tasks(table: Table, batches: Iterable[pa.Table]) -> Iterator[WriteTask]:

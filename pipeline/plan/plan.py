@@ -29,6 +29,8 @@ class Input(BaseModel):
     last_offset: int
     records: int = Field(ge=0)
     bytes: int = Field(ge=0)
+    copies: int = Field(default=1, ge=1)
+    """How often the table lists the file; records and bytes count every time."""
 
     @classmethod
     def of(cls, segment: Segment) -> Self:
@@ -39,6 +41,7 @@ class Input(BaseModel):
             last_offset=segment.last_offset,
             records=segment.records,
             bytes=segment.bytes,
+            copies=segment.copies,
         )
 
 

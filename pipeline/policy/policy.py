@@ -172,7 +172,12 @@ class Policies:
         for key, value in properties.items():
             if key.startswith(TOPIC_PREFIX):
                 topic, name = _split(identifier, key, value)
-                topics.setdefault(topic, {})[name] = value
+                if name in topics.setdefault(topic, {}):
+                    raise RefusedError(
+                        f"table {identifier}: property {key} = {value!r} is set a second time for topic {topic}, once "
+                        "with and once without quotes; allowed: one of them"
+                    )
+                topics[topic][name] = value
             elif key.startswith(PREFIX):
                 name = key.removeprefix(PREFIX)
                 if name not in NAMES:
@@ -188,8 +193,14 @@ class Policies:
 
 
 def _split(identifier: str, key: str, value: str) -> tuple[str, str]:
-    """Topic and config name of a topic property. Topics may hold dots, so the longest known name at the end counts."""
+    """Topic and config name of a topic property. Topics may hold dots, so the longest known name at the end counts.
+
+    Where that is not what is meant, the topic is written in double quotes, which no topic of Kafka's holds.
+    """
     rest = key.removeprefix(TOPIC_PREFIX)
+    topic, _, name = rest[1:].rpartition('".')
+    if rest.startswith('"') and topic and name in NAMES and name not in TABLE_ONLY:
+        return topic, name
     for name in sorted(NAMES, key=len, reverse=True):
         topic = rest.removesuffix(f".{name}")
         if topic and topic != rest and name not in TABLE_ONLY:

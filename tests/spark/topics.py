@@ -84,14 +84,13 @@ class Topic:
         ]
         return pa.Table.from_pylist(rows, schema=records.arrow_schema())
 
-    def append(self, batch: Iterable[Record]) -> None:
-        """Append as a writer with PyIceberg does who knows nothing of Firn: Kafka's columns, the others NULL."""
+    def append(self, batch: Iterable[Record], level: int | None = None) -> None:
+        """Append as a writer with PyIceberg does who knows nothing of Firn (others NULL), or claims a level."""
         rows = self.arrow(batch)
-        nulls = pa.nulls(rows.num_rows)
         table = self.lake.table(self.table)
         table.append(
-            rows.append_column("level", nulls.cast(pa.int32())).append_column(
-                "delete_horizon", nulls.cast(pa.timestamp("us", tz="UTC"))
+            rows.append_column("level", pa.array([level] * rows.num_rows, pa.int32())).append_column(
+                "delete_horizon", pa.nulls(rows.num_rows).cast(pa.timestamp("us", tz="UTC"))
             )
         )
 

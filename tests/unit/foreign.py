@@ -37,26 +37,47 @@ def append_empty_file(lake: Lake) -> None:
         append.append_data_file(file)
 
 
-def append_again(lake: Lake, path: str, partition: Record | None = None) -> None:
+def append_again(lake: Lake, path: str, partition: Record | None = None, identifier: str = lakes.TABLE) -> None:
     """List the data file ``path`` once more, as a sink that repeats a commit does; ``partition``: as which values."""
-    table = lake.table(lakes.TABLE)
-    file = next(task.file for task in table.scan().plan_files() if task.file.file_path == path)
-    if partition is not None:
-        file = DataFile.from_args(
-            content=file.content,
-            file_path=file.file_path,
-            file_format=file.file_format,
-            partition=partition,
-            record_count=file.record_count,
-            file_size_in_bytes=file.file_size_in_bytes,
-            value_counts=file.value_counts,
-            null_value_counts=file.null_value_counts,
-            lower_bounds=file.lower_bounds,
-            upper_bounds=file.upper_bounds,
-        )
-        file.spec_id = table.spec().spec_id
+    table = lake.table(identifier)
+    file = _listed(table, path)
+    again = file if partition is None else _like(file, file.file_path, partition)
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
-        append.append_data_file(file)
+        append.append_data_file(again)
+
+
+def rename(lake: Lake, path: str, name: str, identifier: str = lakes.TABLE) -> str:
+    """Give the data file ``path`` another name, as if its writer had chosen that; its new path."""
+    table = lake.table(identifier)
+    file = _listed(table, path)
+    place = f"{path.rpartition('/')[0]}/{name}"
+    lakes.on_disk(path).rename(lakes.on_disk(place))
+    with table.transaction() as transaction, transaction.update_snapshot().overwrite() as swap:
+        swap.delete_data_file(file)
+        swap.append_data_file(_like(file, place, file.partition))
+    return place
+
+
+def _listed(table: Table, path: str) -> DataFile:
+    return next(task.file for task in table.scan().plan_files() if task.file.file_path == path)
+
+
+def _like(file: DataFile, path: str, partition: Record) -> DataFile:
+    """An entry of its own with the metrics of ``file``."""
+    like = DataFile.from_args(
+        content=file.content,
+        file_path=path,
+        file_format=file.file_format,
+        partition=partition,
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+        value_counts=file.value_counts,
+        null_value_counts=file.null_value_counts,
+        lower_bounds=file.lower_bounds,
+        upper_bounds=file.upper_bounds,
+    )
+    like.spec_id = file.spec_id
+    return like
 
 
 def written_under_no_spec(lake: Lake, rows: Iterable[lakes.Row], **properties: str) -> str:

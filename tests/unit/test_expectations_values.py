@@ -110,6 +110,7 @@ def test_numbers_sizes_and_times_in_words() -> None:
     assert (count(1, "key"), count(10_061, "key")) == ("1 key", "10,061 keys")
     assert (size(812), size(12_340_000), size(5 * 10**15)) == ("812 B", "12.3 MB", "5,000.0 TB")
     assert moment(1_795_239_416_123) == "2026-11-21 05:36:56.123 UTC"
+    assert moment(253_402_300_800_000) == "253402300800000 ms after 1970-01-01 UTC"  # year 10000
 
 
 def test_broken_rules_are_said_in_one_sentence() -> None:

@@ -106,6 +106,23 @@ class TestSegments:
         assert {where.topic for where in read(lake.table(table), table).by_partition} == set(topics)
         assert sorted(one["topic"] for one in landed_rows(lake)) == sorted(topics)
 
+    def test_topics_are_as_long_as_kafka_allows(self, lake: Lake, table: str, tmp_path: Path) -> None:
+        land(lake, table, [parquet(tmp_path / "a.parquet", [row(1, topic="t" * 249)])])
+        assert [where.topic for where in read(lake.table(table), table).by_partition] == ["t" * 249]
+
+    def test_c26_a_topic_too_long_for_the_file_system_lands_nothing(
+        self, lake: Lake, table: str, tmp_path: Path
+    ) -> None:
+        """Kafka allows no such topic; in a path every character outside of ASCII takes several."""
+        rows = [row(1), row(1, topic="é" * 249)]
+        home = on_disk(lake.table(table).location())
+        before = lakes.files_under(home)
+        with pytest.raises(RefusedError, match=r"topic 'ééé.* is too long for the file system") as caught:
+            land(lake, table, [parquet(tmp_path / "a.parquet", rows)])
+        assert "allowed: at most 249 characters of Kafka's" in str(caught.value)
+        assert lakes.snapshot(lake) is None
+        assert lakes.files_under(home) == before
+
     def test_landing_a_file_twice_lands_it_twice(self, lake: Lake, table: str, tmp_path: Path) -> None:
         path = parquet(tmp_path / "a.parquet", [row(1)])
         land(lake, table, [path])

@@ -77,6 +77,27 @@ def test_c21_topics_may_hold_dots(topic: str, name: str) -> None:
     assert str(getattr(policies.of(topic), NAMES[name])).removesuffix(".0") == value
 
 
+@pytest.mark.parametrize("topic", ["a.delete", "a", "-", "__stage_x", "t" * 249, "x.min"])
+@pytest.mark.parametrize("name", sorted(NAMES.keys() - {"stage.max.age.ms"}))
+def test_c21_a_topic_in_quotes_ends_where_they_do(topic: str, name: str) -> None:
+    value = str(Policy.model_fields[NAMES[name]].default)
+    policies = Policies.parse("lake.t", {f'firn.topic."{topic}".{name}': value})
+    assert list(policies.topics) == [topic]
+
+
+def test_c26_a_topic_property_with_and_without_quotes_is_refused() -> None:
+    twice = {"firn.topic.a.merge.segments": "2", 'firn.topic."a".merge.segments': "3"}
+    assert "set a second time for topic a" in refusal(twice)
+
+
+@pytest.mark.parametrize("key", ['firn.topic."a.merge.segments', 'firn.topic."".merge.segments', 'firn.topic."a".x'])
+def test_c26_quotes_that_end_nowhere_are_part_of_the_name(key: str) -> None:
+    if key.endswith("x"):
+        assert key in refusal({key: "2"})
+    else:
+        assert [one[:1] for one in Policies.parse("lake.t", {key: "2"}).topics] == ['"']
+
+
 def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:
     policies = Policies.parse("lake.t", {"write.parquet.compression-codec": "zstd", "firn-plan": "{}", "owner": "x"})
     assert policies == Policies(Policy(), {})

@@ -20,7 +20,7 @@ from pipeline.stage import INPUTS, QUARANTINED, Stage, discard, open_stage, stag
 from pipeline.stage.claim import Claim, claimed
 from pipeline.stage.published import published
 from tests.unit import lakes
-from tests.unit.foreign import append_again, delete_rows, written_under_no_spec
+from tests.unit.foreign import append_again, delete_rows, rename, written_under_no_spec
 from tests.unit.lakes import (
     NOW,
     TABLE,
@@ -125,6 +125,16 @@ class TestPublishing:
         assert stages_of(lake, TABLE) == []
         assert not lakes.on_disk(stage.table.location()).exists()
         assert all(lakes.on_disk(path).exists() for path in lakes.paths(lake.table(TABLE)))
+
+    @pytest.mark.usefixtures("table")
+    @pytest.mark.parametrize("name", ["50% é.parquet", "a%20b.parquet", "q?x=1#y.parquet", "it's [0-9]* {a,b}"])
+    def test_segments_may_have_any_name(self, lake: Lake, name: str) -> None:
+        path = rename(lake, append_file(lake, [row(0)]), name)
+        append(lake, [row(1)])
+        stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1))
+        publish(lake, stage.identifier)
+        assert lakes.offsets(lake) == [1]
+        assert lakes.on_disk(path).exists(), "snapshots before still hold it"
 
     def test_an_empty_result_is_published(self, lake: Lake, table: str) -> None:
         append(lake, [row(0, value=None, level=3), row(1, partition=1)])
