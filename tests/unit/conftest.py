@@ -4,11 +4,16 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from sqlalchemy import Engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from pipeline.lake import Lake, records
 from tests.unit import lakes
+
+# Hypothesis fails an example that takes more than 200 ms: on a busy machine that says nothing about the code.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 
 @event.listens_for(Engine, "connect")
