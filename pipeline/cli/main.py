@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import typer
 
-from pipeline.cli import adopting, chain, quarantined, rooms, show, tables
+from pipeline.cli import adopting, chain, explained, quarantined, rooms, show, tables
 from pipeline.errors import FirnError
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     rooms.report,
     chain.run,
     quarantined.quarantine,
+    explained.explain,
     adopting.adopt,
     adopting.release,
 )

@@ -6,7 +6,7 @@ from pyiceberg.expressions.literals import literal
 EVERYTHING: BooleanExpression = AlwaysTrue()
 
 
-def equals(column: str, value: str | int | bytes) -> BooleanExpression:
+def equals(column: str, value: str | int | bytes | bool) -> BooleanExpression:
     """Rows whose ``column`` is exactly ``value``."""
     return EqualTo(term=Reference(column), value=literal(value))
 

@@ -8,12 +8,10 @@ from pipeline.clock import to_ms
 from pipeline.lake import Lake
 from pipeline.plan.failure import failed_plans, waiting
 from pipeline.plan.plan import Input, Plan
-from pipeline.policy import Policies
-from pipeline.segments import Segment, Segments, TopicPartition, read
+from pipeline.segments import Segment, Segments, TopicPartition
 from pipeline.segments.segment import TAIL
-from pipeline.sense import Due, Lane, PartitionState, due, sense, transactions_of
+from pipeline.sense import Due, Lane, PartitionState, due, sense_table
 from pipeline.sense.lanes import ANY_POLICY
-from pipeline.tombstones.tombstones import buried
 
 log = logging.getLogger(__name__)
 
@@ -32,15 +30,9 @@ def plan_table(
     with a warning in the log, unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an
     unknown table, a table without the record columns, or a wrong property.
     """
-    table = lake.table(identifier)
-    policies = Policies.parse(identifier, table.properties)
-    segments = read(table, identifier)
     now_ms = now if isinstance(now, int) else to_ms(now)
-    wanted = frozenset(only)
     # Whole segments are dropped whatever is in them: no record is looked at for that.
-    transactions = {} if lane == Lane.RETAIN else transactions_of(table, segments, wanted)
-    found = sense(segments, policies, now_ms, buried(lake, identifier), transactions)
-    states = [state for state in found if not wanted or state.topic_partition in wanted]
+    segments, states = sense_table(lake, identifier, now_ms, tuple(only), look_at_transactions=lane != Lane.RETAIN)
     plans = [plan for state in states if (plan := plan_partition(Lane(lane), segments, state, force))]
     if force or not plans:
         return plans

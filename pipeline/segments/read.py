@@ -45,6 +45,11 @@ def read(table: Table, identifier: str, manifests: Manifests | None = None) -> S
     )
 
 
+def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | Stray | None:
+    """What ``entry``, of any snapshot of ``table``, tells of its data file; row-level deletes are not counted."""
+    return _Facts(table, identifier).of(entry, row_deletes=0)
+
+
 def _unambiguous(segments: list[Segment]) -> Iterator[Segment]:
     """``segments``, with a problem for each file that is listed under several topic partitions or levels."""
     times = Counter(segment.path for segment in segments)

@@ -2,7 +2,19 @@
 
 from pipeline.sense.lanes import Due, Lane, due
 from pipeline.sense.retention import Retention, retention
-from pipeline.sense.state import PartitionState, sense
+from pipeline.sense.state import Held, PartitionState, sense
+from pipeline.sense.table import sense_table
 from pipeline.sense.undecided import transactions_of
 
-__all__ = ["Due", "Lane", "PartitionState", "Retention", "due", "retention", "sense", "transactions_of"]
+__all__ = [
+    "Due",
+    "Held",
+    "Lane",
+    "PartitionState",
+    "Retention",
+    "due",
+    "retention",
+    "sense",
+    "sense_table",
+    "transactions_of",
+]

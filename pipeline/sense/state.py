@@ -12,6 +12,17 @@ from pipeline.sense.transactions import NO_TRANSACTIONS, Transactions, Undecided
 
 
 @dataclass(frozen=True)
+class Held:
+    """The first segment of the head that must be left alone, and all past it with it: by which rule (C10, C11), why,
+    and until when (epoch milliseconds) where only the clock decides."""
+
+    segment: Segment
+    rule: str
+    why: str
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True)
 class PartitionState:
     """The segments of one topic partition in offset order, seen under its policy at ``now_ms`` (epoch milliseconds)."""
 
@@ -40,8 +51,10 @@ class PartitionState:
         """The head up to the first segment that must be left alone (C10, C11); none where nothing is compacted."""
         if not self.policy.compacts:
             return ()
-        held = self._held_from
-        return self.head if held is None else tuple(segment for segment in self.head if segment.order < held.order)
+        if self.held is None:
+            return self.head
+        end = self.held.segment.order
+        return tuple(segment for segment in self.head if segment.order < end)
 
     @cached_property
     def active(self) -> frozenset[str]:
@@ -51,15 +64,16 @@ class PartitionState:
         return frozenset(landed[-count:] if count else ())
 
     @cached_property
-    def _held_from(self) -> Segment | None:
-        youngest_cleanable = self.now_ms - self.policy.min_compaction_lag_ms
+    def held(self) -> Held | None:
+        """What ends the cleanable part of the head; None when all of it is cleanable."""
+        lag = self.policy.min_compaction_lag_ms
         for segment in self.head:
             if segment.path in self.active:
-                return segment
-            if self.policy.min_compaction_lag_ms and segment.newest_ms > youngest_cleanable:
-                return segment
+                return Held(segment, "C11", f"active (firn.active.segments = {self.policy.active_segments})")
+            if lag and segment.newest_ms > self.now_ms - lag:
+                return Held(segment, "C11", f"younger than min.compaction.lag.ms = {lag}", segment.newest_ms + lag)
             if self.undecided and segment.last_offset >= self.undecided.offset:
-                return segment
+                return Held(segment, "C10", f"not decided: {self.undecided}")
         return None
 
     @cached_property

@@ -10,10 +10,9 @@ from pipeline.lake import Lake, records
 from pipeline.lake.mapping import COLUMNS
 from pipeline.plan import FailedPlan, failed_plans, plan_partition, waiting
 from pipeline.plan.plan import STAGE_INFIX
-from pipeline.policy import Policies
 from pipeline.quarantine import quarantine
-from pipeline.segments import Segments, TopicPartition, read
-from pipeline.sense import Lane, PartitionState, due, retention, sense, transactions_of
+from pipeline.segments import Segments, TopicPartition
+from pipeline.sense import Lane, PartitionState, due, retention, sense_table
 from pipeline.tombstones import tombstones
 
 
@@ -89,11 +88,7 @@ def _is_table_of_records(lake: Lake, identifier: str) -> bool:
 
 
 def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
-    table = lake.table(identifier)
-    segments = read(table, identifier)
-    policies = Policies.parse(identifier, table.properties)
-    transactions = transactions_of(table, segments)
-    states = sense(segments, policies, now_ms, tombstones.buried(lake, identifier), transactions)
+    segments, states = sense_table(lake, identifier, now_ms)
     ordered = sorted(states, key=lambda state: state.topic_partition)
     failed = failed_plans(lake, identifier)
     return Status(

@@ -20,7 +20,7 @@ from tests.unit.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
 
 COMMANDS = (
     "create", "land", "status", "plan", "compact", "validate", "publish", "retain", "stages",
-    "discard", "sweep", "report", "run", "quarantine", "retry",
+    "discard", "sweep", "report", "run", "quarantine", "retry", "explain",
 )  # fmt: skip
 
 
@@ -169,6 +169,10 @@ class TestTables:
             (("stages", "lake.other"), "table lake.other does not exist"),
             (("sweep", "lake.other"), "table lake.other does not exist"),
             (("quarantine", "lake.other"), "table lake.other does not exist"),
+            (("explain", "lake.other", "--key", "k"), "table lake.other does not exist"),
+            (("explain", TABLE, "--key", "hex:0"), "key 'hex:0' is not hex:"),
+            (("explain", TABLE, "--key", "k", "--partition", "orders-1"), "holds no segment of orders-1; found: none"),
+            (("explain", TABLE, "--segment", "x.parquet"), "holds no segment 'x.parquet', and none of the 0 commits"),
             (("quarantine", TABLE, "--partition", "orders"), "'orders' is not a topic partition; allowed:"),
             (("quarantine", TABLE, "--export", "x.csv"), "file x.csv has suffix '.csv'; allowed: .parquet, .jsonl"),
             (("discard", TABLE), "table lake.records is not a stage"),
@@ -192,7 +196,17 @@ class TestTables:
         refused(ran, "catalog gone (127.0.0.1:1) can't be reached", code=4)
         assert "secret" not in ran.err
 
-    @pytest.mark.parametrize("arguments", [("plan", TABLE), ("plan", TABLE, "--lane", "tier"), ("nothing",), ("land",)])
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("plan", TABLE),
+            ("plan", TABLE, "--lane", "tier"),
+            ("nothing",),
+            ("land",),
+            ("explain", TABLE),
+            ("explain", TABLE, "--key", "k", "--segment", "s"),
+        ],
+    )
     def test_wrong_usage_is_exit_code_2(self, firn: Firn, arguments: tuple[str, ...]) -> None:
         assert firn(*arguments).code == 2
 
@@ -406,6 +420,59 @@ class TestQuarantine:
         ran = firn("quarantine", TABLE, "--export", tmp_path / "lost.parquet", "--plan", plan)
         assert (ran.code, ran.out) == (0, f"wrote 2 records to {tmp_path / 'lost.parquet'}\n")
         refused(firn("quarantine", TABLE, "--export", tmp_path / "lost.parquet"), "exists already; allowed: a new file")
+
+
+class TestExplain:
+    """explain tells which rule keeps a record, where a segment goes, and which commit took what is gone."""
+
+    @pytest.fixture
+    def published(self, landed: str, lake: Lake) -> str:
+        """The plan by which offset 1 superseded offset 0; a tombstone of the same key is the log end."""
+        assert landed == TABLE
+        plan = publish(lake, ready(lake, only_plan(lake), [row(1)], Fates(superseded=1)).identifier).plan_id
+        append(lake, [row(2, value=None)])
+        return plan
+
+    def test_people_read_rules_times_and_commits(self, firn: Firn, published: str) -> None:
+        out = firn("explain", TABLE, "--key", "k", "--now", NOW).out
+        assert "orders-0 offset 1, level 3, in file:" in out
+        assert "kept by C2: superseded by offset 2; goes with the next full, which is" in out
+        assert "orders-0 offset 2, level 0, a tombstone, in file:" in out
+        assert "kept by C4: a tombstone, but the highest offset of its topic partition" in out
+        assert "orders-0 offset 0, level 0, removed\n  C2: superseded by offset 1: snapshot " in out
+        assert f"(lane full, plan {published}: forced, dirty ratio 1.000)" in out
+        assert out.endswith("history: all 1 commits that removed records were looked through\n")
+
+    def test_programs_read_the_same_as_json(self, firn: Firn, published: str) -> None:
+        found = firn("explain", TABLE, "--key", "k", "--now", NOW, "--json").json
+        assert found["key"] == [{"text": "k", "hex": "6b"}]
+        first, second = found["kept"]
+        assert first["record"]["topic_partition"] == "orders-0"
+        assert (first["record"]["timestamp"], first["record"]["delete_horizon"]) == ("2023-11-14T22:12:20.000Z", None)
+        assert (first["reason"]["rule"], second["reason"]["rule"]) == ("C2", "C4")
+        (removed,) = found["removed"]
+        assert (removed["record"]["offset"], removed["commit"]["plan"]) == (0, published)
+
+    def test_a_key_that_is_nowhere_is_no_error(self, firn: Firn, published: str) -> None:
+        ran = firn("explain", TABLE, "--key", "hex:00", "--partition", "orders-0")
+        assert (ran.code, ran.err) == (0, "")
+        assert "no record of this key is in the table" in ran.out
+        assert published not in ran.out
+
+    def test_a_wait_says_until_when(self, firn: Firn, landed: str, lake: Lake) -> None:
+        with lake.table(landed).transaction() as transaction:
+            transaction.set_properties({"firn.min.compaction.lag.ms": "10800000"})
+        out = firn("explain", landed, "--segment", "orders-0@0", "--now", NOW).out
+        assert "goes with merge now: 2 of 2 L0 segments (plan " in out
+        assert "C11: is younger than min.compaction.lag.ms = 10800000, until 2023-11-15T01:13:19.000Z (in 2 h)" in out
+
+    def test_a_segment_that_is_gone_names_its_commit(self, firn: Firn, landed: str, lake: Lake) -> None:
+        path = only_plan(lake).inputs[0].path
+        done = publish(lake, ready(lake, only_plan(lake), [row(1)], Fates(superseded=1)).identifier)
+        out = firn("explain", landed, "--segment", path.rpartition("/")[2]).out
+        assert f"no longer live: removed by snapshot {done.snapshot_id} of " in out
+        (found,) = firn("explain", landed, "--segment", path, "--json").json
+        assert (found["segment"]["path"], found["removed_by"]["plan"]) == (path, done.plan_id)
 
 
 def test_the_installed_command_leaves_as_it_says(tmp_path: Path) -> None:

@@ -1,0 +1,134 @@
+"""Subcommand ``explain``: why a record, a segment or a topic partition is as it is."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any
+
+import typer
+
+from pipeline.cli import show
+from pipeline.cli.options import AsJson, Now, Partition, TableName, at
+from pipeline.explain import (
+    Commit,
+    KeyExplanation,
+    Reason,
+    SegmentExplanation,
+    Version,
+    explain_key,
+    explain_segment,
+    parse_key,
+)
+from pipeline.lake import Lake
+from pipeline.segments import Segment, TopicPartition
+from pipeline.segments.segment import LANDED
+
+
+def explain(
+    table: TableName,
+    segment: Annotated[
+        str | None,
+        typer.Option("--segment", metavar="SEGMENT", help="A path, a file name, or <topic>-<partition>@<offset>."),
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key",
+            metavar="KEY",
+            help="Text, hex:<digits>, base64:<letters>, or null: for no key; once per column of a composite key.",
+        ),
+    ] = None,
+    partition: Partition = None,
+    commits: Annotated[
+        int, typer.Option("--commits", min=1, help="Look for removed records in so many commits at most.")
+    ] = 100,
+    now: Now = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain why a record is still there, or what would become of a segment, and which commit took what is gone."""
+    if (segment is None) == (not key):
+        raise typer.BadParameter("one of --segment and --key is needed")
+    lake, now_ms = Lake.load(), at(now)
+    if key:
+        explained = explain_key(lake, table, parse_key(key), now_ms, partition, commits)
+        show.as_json(_document(explained)) if as_json else _show_key(explained, key, now_ms)
+    elif segment is not None:
+        found = explain_segment(lake, table, segment, now_ms)
+        if as_json:
+            show.as_json([_document(one) for one in found])
+        else:
+            for one in found:
+                _show_segment(one, now_ms)
+
+
+def _show_key(explained: KeyExplanation, key: list[str], now_ms: int) -> None:
+    show.line(f"{explained.table}: key {', '.join(map(repr, key))}, snapshot {explained.snapshot_id}")
+    for kept in explained.kept:
+        show.line(f"{_record(kept.record, now_ms)}, in {kept.record.path}")
+        show.line(f"  kept by {_reason(kept.reason, now_ms)}")
+    if not explained.kept:
+        show.line("no record of this key is in the table")
+    for version in explained.buried:
+        show.line(f"{_record(version, now_ms)}, removed")
+        show.line("  C9: kept beside the table: it comes back if an older record of its key turns up")
+    for removed in explained.removed:
+        show.line(f"{_record(removed.record, now_ms)}, removed")
+        show.line(f"  {_reason(removed.reason, now_ms)}: {_commit(removed.commit, now_ms)}")
+    show.line(f"history: {explained.reach}")
+
+
+def _show_segment(explained: SegmentExplanation, now_ms: int) -> None:
+    item = explained.segment
+    show.line(f"{explained.table}: segment {item}")
+    if isinstance(item, Segment):
+        newest = show.moment(item.newest_ms, now_ms)
+        show.line(
+            f"  {item.records:,} records, {item.bytes:,} bytes, {item.tombstones:,} tombstones, {item.null_keys:,} "
+            f"without a key, newest record of {newest}"
+        )
+    for going in explained.going:
+        show.line(f"  goes with {going.lane} now: {going.reason} (plan {going.plan})")
+    for reason in explained.waiting:
+        show.line(f"  {_reason(reason, now_ms)}")
+    if explained.removed_by:
+        show.line(f"  no longer live: removed by {_commit(explained.removed_by, now_ms)}")
+
+
+def _record(version: Version, now_ms: int) -> str:
+    told = [f"{version.topic_partition} offset {version.offset}"]
+    if version.level >= LANDED:
+        told.append(f"level {version.level}")
+    if version.tombstone:
+        told.append("a tombstone")
+    if version.delete_horizon_ms is not None:
+        told.append(f"delete horizon {show.moment(version.delete_horizon_ms, now_ms)}")
+    return ", ".join(told)
+
+
+def _reason(reason: Reason, now_ms: int) -> str:
+    until = "" if reason.until_ms is None else f", until {show.moment(reason.until_ms, now_ms)}"
+    return f"{reason.rule}: {reason.text}{until}"
+
+
+def _commit(commit: Commit, now_ms: int) -> str:
+    who = f"lane {commit.lane}, plan {commit.plan}: {commit.reason}" if commit.plan else f"not Firn, {commit.operation}"
+    return f"snapshot {commit.snapshot_id} of {show.moment(commit.at_ms, now_ms)} ({who})"
+
+
+def _document(found: Any) -> Any:
+    """``found`` as JSON holds it: times in ISO 8601 under their name without ``_ms``, bytes in hexadecimal."""
+    match found:
+        case TopicPartition():
+            return str(found)
+        case bytes():
+            return {"text": show.excerpt(found), "hex": found.hex()}
+        case Mapping():
+            return {str(name): _document(value) for name, value in found.items()}
+        case list() | tuple():
+            return [_document(one) for one in found]
+    if not is_dataclass(found):
+        return found
+    values = {field.name: getattr(found, field.name) for field in fields(found)}
+    return {
+        name.removesuffix("_ms"): show.time(value) if name.endswith("_ms") and value is not None else _document(value)
+        for name, value in values.items()
+    }

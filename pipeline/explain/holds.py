@@ -1,0 +1,91 @@
+"""Where a segment would go now, or what holds it back: asked of the code that senses and plans, never judged again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pipeline.explain.reason import Reason
+from pipeline.plan import Plan
+from pipeline.plan.failure import FailedPlan, waiting
+from pipeline.plan.make import plan_partition
+from pipeline.segments import Segments, Stray
+from pipeline.segments.segment import TAIL
+from pipeline.sense import Lane, PartitionState
+
+RULES = {Lane.RETAIN: "C19", Lane.MERGE: "C13", Lane.CLEAN: "C14", Lane.FULL: "C12"}
+"""The rule that says when a lane is due."""
+
+
+@dataclass(frozen=True)
+class Prospects:
+    """What each lane would take of one topic partition now, and what `full` would take whatever the thresholds say."""
+
+    state: PartitionState
+    due: Mapping[Lane, Plan]
+    full: Plan | None
+    failed: Mapping[Lane, FailedPlan]
+    """Lanes whose plan would be due but failed on the same segments before: it waits for a change (C20)."""
+
+    @classmethod
+    def of(cls, segments: Segments, state: PartitionState, failed: Sequence[FailedPlan]) -> "Prospects":
+        """Plan every lane for ``state``; nothing is written. ``failed`` are the table's plans that failed before."""
+        plans = [plan for lane in Lane if (plan := plan_partition(lane, segments, state))]
+        again = {plan.lane: marker for plan, marker in waiting(failed, plans)}
+        return cls(
+            state,
+            {plan.lane: plan for plan in plans if plan.lane not in again},
+            plan_partition(Lane.FULL, segments, state, force=True),
+            again,
+        )
+
+    def not_due(self, lane: Lane) -> Reason:
+        """What ``lane`` waits for, which takes nothing of the topic partition now."""
+        if lane in self.failed:
+            return Reason("C20", str(self.failed[lane]))
+        return Reason(RULES[lane], f"the next {lane} takes it, which is not due")
+
+    def held(self, path: str) -> Reason | None:
+        """Why `full` would not take the segment at ``path`` even if it were due; None when it would.
+
+        Its text goes on from "the segment".
+        """
+        if path in taken(self.full):
+            return None
+        for stray in self.state.strays:
+            if stray.path == path:
+                return never_taken(stray)
+        state = self.state
+        segment = next(segment for segment in state.segments if segment.path == path)
+        if not state.policy.compacts:
+            return Reason(
+                "C19", f"is of a topic that is not compacted (cleanup.policy = {state.policy.cleanup_policy})"
+            )
+        if state.blockers:
+            return Reason("C20", f"waits, as its topic partition can't be cleaned: {state.blockers[0]}")
+        if not segment.records:
+            return Reason("C17", "holds no record")
+        if too_large := state.too_large(segment):
+            return Reason("C17", f"is too large: {'; '.join(too_large)}")
+        if segment.level == TAIL and state.tail_is_held:
+            return Reason("C10", f"is held with the whole tail: {state.undecided}")
+        if state.held and segment in state.head and segment not in state.cleanable:
+            place = "is" if state.held.segment == segment else f"lies past {state.held.segment}, which is"
+            return Reason(state.held.rule, f"{place} {state.held.why}", state.held.until_ms)
+        return self._waiting()
+
+    def _waiting(self) -> Reason:
+        """C17: it is cleanable, but the plan ends before it."""
+        left = [segment for segment in self.state.cleanable if segment.path not in taken(self.full)]
+        if left and (too_large := self.state.too_large(left[0])):
+            return Reason("C17", f"waits behind one that is too large: {'; '.join(too_large)}")
+        fitting = len(self.state.cleanable) - len(left)
+        return Reason("C17", f"does not fit the budgets of a plan behind {fitting} older ones")
+
+
+def never_taken(stray: Stray) -> Reason:
+    """C20: why a data file that metadata can't tell the topic partition of is left alone."""
+    return Reason("C20", f"{stray.problem}: it is never an input")
+
+
+def taken(plan: Plan | None) -> frozenset[str]:
+    """Paths of the segments that ``plan`` takes."""
+    return frozenset(segment.path for segment in plan.inputs) if plan else frozenset()

@@ -1,0 +1,167 @@
+"""Why the records of a key are still there, and which commits took the others (C2 to C11)."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.table import Table
+
+from pipeline.errors import RefusedError
+from pipeline.explain.history import Commit, History
+from pipeline.explain.holds import Prospects, never_taken
+from pipeline.explain.reason import Reason
+from pipeline.explain.rules import KeyRecords, keeps
+from pipeline.explain.versions import Key, Version, Versions
+from pipeline.lake import Lake
+from pipeline.lake.columns import Columns
+from pipeline.plan.failure import failed_plans
+from pipeline.segments import Segments, TopicPartition
+from pipeline.sense import Lane, sense_table
+from pipeline.tombstones import tombstones
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A record that readers see, and the rule that keeps it."""
+
+    record: Version
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A record that a commit took away, and by which rule."""
+
+    record: Version
+    reason: Reason
+    commit: Commit
+
+
+@dataclass(frozen=True)
+class KeyExplanation:
+    """All that is known about a key: ``reach`` says how far back that is. ``key`` None: records without one."""
+
+    table: str
+    snapshot_id: int | None
+    key: Key
+    kept: tuple[Kept, ...]
+    buried: tuple[Version, ...]
+    """Its tombstones that were removed: one comes back when an older record of the key turns up late (C9)."""
+    removed: tuple[Removed, ...]
+    reach: str
+
+
+def explain_key(
+    lake: Lake,
+    identifier: str,
+    key: Key,
+    now_ms: int,
+    only: TopicPartition | None = None,
+    commits: int = 100,
+) -> KeyExplanation:
+    """Explain the records of ``key`` in table ``identifier`` (None: those without one) at ``now_ms``.
+
+    ``only`` restricts it to one topic partition, ``commits`` says how many commits that removed records are looked
+    through, newest first. Raises RefusedError for an unknown table or topic partition; an unknown key is none.
+    """
+    segments, sensed = sense_table(lake, identifier, now_ms, {only} if only else ())
+    if only and only not in segments.by_partition:
+        raise RefusedError(f"table {identifier} holds no segment of {only}; found: {_names(segments.by_partition)}")
+    if segments.snapshot_id is None:
+        return KeyExplanation(identifier, None, key, (), (), (), "the table has no snapshot")
+    table = lake.table(identifier)
+    columns = Columns.of(table, identifier)
+    found = Versions(table, columns, key, only).of(segments.snapshot_id)
+    buried = _buried(lake, identifier, columns, key, only)
+    states = {state.topic_partition: state for state in sensed}
+    failed = failed_plans(lake, identifier)
+    kept: list[Kept] = []
+    for topic_partition in sorted({version.topic_partition for version in found}):
+        of_key = KeyRecords(
+            [version for version in found if version.topic_partition == topic_partition],
+            [version for version in buried if version.topic_partition == topic_partition],
+            has_key=key is not None,
+        )
+        state = states.get(topic_partition)
+        kept += _kept(of_key, segments, Prospects.of(segments, state, failed) if state else None)
+    removed, reach = _removed(table, columns, key, only, commits)
+    return KeyExplanation(identifier, segments.snapshot_id, key, tuple(kept), tuple(buried), tuple(removed), reach)
+
+
+def _buried(lake: Lake, identifier: str, columns: Columns, key: Key, only: TopicPartition | None) -> list[Version]:
+    """The removed tombstones of the key; one that came back once and was removed again is there twice."""
+    table = tombstones.find(lake, identifier)
+    current = table.current_snapshot() if table else None
+    return Versions(table, columns, key, only).of(current.snapshot_id) if table and current and key is not None else []
+
+
+def _kept(of_key: KeyRecords, segments: Segments, prospects: Prospects | None) -> Iterator[Kept]:
+    """Why each record of the key in one topic partition is there."""
+    strays = {stray.path: stray for stray in segments.strays}
+    for version in of_key.present:
+        if version.path in strays:
+            yield Kept(version, never_taken(strays[version.path]))
+        elif prospects:
+            yield Kept(version, keeps(version, of_key, prospects))
+
+
+def _removed(
+    table: Table, columns: Columns, key: Key, only: TopicPartition | None, limit: int
+) -> tuple[list[Removed], str]:
+    """The records that Firn's commits took away, newest commit first, and how far back was looked."""
+    history = History(table)
+    taking = [commit for commit in history.commits if commit.topic_partition and commit.removed]
+    if only:
+        taking = [commit for commit in taking if commit.topic_partition == str(only)]
+    found: list[Removed] = []
+    readers: dict[str, Versions] = {}
+    for number, commit in enumerate(taking):
+        place = commit.topic_partition or ""
+        if number == limit:
+            return found, f"the newest {limit} commits that removed records were looked through; --commits goes further"
+        if commit.parent_id is None or table.snapshot_by_id(commit.parent_id) is None:
+            return found, f"what snapshot {commit.snapshot_id} removed is not known: the one before it is expired"
+        if place not in readers:
+            readers[place] = Versions(table, columns, key, TopicPartition.parse(place))
+        try:
+            found += _removed_by(commit, commit.parent_id, readers[place], has_key=key is not None)
+        except FileNotFoundError:
+            return found, f"what snapshot {commit.snapshot_id} removed is not known: its data files are deleted"
+    if history.complete:
+        return found, f"all {len(taking)} commits that removed records were looked through"
+    return found, (
+        f"all {len(taking)} commits that removed records since snapshot {history.commits[-1].snapshot_id} were looked "
+        "through; older ones are expired"
+    )
+
+
+def _removed_by(commit: Commit, parent_id: int, versions: Versions, has_key: bool) -> Iterator[Removed]:
+    before, after = versions.files(parent_id), versions.files(commit.snapshot_id)
+    gone = versions.of(parent_id, among=before - after)
+    missing = Counter(version.place for version in gone)
+    missing.subtract(version.place for version in versions.of(commit.snapshot_id, among=after - before))
+    for version in gone:
+        if missing[version.place] > 0:
+            missing[version.place] -= 1
+            yield Removed(version, _took(version, versions.of(commit.snapshot_id), commit, has_key), commit)
+
+
+def _took(version: Version, left: Sequence[Version], commit: Commit, has_key: bool) -> Reason:
+    """By which rule ``commit`` removed ``version``; ``left`` are the records of its key right after it."""
+    newest = max((other.offset for other in left), default=-1)
+    if commit.lane == Lane.RETAIN:
+        return Reason("C19", "past the retention of its topic")
+    if not has_key:
+        return Reason("C5", "without a key: moved to the quarantine")
+    if newest > version.offset:
+        return Reason("C2", f"superseded by offset {newest}")
+    if newest == version.offset:
+        return Reason("C2", "written more than once: another copy of it stayed")
+    if version.tombstone:
+        return Reason("C9", "a tombstone whose delete horizon had passed")
+    return Reason("C26", "no rule explains it: report this with the plan's id")
+
+
+def _names(states: Iterable[TopicPartition]) -> str:
+    names = sorted(str(topic_partition) for topic_partition in states)
+    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "none"

@@ -1,0 +1,112 @@
+"""Where a segment would go now or why nowhere, and for one that is gone, which commit took it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pipeline.errors import RefusedError
+from pipeline.explain.history import Commit, History
+from pipeline.explain.holds import Prospects, never_taken, taken
+from pipeline.explain.reason import Reason
+from pipeline.lake import Lake
+from pipeline.plan.failure import failed_plans
+from pipeline.segments import Segment, Segments, Stray, TopicPartition
+from pipeline.segments.read import facts
+from pipeline.segments.segment import LANDED, MERGED
+from pipeline.sense import Lane, sense_table
+
+LANE_OF_LEVEL = {LANDED: Lane.MERGE, MERGED: Lane.CLEAN}
+"""The lane that takes segments of one level only; `full` takes those of every level."""
+
+
+@dataclass(frozen=True)
+class Going:
+    """A lane that would take the segment now, and why it is due."""
+
+    lane: Lane
+    plan: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class SegmentExplanation:
+    """One segment: the plans that would take it now, why no other does, and the commit that took it when it is gone."""
+
+    table: str
+    segment: Segment | Stray
+    going: tuple[Going, ...] = ()
+    waiting: tuple[Reason, ...] = ()
+    removed_by: Commit | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether readers see it."""
+        return self.removed_by is None
+
+
+def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list[SegmentExplanation]:
+    """Explain the segments that ``name`` means: a path, a file name, or ``topic-partition@offset`` (there may be some).
+
+    One that is no longer live is looked for in the snapshots that are still known. Raises RefusedError when there is
+    none by that name, or no such table.
+    """
+    segments, states = sense_table(lake, identifier, now_ms)
+    live = [item for item in (*segments, *segments.strays) if name in (item.path, _file_name(item.path))]
+    live = live or list(_at_offset(segments, name))
+    if live:
+        by_partition = {state.topic_partition: state for state in states}
+        failed = failed_plans(lake, identifier)
+        prospects = {
+            place: Prospects.of(segments, by_partition[place], failed)
+            for place in {item.topic_partition for item in live if isinstance(item, Segment)}
+        }
+        return [_explained(identifier, item, prospects) for item in live]
+    history = History(lake.table(identifier))
+    for commit, entry in history.removals():
+        if name in (entry.data_file.file_path, _file_name(entry.data_file.file_path)):
+            found = facts(lake.table(identifier), identifier, entry)
+            if found:
+                return [SegmentExplanation(identifier, found, removed_by=commit)]
+    raise RefusedError(
+        f"table {identifier} holds no segment {name!r}, and none of the {len(history.commits)} commits that are still "
+        "known removed one; allowed: a path, a file name, or <topic>-<partition>@<offset>"
+    )
+
+
+def _at_offset(segments: Segments, name: str) -> Iterator[Segment]:
+    """The live segments whose range covers the offset that ``name`` says; none when it says no such thing."""
+    place, _, offset = name.rpartition("@")
+    if not place or not (offset.isascii() and offset.isdigit()):
+        return
+    topic_partition = TopicPartition.parse(place)
+    for segment in segments.by_partition.get(topic_partition, ()):
+        if segment.records and segment.base_offset <= int(offset) <= segment.last_offset:
+            yield segment
+
+
+def _explained(
+    identifier: str, item: Segment | Stray, prospects: Mapping[TopicPartition, Prospects]
+) -> SegmentExplanation:
+    if isinstance(item, Stray):
+        return SegmentExplanation(identifier, item, waiting=(never_taken(item),))
+    own = prospects[item.topic_partition]
+    going = [Going(lane, plan.id, plan.reason) for lane, plan in own.due.items() if item.path in taken(plan)]
+    return SegmentExplanation(identifier, item, tuple(going), tuple(_waiting(item, own)))
+
+
+def _waiting(segment: Segment, prospects: Prospects) -> Iterator[Reason]:
+    """Why the lanes that could take ``segment`` do not."""
+    if held := prospects.held(segment.path):
+        yield held
+    elif Lane.FULL not in prospects.due:
+        yield prospects.not_due(Lane.FULL)
+    lane = LANE_OF_LEVEL.get(segment.level)
+    if lane and not prospects.state.blockers:
+        plan = prospects.due.get(lane)
+        if plan is None:
+            yield prospects.not_due(lane)
+        elif segment.path not in taken(plan):
+            yield Reason("C17", f"the {lane} that is due takes {len(plan.inputs)} others first")
+
+
+def _file_name(path: str) -> str:
+    return path.rpartition("/")[2]

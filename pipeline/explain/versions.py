@@ -1,0 +1,192 @@
+"""Read every record of one key, with the data file that holds it, from any snapshot: PyIceberg scans, no JVM.
+
+Files are pruned by their key bounds. A data file never changes, so none is read twice, whatever snapshots hold it.
+"""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression, IsNull, Or, Reference
+from pyiceberg.expressions.literals import literal
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.types import BinaryType, FixedType
+
+from pipeline.clock import to_ms
+from pipeline.errors import RefusedError
+from pipeline.lake.columns import Columns
+from pipeline.lake.filters import EVERYTHING, both, equals
+from pipeline.lake.records import has_transactions
+from pipeline.segments import TopicPartition
+from pipeline.segments.segment import LANDED
+
+Key: TypeAlias = tuple[bytes, ...] | None
+"""Bytes for each key column, its value as text where the column is not binary; None: records without a key."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One record of the key. Times are epoch milliseconds; ``path`` is the data file that holds it."""
+
+    topic_partition: TopicPartition
+    offset: int
+    level: int
+    tombstone: bool
+    timestamp_ms: int | None
+    delete_horizon_ms: int | None
+    path: str
+
+    @property
+    def place(self) -> tuple[TopicPartition, int]:
+        """What makes it this record in whatever data file it lies."""
+        return (self.topic_partition, self.offset)
+
+
+def parse_key(texts: Sequence[str]) -> Key:
+    """The key that a person means by ``texts``, one for each key column; ``null:`` alone means records without a key.
+
+    A text is UTF-8, or after ``hex:``, ``base64:`` or ``text:``. Raises RefusedError when it is not what it says.
+    """
+    return None if list(texts) == ["null:"] else tuple(_parse(text) for text in texts)
+
+
+def _parse(text: str) -> bytes:
+    kind, _, rest = text.partition(":")
+    try:
+        match kind:
+            case "hex":
+                return bytes.fromhex(rest)
+            case "base64":
+                return base64.b64decode(rest, validate=True)
+            case "text":
+                return rest.encode()
+            case _:
+                return text.encode()
+    except (ValueError, binascii.Error) as error:
+        raise RefusedError(
+            f"key {text!r} is not {kind}: {error}; allowed: text, text:<text>, hex:<digits>, base64:<letters>, null:"
+        ) from error
+
+
+class Versions:
+    """The records of ``key`` in ``table``, in one topic partition or in all."""
+
+    def __init__(self, table: Table, columns: Columns, key: Key, only: TopicPartition | None = None) -> None:
+        if columns.tombstone and not columns.tombstone_null:
+            raise RefusedError(
+                f"table {'.'.join(table.name())}: explaining keys can't tell tombstones by {columns.tombstone}; "
+                "allowed: a column that IS NULL"
+            )
+        self._table = table
+        self._columns = columns
+        self._filter = _with_key(table, columns, key)
+        for column, value in ((columns.topic, only and only.topic), (columns.partition, only and only.partition)):
+            if column and value is not None:
+                self._filter = both(equals(column, value), self._filter)
+        self._tasks: dict[int, dict[str, FileScanTask]] = {}
+        self._read: dict[frozenset[str], tuple[Version, ...]] = {}
+
+    def of(self, snapshot_id: int, among: frozenset[str] | None = None) -> list[Version]:
+        """The records in the snapshot, in offset order; only those in the data files ``among`` when given.
+
+        Raises FileNotFoundError when a data file of an old snapshot was deleted already.
+        """
+        tasks = self._planned(snapshot_id)
+        paths = tasks.keys() if among is None else tasks.keys() & among
+        found = [version for path in paths for version in self._versions(tasks[path])]
+        return sorted(found, key=lambda version: (version.place, version.path))
+
+    def files(self, snapshot_id: int) -> frozenset[str]:
+        """The data files of the snapshot that may hold a record of the key."""
+        return frozenset(self._planned(snapshot_id))
+
+    def _planned(self, snapshot_id: int) -> dict[str, FileScanTask]:
+        if snapshot_id not in self._tasks:
+            scan = self._table.scan(row_filter=self._filter, snapshot_id=snapshot_id)
+            self._tasks[snapshot_id] = {task.file.file_path: task for task in scan.plan_files()}
+        return self._tasks[snapshot_id]
+
+    def _versions(self, task: FileScanTask) -> tuple[Version, ...]:
+        # Row-level deletes change what a reader sees of a file.
+        seen = frozenset({task.file.file_path, *(delete.file_path for delete in task.delete_files)})
+        if seen not in self._read:
+            self._read[seen] = self._scanned(task)
+        return self._read[seen]
+
+    def _scanned(self, task: FileScanTask) -> tuple[Version, ...]:
+        names = self._columns
+        wanted = (names.topic, names.partition, names.level, names.offset, names.timestamp, names.delete_horizon)
+        found = self._scan(task, self._filter, [name for name in wanted if name])
+        tombstones = self._tombstones(task) if found.num_rows else frozenset()
+        return tuple(
+            Version(
+                topic_partition=TopicPartition(
+                    row[names.topic] if names.topic else names.topic_name,
+                    row[names.partition] if names.partition else 0,
+                ),
+                offset=row[names.offset],
+                level=row[names.level] or LANDED,
+                tombstone=row[names.offset] in tombstones,
+                timestamp_ms=_ms(row[names.timestamp]) if names.timestamp else None,
+                delete_horizon_ms=_ms(row[names.delete_horizon]),
+                path=task.file.file_path,
+            )
+            for row in found.to_pylist()
+            # Records without a topic partition are in nobody's log; the segment that holds them is reported.
+            if None not in (row.get(names.topic or "", ""), row.get(names.partition or "", 0))
+        )
+
+    def _tombstones(self, task: FileScanTask) -> frozenset[int]:
+        """Offsets of the key's tombstones. Values are large: they are read only where metadata leaves it open."""
+        column = self._columns.tombstone_null
+        if column is None:
+            return frozenset()
+        nulls = (task.file.null_value_counts or {}).get(self._table.schema().find_field(column).field_id)
+        if nulls == 0:
+            return frozenset()
+        found = self._scan(task, both(self._filter, IsNull(term=Reference(column))), [self._columns.offset])
+        return frozenset(found[self._columns.offset].to_pylist())
+
+    def _scan(self, task: FileScanTask, row_filter: BooleanExpression, columns: Sequence[str]) -> pa.Table:
+        schema = self._table.schema().select(*columns)
+        return ArrowScan(self._table.metadata, self._table.io, schema, row_filter).to_table([task])
+
+
+def _with_key(table: Table, columns: Columns, key: Key) -> BooleanExpression:
+    """Rows of the key; control records have none, whatever their bytes look like (C10)."""
+    names = columns.key
+    if key is None:
+        absent = [IsNull(term=Reference(name)) for name in names]
+        chosen: BooleanExpression = absent[0] if len(absent) == 1 else Or(absent[0], absent[1], *absent[2:])
+    elif len(key) != len(names):
+        raise RefusedError(f"a key of {len(key)} parts; allowed: {len(names)}, one for each of {', '.join(names)}")
+    else:
+        chosen = EVERYTHING
+        for name, part in zip(names, key, strict=True):
+            chosen = both(chosen, _equals(table, name, part))
+    if columns.adopted or not has_transactions(table):
+        return chosen
+    return both(chosen, Or(left=IsNull(term=Reference("is_control")), right=equals("is_control", value=False)))
+
+
+def _equals(table: Table, name: str, part: bytes) -> BooleanExpression:
+    kind = table.schema().find_field(name).field_type
+    if isinstance(kind, BinaryType | FixedType):
+        return equals(name, part)
+    try:
+        literal(part.decode()).to(kind)
+    except (ValueError, TypeError) as error:
+        raise RefusedError(f"key {part!r}: column {name} can't be equal to it: {error}; allowed: {kind}") from error
+    return equals(name, part.decode())
+
+
+def _ms(value: datetime | int | None) -> int | None:
+    """Epoch milliseconds; a time without a zone is UTC."""
+    if not isinstance(value, datetime):
+        return value
+    return to_ms(value if value.tzinfo else value.replace(tzinfo=UTC))

@@ -1,0 +1,66 @@
+"""What `firn explain` says a plan would do with a record is what Spark does with it (C2 to C9)."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from pipeline.explain import explain_key, rules
+from pipeline.plan import Plan
+from pipeline.publish import publish
+from pipeline.sense import Lane
+from tests.spark.topics import DAY, NOW, Record, Topic
+
+KEYS = (None, b"", *(b"%d" % number for number in range(10)))
+HOUR = 3_600_000
+STEPS = (
+    (Lane.FULL, True),
+    (Lane.MERGE, True),
+    (Lane.CLEAN, False),
+    (Lane.FULL, True),
+    (Lane.FULL, False),
+    (Lane.FULL, False),
+)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_explained_fate_is_the_fate(topic: Topic, seed: int) -> None:
+    """Random histories with late files, stamps, horizons, lags and records without a key; lane after lane."""
+    chance = random.Random(seed)  # noqa: S311 - the same histories in every run
+    topic.create(delete_retention_ms=str(HOUR), min_compaction_lag_ms=str(HOUR), clean_segments="1")
+    offsets = sorted(range(45), key=lambda offset: offset + chance.randint(0, 20))
+    now = NOW
+    seen: Counter[rules.Fate] = Counter()
+    for lane, lands in STEPS:
+        for _ in range(3 if lands else 0):
+            topic.land([record(offset, now, chance) for offset in sorted(offsets[:5])])
+            del offsets[:5]
+        now += chance.choice([0, 2 * HOUR]) if lands else DAY
+        for plan in topic.plans(lane, now, force=True):
+            expected = foretold(topic, plan)
+            before = set(topic.offsets())
+            (books,) = [publish(topic.lake, stage).accounting for stage in topic.validated([plan])]
+            gone = {offset for offset, fate in expected.items() if fate is not rules.Fate.KEPT}
+            assert before - set(topic.offsets()) == gone, (lane, seed)
+            assert books is not None
+            fates = Counter(expected.values())
+            assert (books.superseded, books.tombstones_removed, books.quarantined) == (
+                fates[rules.Fate.SUPERSEDED], fates[rules.Fate.REMOVED], fates[rules.Fate.QUARANTINED],
+            )  # fmt: skip
+            seen += fates
+    assert all(seen[fate] for fate in rules.Fate if fate is not rules.Fate.EXPIRED), "the histories are rich enough"
+
+
+def foretold(topic: Topic, plan: Plan) -> dict[int, rules.Fate]:
+    """The fate of every record under ``plan``, key by key."""
+    found: dict[int, rules.Fate] = {}
+    for key in KEYS:
+        explained = explain_key(topic.lake, topic.table, None if key is None else (key,), plan.now_ms)
+        of_key = rules.KeyRecords([kept.record for kept in explained.kept], explained.buried, has_key=key is not None)
+        found |= {one.offset: rules.fate(one, of_key, plan) for one in of_key.present}
+    return found
+
+
+def record(offset: int, now: int, chance: random.Random) -> Record:
+    value = None if chance.random() < 0.5 else b"%d" % offset
+    return Record(offset, chance.choice(KEYS), value, timestamp_ms=now - chance.choice([0, DAY, DAY, DAY]))
