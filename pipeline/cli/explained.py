@@ -11,10 +11,12 @@ from pipeline.cli.options import AsJson, Now, Partition, TableName, at
 from pipeline.explain import (
     Commit,
     KeyExplanation,
+    PartitionExplanation,
     Reason,
     SegmentExplanation,
     Version,
     explain_key,
+    explain_partition,
     explain_segment,
     parse_key,
 )
@@ -25,6 +27,10 @@ from pipeline.segments.segment import LANDED
 
 def explain(
     table: TableName,
+    topic_partition: Annotated[
+        TopicPartition | None,
+        typer.Argument(parser=TopicPartition.parse, metavar="[TOPIC-PARTITION]", help="Such as orders-0."),
+    ] = None,
     segment: Annotated[
         str | None,
         typer.Option("--segment", metavar="SEGMENT", help="A path, a file name, or <topic>-<partition>@<offset>."),
@@ -44,13 +50,16 @@ def explain(
     now: Now = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain why a record is still there, or what would become of a segment, and which commit took what is gone."""
-    if (segment is None) == (not key):
-        raise typer.BadParameter("one of --segment and --key is needed")
+    """Explain what is due for a topic partition, where a segment would go, or why the records of a key are there."""
+    if sum((topic_partition is not None, segment is not None, bool(key))) != 1:
+        raise typer.BadParameter("one of TOPIC-PARTITION, --segment and --key is needed")
     lake, now_ms = Lake.load(), at(now)
     if key:
         explained = explain_key(lake, table, parse_key(key), now_ms, partition, commits)
         show.as_json(_document(explained)) if as_json else _show_key(explained, key, now_ms)
+    elif topic_partition:
+        outlook = explain_partition(lake, table, topic_partition, now_ms)
+        show.as_json(_document(outlook)) if as_json else _show_partition(outlook, now_ms)
     elif segment is not None:
         found = explain_segment(lake, table, segment, now_ms)
         if as_json:
@@ -74,6 +83,25 @@ def _show_key(explained: KeyExplanation, key: list[str], now_ms: int) -> None:
         show.line(f"{_record(removed.record, now_ms)}, removed")
         show.line(f"  {_reason(removed.reason, now_ms)}: {_commit(removed.commit, now_ms)}")
     show.line(f"history: {explained.reach}")
+
+
+def _show_partition(explained: PartitionExplanation, now_ms: int) -> None:
+    show.line(
+        f"{explained.table}: {explained.topic_partition}, head {explained.head_segments:,} segments of "
+        f"{explained.head_bytes:,} bytes ({explained.cleanable_bytes:,} cleanable), tail {explained.tail_segments:,} "
+        f"of {explained.tail_bytes:,}, dirty ratio {explained.dirty_ratio:.3f}, cleaned through "
+        f"{'nothing' if explained.cleaned_through is None else explained.cleaned_through}, log end "
+        f"{explained.log_end_offset}"
+    )
+    for outlook in explained.lanes:
+        reason = _reason(outlook.reason, now_ms)
+        if outlook.plan:
+            show.line(f"  {outlook.lane}: due, {outlook.segments:,} segments (plan {outlook.plan}), {reason}")
+        else:
+            clock = "" if outlook.next_ms is None else f"; by the clock {show.moment(outlook.next_ms, now_ms)}"
+            show.line(f"  {outlook.lane}: not due, {reason}{clock}")
+    for blocker in explained.blockers:
+        show.line(f"  blocked by {_reason(blocker, now_ms)}")
 
 
 def _show_segment(explained: SegmentExplanation, now_ms: int) -> None:

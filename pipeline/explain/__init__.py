@@ -2,6 +2,7 @@
 
 from pipeline.explain.history import Commit
 from pipeline.explain.key import Kept, KeyExplanation, Removed, explain_key
+from pipeline.explain.partition import PartitionExplanation, explain_partition
 from pipeline.explain.reason import Reason
 from pipeline.explain.segment import SegmentExplanation, explain_segment
 from pipeline.explain.versions import Version, parse_key
@@ -9,12 +10,12 @@ from pipeline.explain.versions import Version, parse_key
 __all__ = [
     "Commit",
     "Kept",
-    "KeyExplanation",
+    "KeyExplanation", "PartitionExplanation",
     "Reason",
     "Removed",
     "SegmentExplanation",
     "Version",
-    "explain_key",
+    "explain_key", "explain_partition",
     "explain_segment",
     "parse_key",
 ]  # fmt: skip

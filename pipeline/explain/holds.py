@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pipeline.explain.missing import missing
 from pipeline.explain.reason import Reason
 from pipeline.plan import Plan
 from pipeline.plan.failure import FailedPlan, waiting
@@ -10,9 +11,6 @@ from pipeline.plan.make import plan_partition
 from pipeline.segments import Segments, Stray
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane, PartitionState
-
-RULES = {Lane.RETAIN: "C19", Lane.MERGE: "C13", Lane.CLEAN: "C14", Lane.FULL: "C12"}
-"""The rule that says when a lane is due."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,9 @@ class Prospects:
         """What ``lane`` waits for, which takes nothing of the topic partition now."""
         if lane in self.failed:
             return Reason("C20", str(self.failed[lane]))
-        return Reason(RULES[lane], f"the next {lane} takes it, which is not due")
+        if self.state.blockers and lane is not Lane.RETAIN:
+            return Reason("C20", self.state.blockers[0])
+        return missing(lane, self.state)
 
     def held(self, path: str) -> Reason | None:
         """Why `full` would not take the segment at ``path`` even if it were due; None when it would.

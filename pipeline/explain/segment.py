@@ -98,14 +98,19 @@ def _waiting(segment: Segment, prospects: Prospects) -> Iterator[Reason]:
     if held := prospects.held(segment.path):
         yield held
     elif Lane.FULL not in prospects.due:
-        yield prospects.not_due(Lane.FULL)
+        yield _later(Lane.FULL, prospects)
     lane = LANE_OF_LEVEL.get(segment.level)
     if lane and not prospects.state.blockers:
         plan = prospects.due.get(lane)
         if plan is None:
-            yield prospects.not_due(lane)
+            yield _later(lane, prospects)
         elif segment.path not in taken(plan):
             yield Reason("C17", f"the {lane} that is due takes {len(plan.inputs)} others first")
+
+
+def _later(lane: Lane, prospects: Prospects) -> Reason:
+    reason = prospects.not_due(lane)
+    return Reason(reason.rule, f"{lane} is not due: {reason.text}", reason.until_ms)
 
 
 def _file_name(path: str) -> str:

@@ -172,6 +172,8 @@ class TestTables:
             (("explain", "lake.other", "--key", "k"), "table lake.other does not exist"),
             (("explain", TABLE, "--key", "hex:0"), "key 'hex:0' is not hex:"),
             (("explain", TABLE, "--key", "k", "--partition", "orders-1"), "holds no segment of orders-1; found: none"),
+            (("explain", TABLE, "orders-1"), "table lake.records holds no segment of orders-1; found: none"),
+            (("explain", TABLE, "orders"), "'orders' is not a topic partition; allowed: <topic>-<partition>"),
             (("explain", TABLE, "--segment", "x.parquet"), "holds no segment 'x.parquet', and none of the 0 commits"),
             (("quarantine", TABLE, "--partition", "orders"), "'orders' is not a topic partition; allowed:"),
             (("quarantine", TABLE, "--export", "x.csv"), "file x.csv has suffix '.csv'; allowed: .parquet, .jsonl"),
@@ -465,6 +467,21 @@ class TestExplain:
         out = firn("explain", landed, "--segment", "orders-0@0", "--now", NOW).out
         assert "goes with merge now: 2 of 2 L0 segments (plan " in out
         assert "C11: is younger than min.compaction.lag.ms = 10800000, until 2023-11-15T01:13:19.000Z (in 2 h)" in out
+
+    def test_a_topic_partition_says_what_is_due_missing_and_in_the_way(
+        self, firn: Firn, landed: str, lake: Lake
+    ) -> None:
+        with lake.table(landed).transaction() as transaction:
+            transaction.set_properties({"firn.min.compaction.lag.ms": "10800000"})
+        out = firn("explain", landed, "orders-0", "--now", NOW).out
+        assert "merge: due, 2 segments (plan " in out
+        assert "full: not due, C11: nothing may be cleaned: orders-0 L0 [0..0]" in out
+        assert "blocked by C11: orders-0 L0 [0..0] " in out
+        assert "until 2023-11-15T01:13:19.000Z (in 2 h)" in out
+        found = firn("explain", landed, "orders-0", "--now", NOW, "--json").json
+        assert (found["topic_partition"], found["head_segments"], found["cleaned_through"]) == ("orders-0", 2, None)
+        (merge,) = [one for one in found["lanes"] if one["lane"] == "merge"]
+        assert merge["reason"]["text"] == "2 of 2 L0 segments"
 
     def test_a_segment_that_is_gone_names_its_commit(self, firn: Firn, landed: str, lake: Lake) -> None:
         path = only_plan(lake).inputs[0].path

@@ -1,0 +1,49 @@
+"""What a lane that is not due waits for: measured by asking the lane itself under easier thresholds.
+
+No figure here is counted by other code than the one that decides: a threshold is lowered until the lane is due.
+"""
+
+from dataclasses import replace
+
+from pipeline.explain.reason import Reason
+from pipeline.sense import Lane, PartitionState, due, retention
+
+RULES = {Lane.RETAIN: "C19", Lane.MERGE: "C13", Lane.CLEAN: "C14", Lane.FULL: "C12"}
+"""The rule that says when a lane is due."""
+
+_COUNTED = {
+    Lane.MERGE: ("merge_segments", "L0 segments next to each other"),
+    Lane.CLEAN: ("clean_segments", "cleanable L1 segments next to each other"),
+}
+"""Lanes that wait for a number of something: the field of the policy that says how many, and of what."""
+
+_IMPOSSIBLE = 1e300
+
+
+def missing(lane: Lane, state: PartitionState) -> Reason:
+    """Why ``lane``, which is not due in ``state`` and not blocked, is not: what was measured, and what is needed."""
+    if lane is Lane.RETAIN:
+        found = retention(state)
+        kept = found.kept if found else "its topic is not deleted from (cleanup.policy = compact)"
+        return Reason(RULES[lane], kept or "it holds no record")
+    if not state.policy.compacts and lane is not Lane.MERGE:
+        return Reason("C19", "its topic is not compacted (cleanup.policy = delete)")
+    if lane in _COUNTED:
+        field, what = _COUNTED[lane]
+        return Reason(RULES[lane], f"{_most(lane, field, state)} of {getattr(state.policy, field)} {what}")
+    if not state.cleanable:
+        if state.held:
+            return Reason(state.held.rule, f"nothing may be cleaned: {state.held.segment} is {state.held.why}")
+        return Reason(RULES[lane], "no head")
+    return Reason(RULES[lane], f"dirty ratio {state.dirty_ratio:.3f}, needs > {state.policy.min_cleanable_dirty_ratio}")
+
+
+def _most(lane: Lane, field: str, state: PartitionState) -> int:
+    """The highest threshold in ``field`` at which ``lane`` would be due; 0 when it would at none."""
+    most = min(getattr(state.policy, field), len(state.head))
+    for threshold in range(most, 0, -1):
+        # The other trigger of `clean` is switched off: it does not count segments.
+        eased = {field: threshold, "clean_tail_fraction": _IMPOSSIBLE}
+        if due(lane, replace(state, policy=state.policy.model_copy(update=eased))):
+            return threshold
+    return 0
