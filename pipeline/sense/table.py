@@ -5,9 +5,9 @@ from collections.abc import Collection
 from pipeline.lake import Lake
 from pipeline.policy import Policies
 from pipeline.segments import Segments, TopicPartition, read
+from pipeline.segments.buried import buried
 from pipeline.sense.state import PartitionState, sense
 from pipeline.sense.undecided import transactions_of
-from pipeline.tombstones.tombstones import buried
 
 
 def sense_table(

@@ -9,9 +9,6 @@ The files are of the table's own schema and partitioning (level -2), so that a s
 What a user deletes here is forgotten, and its key can come back.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
@@ -19,29 +16,15 @@ from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.derive import derive
 from pipeline.lake.handover import hand_over, withdraw
-from pipeline.segments import Segment, TopicPartition, read
+from pipeline.plan import Plan
+from pipeline.segments.buried import SUFFIX, find
 from pipeline.segments.live import LiveInputs
 from pipeline.segments.read import read_entries
 
-if TYPE_CHECKING:
-    from pipeline.plan import Plan
-
-SUFFIX = "__tombstones"
+__all__ = ["SUFFIX", "append", "files_of", "find", "retract"]
 
 
-def find(lake: Lake, identifier: str) -> Table | None:
-    """The table of tombstones removed from table ``identifier``; None while none was ever removed."""
-    name = f"{identifier}{SUFFIX}"
-    return lake.table(name) if lake.when_free(lambda: lake.catalog.table_exists(name)) else None
-
-
-def buried(lake: Lake, identifier: str) -> Mapping[TopicPartition, tuple[Segment, ...]]:
-    """The segments of removed tombstones, by topic partition, in offset order."""
-    table = find(lake, identifier)
-    return read(table, f"{identifier}{SUFFIX}").by_partition if table else {}
-
-
-def files_of(lake: Lake, plan: "Plan") -> list[DataFile]:
+def files_of(lake: Lake, plan: Plan) -> list[DataFile]:
     """The files of removed tombstones that ``plan`` reads.
 
     Raises ConflictError when one was replaced since (maintenance of that table), RefusedError for row-level deletes.
@@ -64,7 +47,7 @@ def files_of(lake: Lake, plan: "Plan") -> list[DataFile]:
     return live.files
 
 
-def append(lake: Lake, target: Table, plan: "Plan", files: list[DataFile]) -> None:
+def append(lake: Lake, target: Table, plan: Plan, files: list[DataFile]) -> None:
     """Add the tombstones that ``plan`` removes, once per plan: before the commit that removes them from ``target``.
 
     Raises CommitFailedException when another process committed at the same time: look and try again.
@@ -76,7 +59,7 @@ def append(lake: Lake, target: Table, plan: "Plan", files: list[DataFile]) -> No
         hand_over(lake, table, files)
 
 
-def retract(lake: Lake, plan: "Plan") -> None:
+def retract(lake: Lake, plan: Plan) -> None:
     """Take back what ``append`` added for a plan that was not published: its tombstones are still in the table."""
 
     def added() -> tuple[Table, list[DataFile]] | None:
@@ -87,7 +70,7 @@ def retract(lake: Lake, plan: "Plan") -> None:
     withdraw(lake, added)
 
 
-def _added_by(table: Table, plan: "Plan") -> list[DataFile]:
+def _added_by(table: Table, plan: Plan) -> list[DataFile]:
     """Files of the plan's stage: its id is a folder of their path."""
     return [entry.data_file for entry, _ in read_entries(table) if f"/{plan.id}/" in entry.data_file.file_path]
 
