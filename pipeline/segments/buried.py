@@ -1,0 +1,23 @@
+"""Segments of ``<table>__tombstones``: the tombstones that were removed from a table, beside it."""
+
+from collections.abc import Mapping
+
+from pyiceberg.table import Table
+
+from pipeline.lake.catalog import Lake
+from pipeline.segments.read import read
+from pipeline.segments.segment import Segment, TopicPartition
+
+SUFFIX = "__tombstones"
+
+
+def find(lake: Lake, identifier: str) -> Table | None:
+    """The table of tombstones removed from table ``identifier``; None while none was ever removed."""
+    name = f"{identifier}{SUFFIX}"
+    return lake.table(name) if lake.when_free(lambda: lake.catalog.table_exists(name)) else None
+
+
+def buried(lake: Lake, identifier: str) -> Mapping[TopicPartition, tuple[Segment, ...]]:
+    """The segments of removed tombstones, by topic partition, in offset order."""
+    table = find(lake, identifier)
+    return read(table, f"{identifier}{SUFFIX}").by_partition if table else {}
