@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
 Lane = Literal["merge", "clean", "full"]
 
+READ, WRITTEN = "read", "written"
+"""The sides of a comparison."""
+
 QUARANTINED = -1
 """The level that marks a record of a stage as going to the quarantine table, not to the topic (C5)."""
 
@@ -41,8 +44,13 @@ class Claim:
     repeated              of the superseded ones, copies of a record that was written more than once
     restored              of the records read, tombstones removed earlier that came back because an older record of
                           their key was read (C9)
+    transactional         whether records of transactions or control records may have been read (C10)
+    markers               markers outside the inputs that decide transactions inside: producer, offset, committed
+    aborted               records of aborted transactions, dropped whatever their key (C10)
+    markers_removed       markers dropped because nothing of their transaction is left (C10)
 
-    The accounts must add up (C24): records_in = records_out + superseded + tombstones_removed + quarantined.
+    The accounts must add up (C24): records_in = records_out + superseded + tombstones_removed + quarantined + aborted +
+    markers_removed.
     """
 
     table: str
@@ -66,6 +74,10 @@ class Claim:
     quarantined: int
     repeated: int = 0
     restored: int = 0
+    transactional: bool = False
+    markers: tuple[tuple[int, int, bool], ...] = ()
+    aborted: int = 0
+    markers_removed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The claim as JSON-ready names and values."""

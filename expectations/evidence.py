@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from expectations.claim import BURIED, QUARANTINED, Claim
+from expectations.claim import BURIED, QUARANTINED, READ, WRITTEN, Claim
 from expectations.offenders import contradictions, offenders, repeated_keys
 from expectations.rules import weights
+from expectations.transactions import attributes, with_marks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from expectations.verdict import Sample
 
 RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "headers", "key", "value")
-READ, WRITTEN = "read", "written"
+TRANSACTION_COLUMNS = ("is_control", "is_transactional", "producer_id", "producer_epoch")
+"""Columns that a table may have besides, and that belong to the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class Evidence:
 def comparison(inputs: DataFrame, outputs: DataFrame) -> DataFrame:
     """Both sides, narrowed and tagged (`side`): the batch that the expectations of a plan are run on.
 
-    Both need the record columns of Kafka's Spark source and `level` and `delete_horizon`.
+    Both need the record columns of Kafka's Spark source and `level` and `delete_horizon`; columns for transactions are
+    looked at where there are any.
     """
     return _narrow(inputs, READ).unionByName(_narrow(outputs, WRITTEN))
 
@@ -53,17 +56,19 @@ def _narrow(records: DataFrame, side: str) -> DataFrame:
         F.col("value").isNull().alias("tombstone"),
         F.unix_micros(F.col("delete_horizon").cast("timestamp")).alias("horizon"),
         F.coalesce("level", F.lit(0)).alias("level"),
-        _fingerprint().alias("fingerprint"),
+        *(column.alias(name) for name, column in attributes(records).items()),
+        _fingerprint(records).alias("fingerprint"),
     )
 
 
-def _fingerprint() -> Column:
+def _fingerprint(records: DataFrame) -> Column:
     """64 bits over all that C1 keeps. xxhash64 skips NULLs, so where they are is hashed as well."""
-    nulls = F.struct(*(F.col(name).isNull() for name in RECORD_COLUMNS))
+    kept = (*RECORD_COLUMNS, *(name for name in TRANSACTION_COLUMNS if name in records.columns))
+    nulls = F.struct(*(F.col(name).isNull() for name in kept))
     header_nulls = F.transform(
         "headers", lambda header: F.struct(header.isNull(), header["key"].isNull(), header["value"].isNull())
     )
-    return F.xxhash64(*RECORD_COLUMNS, nulls, F.size("headers"), header_nulls)
+    return F.xxhash64(*kept, nulls, F.size("headers"), header_nulls)
 
 
 def collect_evidence(compared: DataFrame, claim: Claim, *, samples: bool = True) -> Evidence:
@@ -117,6 +122,8 @@ def _groups(compared: DataFrame, claim: Claim) -> DataFrame:
     key    a record that a cleaning judges by its key: all records of a key, in `key`
     copy   a record that must come out as it went in (all of a merge; those without a key): those with the
            same offset in `slot` and the same fingerprint in `mark`
+    aborted, control
+           a record of an aborted transaction, a control record: like a copy, whatever its key
     word   64 neighbouring offsets that were read, numbered in `slot`, as a bitmap in `bits`: what finds
            an offset that occurs twice even under two keys
 
@@ -156,6 +163,9 @@ def _groups(compared: DataFrame, claim: Claim) -> DataFrame:
         F.count(F.when(written & (F.col("level") != F.col("level_expected")), 1)).alias("n_level"),
         F.max(F.when(written & (F.col("level") != F.col("level_expected")), F.col("level"))).alias("a_level"),
         F.count(F.when(F.col("foreign"), 1)).alias("n_foreign"),
+        F.max("ended").alias("ended"),
+        F.count(F.when(read & F.col("undecided"), 1)).alias("n_undecided"),
+        F.count(F.when(read & F.col("transaction"), 1)).alias("n_transaction"),
         F.count(F.when(read & at_end, 1)).alias("end_in"),
         F.count(F.when(written & (F.col("level") != QUARANTINED) & at_end, 1)).alias("end_out"),
         F.bit_or("bit").alias("bits"),
@@ -183,23 +193,30 @@ def _with_newest(groups: DataFrame) -> DataFrame:
 
 def _with_roles(compared: DataFrame, claim: Claim) -> DataFrame:
     merge = claim.lane == "merge"
-    copied = F.lit(True) if merge else F.col("key").isNull()
+    without_key = F.lit(True) if merge else F.col("key").isNull()
+    role = F.when(without_key, "copy").otherwise("key")
+    if not merge:
+        role = F.when(F.col("aborted"), "aborted").when(F.col("control"), "control").otherwise(role)
+    copied, quarantined = role != "key", (role == "copy") & F.lit(not merge)
     mark = F.xxhash64("fingerprint", "horizon", F.col("horizon").isNull()) if merge else F.col("fingerprint")
     ours = (F.col("topic") == claim.topic) & (F.col("partition") == claim.partition)
     no_key, no_number = F.lit(None).cast("binary"), F.lit(None).cast("bigint")
-    records = compared.select(
+    records = with_marks(compared, claim).select(
         "side",
         "offset",
         "tombstone",
         "horizon",
         "level",
         "fingerprint",
-        F.when(copied, "copy").otherwise("key").alias("role"),
+        "ended",
+        "undecided",
+        (F.col("control") | F.col("transactional")).alias("transaction"),
+        role.alias("role"),
         F.when(copied, no_key).otherwise(F.col("key")).alias("key"),
         F.when(copied, F.col("offset")).alias("slot"),
         F.when(copied, mark).alias("mark"),
         # The end of the log stays in the topic even without a key (C4); it is quarantined once it is no longer the end.
-        F.when(copied & F.lit(not merge) & (F.col("offset") != claim.log_end_offset), QUARANTINED)
+        F.when(quarantined & (F.col("offset") != claim.log_end_offset), QUARANTINED)
         .otherwise(claim.level_out)
         .alias("level_expected"),
         (~F.coalesce(ours, F.lit(False)) | F.col("offset").isNull()).alias("foreign"),
@@ -226,7 +243,9 @@ def _figures(claim: Claim) -> dict[str, Column]:
     gone = F.col("in_tombstone") & ~F.col("out_max").eqNullSafe(F.col("in_max"))
     risen = F.col("risen").cast("long")
     # In a cleaning, a copy of a record without a key goes like any other copy; a merge keeps them all (C13).
-    copies = (F.col("role") == "copy") & (F.col("n_in") > 1) & F.lit(claim.lane != "merge")
+    copies = ~F.col("role").isin("key", "word") & (F.col("n_in") > 1) & F.lit(claim.lane != "merge")
+    vanished = (F.col("n_in") > 0) & (F.col("n_out") == 0)
+    control = F.col("role") == "control"
 
     def of(condition: Column, number: Column) -> Column:
         return F.when(condition, number).otherwise(0)
@@ -237,6 +256,9 @@ def _figures(claim: Claim) -> dict[str, Column]:
         "superseded": of(known, F.col("n_in") + risen - 1) + of(copies, F.col("n_in") - 1),
         "tombstones_removed": of(known & gone, F.lit(1)),
         "quarantined": of(record, F.col("n_quarantined")),
+        "aborted": of((F.col("role") == "aborted") & vanished, F.lit(1)),
+        "markers_removed": of(control & vanished, F.lit(1)),
+        "control_in": of(control, F.col("n_in")),
         "repeated": of(F.col("role") == "word", F.col("n_in") - F.bit_count("bits")),
         "restored": of(known, risen),
         "keys_in": of(known, F.lit(1)),

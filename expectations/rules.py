@@ -33,8 +33,9 @@ def merge_weights() -> dict[str, Column]:
 
 
 def cleaning_weights(claim: Claim) -> dict[str, Column]:
-    """The rules of a cleaning (C1 to C9), for the keys, the records without a key and the bitmap words."""
+    """The rules of a cleaning (C1 to C10), for the keys, the records that have none and the bitmap words."""
     keyed, copied = F.col("role") == "key", F.col("role") == "copy"
+    control, aborted = F.col("role") == "control", F.col("role") == "aborted"
     read, written = F.col("n_in"), F.col("n_out")
     newest, oldest = F.col("in_max"), F.col("in_min")
     known, tombstone = keyed & (read > 0), F.col("in_tombstone")
@@ -42,13 +43,15 @@ def cleaning_weights(claim: Claim) -> dict[str, Column]:
     may_go = known & removable(claim)
     gone = may_go & ~kept
     once = F.least(read, F.lit(1))
+    marker_may_go = control & (read > 0) & marker_removable(claim)
+    stays = (kept & ~may_go) | (control & (read > 0) & (written > 0) & ~marker_may_go)
     return {
         "repeated_key": keyed & (written > 1),
         "lost": known & ~tombstone & ~kept,
         "stale": known & (F.col("out_min") < newest) & (F.col("out_min") >= oldest),
         "tombstone_lost": known & tombstone & ~may_go & ~kept,
         "tombstone_left": may_go & kept,
-        "horizon": kept & ~may_go & ~F.col("out_horizon").eqNullSafe(expected_horizon(claim)),
+        "horizon": stays & ~F.col("out_horizon").eqNullSafe(expected_horizon(claim)),
         "log_end": (F.col("end_in") > 0) & (F.col("end_out") == 0),
         "past_end": newest > claim.log_end_offset,
         "changed": kept & (F.col("in_fingerprint") != F.col("out_fingerprint")),
@@ -59,7 +62,13 @@ def cleaning_weights(claim: Claim) -> dict[str, Column]:
         "null_lost": F.when(copied, F.greatest(once - written, F.lit(0))),
         "null_added": F.when(copied, F.greatest(written - once, F.lit(0))),
         "null_visible": F.when(copied, F.col("n_level")),
-        "level": F.when(keyed, F.col("n_level")),
+        "aborted_left": F.when(aborted, written),
+        "undecided": F.col("n_undecided"),
+        "untold": F.lit(0) if claim.transactional else F.col("n_transaction"),
+        "marker_lost": control & (read > 0) & (written == 0) & ~marker_may_go,
+        "marker_left": marker_may_go & (written > 0),
+        "control_added": F.when(control, F.greatest(written - once, F.lit(0))),
+        "level": F.when(keyed | control, F.col("n_level")),
     }
 
 
@@ -69,21 +78,31 @@ def removable(claim: Claim) -> Column:
     It was stamped by an earlier commit and its horizon has passed, it is clean again now and not the log end
     (C9), and the plan supersedes nothing by it: it must outlive, in a commit, what it supersedes (C2).
     """
+    return F.col("in_tombstone") & _may_go(claim) & (F.col("in_min") == F.col("in_max"))
+
+
+def marker_removable(claim: Claim) -> Column:
+    """Whether a control record that was read is a marker that this commit may remove: by the rules of a tombstone, and
+    only while nothing of its transaction is read (C10)."""
+    return F.col("ended") & _may_go(claim)
+
+
+def _may_go(claim: Claim) -> Column:
     return (
-        F.col("in_tombstone")
-        & F.col("in_horizon").isNotNull()
+        F.col("in_horizon").isNotNull()
         & (F.col("in_horizon") <= claim.now_ms * 1000)
         & _clean(claim)
         & (F.col("in_max") != claim.log_end_offset)
-        & (F.col("in_min") == F.col("in_max"))
     )
 
 
 def expected_horizon(claim: Claim) -> Column:
-    """The delete horizon, epoch microseconds, that the record kept of a key must carry (C8, C9)."""
+    """The delete horizon, epoch microseconds, that the record kept of a key, or a control record, must carry (C8 to
+    C10)."""
     stamped = F.col("in_horizon").isNotNull() & (F.col("in_min") == F.col("in_max"))
+    bears = F.when(F.col("role") == "control", F.col("ended")).otherwise(F.col("in_tombstone"))
     return (
-        F.when(~F.col("in_tombstone"), None)
+        F.when(~bears, None)
         .when(stamped, F.col("in_horizon"))
         .when(_clean(claim), (claim.now_ms + claim.delete_retention_ms) * 1000)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,48 @@ SAYINGS = {
         "{buried} at level {level_buried}",
         "none",
     ),
+    "aborted_left": Saying(
+        "record of an aborted transaction",
+        "is still there",
+        "are still there",
+        "the record at offset {out_max}",
+        "nothing: its transaction was aborted",
+    ),
+    "undecided": Saying(
+        "record",
+        "is part of a transaction that has not ended",
+        "are part of transactions that have not ended",
+        "offset {in_max}, of a transaction without a marker",
+        "records of ended transactions only",
+    ),
+    "untold": Saying(
+        "record",
+        "is part of a transaction, of which the plan knows nothing",
+        "are part of transactions, of which the plan knows nothing",
+        "offset {in_max}, of a transaction",
+        "no such record, or a plan that tells of transactions",
+    ),
+    "marker_lost": Saying(
+        "control record",
+        "is gone too early",
+        "are gone too early",
+        "nothing written",
+        "the control record at offset {in_max}, as it was read",
+    ),
+    "marker_left": Saying(
+        "marker",
+        "is still there past its delete horizon",
+        "are still there past their delete horizon",
+        "the marker at offset {in_max}",
+        "nothing: its delete horizon was {stamp_in}",
+    ),
+    "control_added": Saying(
+        "control record",
+        "is written that was not read like this",
+        "are written that were not read like this",
+        "{written} like this",
+        "as it was read, once",
+    ),
     "lost_copy": Saying(
         "record",
         "was read and is not written as it was",
@@ -152,9 +195,9 @@ def say(broken: Mapping[str, int]) -> str:
     parts = []
     for rule, number in broken.items():
         saying = SAYINGS[rule]
-        # "record without a key" has its plural in the middle.
-        head, _, tail = saying.noun.partition(" without")
-        noun = count(number, head) + (f" without{tail}" if tail else "")
+        # "record without a key" has its plural at its first word.
+        head, *tail = re.split(r"(?= without| of)", saying.noun, maxsplit=1)
+        noun = count(number, head) + "".join(tail)
         parts.append(f"{noun} {saying.one if number == 1 else saying.many}")
     return "; ".join(parts) + "."
 

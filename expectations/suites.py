@@ -8,10 +8,12 @@ from great_expectations import ExpectationSuite
 
 from expectations.custom import (
     EvidenceExpectation,
+    ExpectAbortedRecordsGone,
     ExpectAccountingToAddUp,
     ExpectDeleteHorizons,
     ExpectDistinctOffsets,
     ExpectLogEndKept,
+    ExpectMarkersKept,
     ExpectNewestRecordKept,
     ExpectNoNullKeys,
     ExpectOneRecordPerKey,
@@ -35,6 +37,8 @@ _CLEANED: tuple[type[EvidenceExpectation], ...] = (
     ExpectLogEndKept,
     ExpectRecordsUnchanged,
     ExpectNoNullKeys,
+    ExpectAbortedRecordsGone,
+    ExpectMarkersKept,
     ExpectOutputLevel,
     ExpectDistinctOffsets,
     ExpectOneTopicPartition,
@@ -60,5 +64,6 @@ def suite_for(claim: Claim, *, samples: Literal["none", "keys"] = "keys") -> Exp
         expectations=[
             promise(claim=fields, samples=samples, description=promise.promise(claim))
             for promise in PROMISES[claim.lane]
+            if claim.transactional or promise is not ExpectMarkersKept
         ],
     )

@@ -18,13 +18,16 @@ from expectations.custom.every_lane import (
     ExpectOutputLevel,
     ExpectSameRecords,
 )
+from expectations.custom.transactions import ExpectAbortedRecordsGone, ExpectMarkersKept
 
 __all__ = [
     "EvidenceExpectation",
+    "ExpectAbortedRecordsGone",
     "ExpectAccountingToAddUp",
     "ExpectDeleteHorizons",
     "ExpectDistinctOffsets",
     "ExpectLogEndKept",
+    "ExpectMarkersKept",
     "ExpectNewestRecordKept",
     "ExpectNoNullKeys",
     "ExpectOneRecordPerKey",

@@ -62,7 +62,7 @@ class ExpectOneTopicPartition(EvidenceExpectation):
 
 
 class ExpectAccountingToAddUp(EvidenceExpectation):
-    """Every claimed figure is what was measured, and records in = out + superseded + removed + quarantined
+    """Every claimed figure is what was measured, and records in = out + superseded + removed + quarantined + aborted
     (C24). Segments and bytes are facts of the plan, which it shows."""
 
     @classmethod
@@ -70,7 +70,7 @@ class ExpectAccountingToAddUp(EvidenceExpectation):
         return (
             f"The accounts add up: {count(claim.records_in, 'record')} read = {claim.records_out:,} kept + "
             f"{claim.superseded:,} superseded + {count(claim.tombstones_removed, 'tombstone')} removed + "
-            f"{claim.quarantined:,} quarantined; {count(claim.segments_in, 'segment')} of "
+            f"{claim.quarantined:,} quarantined{_of_transactions(claim)}; {count(claim.segments_in, 'segment')} of "
             f"{size(claim.bytes_in)} became {claim.segments_out:,} of {size(claim.bytes_out)}."
         )
 
@@ -102,10 +102,20 @@ _ACCOUNTS = {
     "superseded": "records superseded",
     "tombstones_removed": "tombstones removed",
     "quarantined": "records quarantined",
+    "aborted": "records of aborted transactions",
+    "markers_removed": "markers removed",
 }
+_ALWAYS = ("records_out", "superseded", "tombstones_removed", "quarantined")
+"""Terms that are shown also when they are 0."""
 
 
 _OF_WHICH = {"repeated": "repeated records among the superseded", "restored": "restored tombstones among those read"}
+
+
+def _of_transactions(claim: Claim) -> str:
+    if not claim.transactional:
+        return ""
+    return f" + {claim.aborted:,} of aborted transactions + {count(claim.markers_removed, 'marker')} removed"
 
 
 def _explained(figures: Mapping[str, int]) -> int:
@@ -114,5 +124,6 @@ def _explained(figures: Mapping[str, int]) -> int:
 
 def _equation(figures: Mapping[str, int]) -> str:
     sign = "=" if figures["records_in"] == _explained(figures) else "≠"
-    parts = " + ".join(f"{figures[name]:,}" for name in _ACCOUNTS if name != "records_in")
+    shown = [name for name in _ACCOUNTS if name != "records_in" and (name in _ALWAYS or figures[name])]
+    parts = " + ".join(f"{figures[name]:,}" for name in shown)
     return f"{figures['records_in']:,} {sign} {parts}"

@@ -28,6 +28,9 @@ from pipeline.stage.stage import BOOKS_PROPERTY
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_DROPPED = (fate.SUPERSEDED, fate.STILL_BURIED, fate.OF_ABORTED, fate.MARKER_REMOVED)
+_COUNTED = (fate.SUPERSEDED, fate.REMOVED, fate.QUARANTINED, fate.RESTORED, fate.OF_ABORTED, fate.MARKER_REMOVED)
+
 PLANS_AT_A_TIME = 4
 """Plans that Spark works on together: small ones fill each other's idle cores."""
 
@@ -98,8 +101,7 @@ def _inputs(lake: Lake, stage: Stage, spark: "SparkSession") -> tuple[DataFrame,
 def _result(inputs: DataFrame, plan: Plan, fates: Observation) -> DataFrame:
     """The records that stay or go to a side table, level set; ``fates`` counts the others as they are dropped."""
     judged = fate.merged(inputs) if plan.lane is Lane.MERGE else fate.cleaned(inputs, plan)
-    counted = (fate.SUPERSEDED, fate.REMOVED, fate.QUARANTINED, fate.RESTORED)
-    counts = [F.count_if(F.col(fate.FATE) == name).alias(name) for name in counted]
+    counts = [F.count_if(F.col(fate.FATE) == name).alias(name) for name in _COUNTED]
     level = (
         F.when(F.col(fate.FATE) == fate.QUARANTINED, QUARANTINED)
         .when(F.col(fate.FATE) == fate.REMOVED, BURIED)
@@ -107,7 +109,7 @@ def _result(inputs: DataFrame, plan: Plan, fates: Observation) -> DataFrame:
     )
     return (
         judged.observe(fates, *counts)
-        .where(~F.col(fate.FATE).isin(fate.SUPERSEDED, fate.STILL_BURIED))
+        .where(~F.col(fate.FATE).isin(*_DROPPED))
         .withColumn("level", level.cast("int"))
         .drop(fate.FATE)
         # One task writes one segment: its records in offset order, those for side tables (level < 0) before the others.
@@ -139,6 +141,8 @@ def _books(stage: Stage, fates: dict[str, int], repeated: int) -> Accounting:
         tombstones_removed=fates[fate.REMOVED],
         quarantined=fates[fate.QUARANTINED],
         restored=fates[fate.RESTORED],
+        aborted=fates[fate.OF_ABORTED],
+        markers_removed=fates[fate.MARKER_REMOVED],
         bytes_in=plan.bytes,
         bytes_out=sum(file.file_size_in_bytes for file in kept),
         segments_in=len(plan.inputs),

@@ -1,4 +1,4 @@
-"""What becomes of each record, as Spark expressions: kept, superseded, removed, or quarantined (C2 to C5, C7 to C9).
+"""What becomes of each record, as Spark expressions: kept, superseded, removed, or quarantined (C2 to C5, C7 to C10).
 
 Two passes. The first reads keys and offsets only and finds the newest offset of each key. The second streams whole
 records past that; values never go through a shuffle.
@@ -7,19 +7,18 @@ records past that; values never go through a shuffle.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.compact.working import COLUMNS, HORIZON, KEY, LEVEL, OFFSET, TOMBSTONE, WAS_BURIED
+from pipeline.compact.transactions import ABORTED, CONTROL, ENDED, TRANSACTION_COLUMNS, with_transactions
+from pipeline.compact.working import COLUMNS, HORIZON, KEY, LEVEL, OFFSET, TOMBSTONE, WAS_BURIED, small
 from pipeline.plan import Plan
 from pipeline.segments.segment import RUN
 
 FATE = "firn_fate"
 KEPT, SUPERSEDED, REMOVED, QUARANTINED = "kept", "superseded", "removed", "quarantined"
+OF_ABORTED, MARKER_REMOVED = "of an aborted transaction", "marker removed"
 RESTORED = "restored"
 """Removed by an earlier cleaning, and back because an older record of its key turned up."""
 STILL_BURIED = "still buried"
 """Removed by an earlier cleaning, and read only to see whether it is needed again."""
-
-BROADCAST_RECORDS = 20_000_000
-"""Up to so many input records the offsets that survive are broadcast (16 bytes each); beyond, Spark's join decides."""
 
 _SURVIVES = "firn_survives"
 _SUPERSEDES = "firn_supersedes"
@@ -36,6 +35,7 @@ def cleaned(inputs: DataFrame, plan: Plan) -> DataFrame:
         # A tombstone that was restored once and removed again is buried twice.
         buried = inputs.where(F.col(WAS_BURIED)).dropDuplicates([KEY, OFFSET])
         inputs = inputs.where(~F.col(WAS_BURIED)).unionByName(buried)
+    inputs = with_transactions(inputs, plan)
     survivors = _survivors(inputs, plan)
     # One join column where one is enough: Spark has a faster hash table for a single long.
     judged = (
@@ -45,6 +45,9 @@ def cleaned(inputs: DataFrame, plan: Plan) -> DataFrame:
     )
     fate = (
         F.when(F.col(WAS_BURIED), F.when(F.col(_SURVIVES).isNull(), STILL_BURIED).otherwise(RESTORED))
+        # Control records have no user key, whatever their bytes, and neither has what was aborted (C10).
+        .when(F.col(CONTROL), F.when(_marker_removable(plan), MARKER_REMOVED).otherwise(KEPT))
+        .when(F.col(ABORTED), OF_ABORTED)
         # The end of the log stays even without a key (C4): the next cleaning past it quarantines it.
         .when(F.col(KEY).isNull() & (F.col(OFFSET) == plan.log_end_offset), KEPT)
         .when(F.col(KEY).isNull(), QUARANTINED)
@@ -52,7 +55,8 @@ def cleaned(inputs: DataFrame, plan: Plan) -> DataFrame:
         .when(_removable(plan), REMOVED)
         .otherwise(KEPT)
     )
-    return judged.withColumn(FATE, fate).withColumn(HORIZON, _horizon(plan)).drop(*COLUMNS, _SURVIVES, _SUPERSEDES)
+    state = judged.withColumn(FATE, fate).withColumn(HORIZON, _horizon(plan))
+    return state.drop(*COLUMNS, *TRANSACTION_COLUMNS, _SURVIVES, _SUPERSEDES)
 
 
 def _survivors(inputs: DataFrame, plan: Plan) -> DataFrame:
@@ -65,7 +69,7 @@ def _survivors(inputs: DataFrame, plan: Plan) -> DataFrame:
     present = F.when(~F.col(WAS_BURIED), F.col(OFFSET))
     buried = F.when(F.col(WAS_BURIED), F.col(OFFSET)) if plan.buried else F.lit(None).cast("bigint")
     newest = (
-        inputs.where(F.col(KEY).isNotNull())
+        inputs.where(F.col(KEY).isNotNull() & ~F.col(CONTROL) & ~F.col(ABORTED))
         .groupBy(KEY)
         .agg(F.max(present).alias("newest"), F.min(present).alias("oldest"), F.max(buried).alias("buried"))
         .where(F.col("newest").isNotNull())
@@ -76,7 +80,7 @@ def _survivors(inputs: DataFrame, plan: Plan) -> DataFrame:
             F.lit(True).alias(_SURVIVES),
         )
     )
-    return F.broadcast(newest) if plan.records <= BROADCAST_RECORDS else newest
+    return small(newest, plan)
 
 
 def _is_stamped() -> Column:
@@ -89,26 +93,41 @@ def _is_clean(plan: Plan) -> Column:
     return F.lit(True) if plan.clean_below is None else F.col(OFFSET) < plan.clean_below
 
 
-def _removable(plan: Plan) -> Column:
-    """C9. A tombstone that supersedes a record in this very commit must outlive it, or C2 would not hold."""
+def _may_go(plan: Plan) -> Column:
+    """C9: stamped by an earlier commit, past the horizon, clean again now, and not the end of the log (C4)."""
     return (
-        F.col(TOMBSTONE)
-        & _is_stamped()
+        _is_stamped()
         & (F.col(HORIZON) <= F.timestamp_millis(F.lit(plan.now_ms)))
         & _is_clean(plan)
         & (F.col(OFFSET) != plan.log_end_offset)
-        & ~F.col(_SUPERSEDES)
     )
+
+
+def _removable(plan: Plan) -> Column:
+    """C9. A tombstone that supersedes a record in this very commit must outlive it, or C2 would not hold."""
+    return F.col(TOMBSTONE) & _may_go(plan) & ~F.col(_SUPERSEDES)
+
+
+def _marker_removable(plan: Plan) -> Column:
+    """C10: in the same two stages, and only while no record of its transaction is seen."""
+    return F.col(ENDED) & _may_go(plan)
 
 
 def _horizon(plan: Plan) -> Column:
     """C8: stamped when first found clean, kept from then on; an older record that turned up late starts it again.
 
-    Records without a key keep what they came with.
+    Likewise a marker of whose transaction nothing is left (C10). Records without a key keep what they came with.
     """
     stamp = F.timestamp_millis(F.lit(plan.now_ms + plan.delete_retention_ms))
+    marker = (
+        F.when(~F.col(ENDED), F.lit(None))
+        .when(_is_stamped(), F.col(HORIZON))
+        .when(_is_clean(plan), stamp)
+        .otherwise(F.lit(None))
+    )
     return (
-        F.when(F.col(KEY).isNull(), F.col(HORIZON))
+        F.when(F.col(CONTROL), marker)
+        .when(F.col(KEY).isNull(), F.col(HORIZON))
         .when(~F.col(TOMBSTONE), F.lit(None))
         .when(_is_stamped() & ~F.col(_SUPERSEDES), F.col(HORIZON))
         .when(_is_clean(plan), stamp)

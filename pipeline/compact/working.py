@@ -3,6 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.plan import Plan
 from pipeline.stage.stage import BURIED
 
 KEY = "firn_key"
@@ -11,6 +12,9 @@ TOMBSTONE = "firn_tombstone"
 LEVEL = "firn_level"
 WAS_BURIED = "firn_was_buried"
 COLUMNS = (KEY, OFFSET, TOMBSTONE, LEVEL, WAS_BURIED)
+
+BROADCAST_RECORDS = 20_000_000
+"""Up to so many input records a verdict per offset is broadcast (16 bytes each); beyond, Spark's join decides."""
 
 HORIZON = "delete_horizon"
 STATE = ("level", HORIZON)
@@ -32,6 +36,11 @@ def with_working_columns(inputs: DataFrame) -> DataFrame:
             WAS_BURIED: level == BURIED,
         }
     )
+
+
+def small(verdicts: DataFrame, plan: Plan) -> DataFrame:
+    """``verdicts``, at most one per input record, so that joining them moves no values where they are few."""
+    return F.broadcast(verdicts) if plan.records <= BROADCAST_RECORDS else verdicts
 
 
 def record_columns(inputs: DataFrame) -> list[str]:

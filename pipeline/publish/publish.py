@@ -10,11 +10,10 @@ from pyiceberg.table import Table
 
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake import Lake
-from pipeline.plan import Plan
 from pipeline.plan.plan import STAGE_INFIX
+from pipeline.publish.late import check_nothing_older, check_same_markers
 from pipeline.publish.race import race, summary
 from pipeline.quarantine import quarantine
-from pipeline.segments import read
 from pipeline.segments.manifests import Manifests
 from pipeline.stage import Accounting, Stage
 from pipeline.stage.claim import Claim, claimed
@@ -86,7 +85,8 @@ def _publish(lake: Lake, identifier: str) -> Publication:
 
         def check(current: Table, manifests: Manifests) -> None:
             check_inputs(current, plan, manifests)
-            _check_nothing_older_landed(current, plan, validated.accounting, manifests)
+            check_nothing_older(current, plan, validated.accounting, manifests)
+            check_same_markers(current, plan, validated.accounting, manifests)
             quarantine.append(lake, current, plan, validated.files.quarantined)
             tombstones.append(lake, current, plan, validated.files.buried)
 
@@ -133,22 +133,3 @@ def _validated(stage: Stage) -> _Validated:
             "there (discard the stage and plan again)"
         )
     return _Validated(stage, stage.accounting.check(f"stage {stage.identifier}"), files)
-
-
-def _check_nothing_older_landed(target: Table, plan: Plan, accounting: Accounting, manifests: Manifests) -> None:
-    """C9: a tombstone goes only while nothing outside the inputs can hold an older record than it."""
-    if not accounting.tombstones_removed:
-        return
-    taken = {segment.path for segment in plan.inputs}
-    end = max(segment.last_offset for segment in plan.inputs)
-    bound = end if plan.clean_below is None else min(end, plan.clean_below)
-    segments = read(target, plan.table, manifests)
-    own = segments.by_partition.get(plan.topic_partition, ())
-    landed = [segment for segment in own if segment.path not in taken and segment.records]
-    older = [str(segment) for segment in landed if segment.base_offset < bound]
-    older += [stray.path for stray in segments.strays_of(plan.topic_partition) if stray.base_offset < bound]
-    if older:
-        raise ConflictError(
-            f"plan {plan.id} ({plan.title}) removes {accounting.tombstones_removed} tombstones below offset {bound}, "
-            f"but segment {older[0]} landed since with older offsets; plan again"
-        )

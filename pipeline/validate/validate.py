@@ -111,5 +111,7 @@ def _claim(stage: Stage, books: Accounting) -> Claim:
         clean_below=plan.clean_below,
         log_end_offset=plan.log_end_offset,
         delete_retention_ms=plan.delete_retention_ms,
-        **books.model_dump(exclude={"expired", "aborted", "markers_removed"}),
+        transactional=plan.transactional,
+        markers=plan.markers,
+        **books.model_dump(exclude={"expired"}),
     )
