@@ -86,4 +86,5 @@ class Claim:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Claim:
         """The claim back from `to_dict`; a missing or unknown name raises TypeError."""
-        return cls(**fields)
+        # JSON has lists only.
+        return cls(**{**fields, "markers": tuple(tuple(marker) for marker in fields.get("markers", ()))})

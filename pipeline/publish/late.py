@@ -1,4 +1,4 @@
-"""What may have landed since a plan was made and forbids its commit: looked for on the snapshot that is committed on."""
+"""What may have landed since a plan was made, and forbids its commit (C9, C10)."""
 
 from pyiceberg.table import Table
 
@@ -24,10 +24,12 @@ def check_nothing_older(target: Table, plan: Plan, accounting: Accounting, manif
     older = [str(segment) for segment in landed if segment.base_offset < bound]
     older += [stray.path for stray in segments.strays_of(plan.topic_partition) if stray.base_offset < bound]
     if older:
+        going = f"{accounting.tombstones_removed} tombstones"
+        if accounting.markers_removed:
+            going += f" and {accounting.markers_removed} transaction markers"
         raise ConflictError(
-            f"plan {plan.id} ({plan.title}) removes {accounting.tombstones_removed} tombstones and "
-            f"{accounting.markers_removed} transaction markers below offset {bound}, but segment {older[0]} landed "
-            "since with older offsets; plan again"
+            f"plan {plan.id} ({plan.title}) removes {going} below offset {bound}, but segment {older[0]} landed since "
+            "with older offsets; plan again"
         )
 
 

@@ -1,0 +1,193 @@
+"""Great Expectations judges transactions on its own (C10): stages that keep the promises and stages that break them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from expectations import Claim, Verdict, judge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "headers array<struct<key: string, value: binary>>, level int, delete_horizon timestamp, is_control boolean, "
+    "is_transactional boolean, producer_id bigint, producer_epoch int"
+)
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+RETENTION = timedelta(hours=1)
+PAST, STAMP = NOW - timedelta(minutes=1), NOW + RETENTION
+
+
+@dataclass(frozen=True)
+class Record:
+    offset: int
+    key: bytes | None
+    value: bytes | None = b"v"
+    producer: int | None = None
+    control: bool | None = None
+    level: int | None = 1
+    horizon: datetime | None = None
+    epoch: int = 0
+
+    def row(self) -> tuple[Any, ...]:
+        """In the order of the schema."""
+        inside = None if self.producer is None else True
+        return (
+            *(
+                self.key,
+                self.value,
+                "orders",
+                3,
+                self.offset,
+                NOW - timedelta(days=1),
+                0,
+                None,
+                self.level,
+                self.horizon,
+            ),
+            *(self.control, inside, self.producer, self.epoch),
+        )
+
+
+def end(offset: int, producer: int, *, commit: bool, **state: Any) -> Record:
+    return Record(offset, struct.pack(">hh", 0, int(commit)), b"\0" * 6, producer, control=True, **state)
+
+
+COMMITTED, OLD = Record(0, b"a", b"1", 1), Record(1, b"b", b"1")
+ABORTED, ABORTED_DELETE, ABORTED_NO_KEY = Record(2, b"b", b"2", 2), Record(3, b"a", None, 2), Record(4, None, b"3", 2)
+COMMIT, ABORT = end(5, 1, commit=True), end(6, 2, commit=False)
+STAMPED, FIRST_SEEN = end(7, 3, commit=False, level=2, horizon=PAST), end(8, 3, commit=True)
+ENDS_OUTSIDE = Record(9, b"c", b"1", 4)
+KEPT_BEFORE = Record(10, b"d", b"1", 5, level=2)
+LEADER = Record(11, struct.pack(">hh", 0, 2), b"", None, control=True)
+INPUTS = [
+    *(COMMITTED, OLD, ABORTED, ABORTED_DELETE, ABORTED_NO_KEY, COMMIT, ABORT, STAMPED, FIRST_SEEN, ENDS_OUTSIDE),
+    *(KEPT_BEFORE, LEADER),
+]
+KEPT = [COMMITTED, OLD, COMMIT, ABORT, KEPT_BEFORE, LEADER]
+OUTPUTS = [*(replace(one, level=2) for one in KEPT), replace(FIRST_SEEN, level=2, horizon=STAMP)]
+CLAIM = Claim(
+    table="db.orders",
+    lane="clean",
+    plan_id="clean/orders-3",
+    topic="orders",
+    partition=3,
+    now_ms=int(NOW.timestamp() * 1000),
+    level_out=2,
+    clean_below=None,
+    log_end_offset=20,
+    delete_retention_ms=int(RETENTION.total_seconds() * 1000),
+    segments_in=2,
+    segments_out=1,
+    bytes_in=1000,
+    bytes_out=500,
+    records_in=12,
+    records_out=7,
+    superseded=0,
+    tombstones_removed=0,
+    quarantined=0,
+    transactional=True,
+    markers=((4, 15, False), (1, 16, False)),
+    aborted=4,
+    markers_removed=1,
+)
+Judge = Callable[[list[Record], list[Record], Claim], Verdict]
+
+
+@pytest.fixture
+def judged(spark: SparkSession, tmp_path: Path) -> Judge:
+    def run(inputs: list[Record], outputs: list[Record], claim: Claim) -> Verdict:
+        read, written = (
+            spark.createDataFrame([one.row() for one in side], SCHEMA).coalesce(1) for side in (inputs, outputs)
+        )
+        return judge(read, written, claim, tmp_path / "reports")
+
+    return run
+
+
+def failed(verdict: Verdict) -> dict[str, str]:
+    return {finding.name: finding.observed for finding in verdict.failures}
+
+
+def without(*gone: Record) -> list[Record]:
+    offsets = {one.offset for one in gone}
+    return [one for one in OUTPUTS if one.offset not in offsets]
+
+
+def instead(record: Record, **changes: Any) -> list[Record]:
+    return [replace(one, **changes) if one.offset == record.offset else one for one in OUTPUTS]
+
+
+def test_c10_a_correct_cleaning_passes(judged: Judge) -> None:
+    verdict = judged(INPUTS, OUTPUTS, CLAIM)
+    assert failed(verdict) == {}
+    sentences = " ".join(finding.sentence for finding in verdict.expectations)
+    assert "no record of an aborted one is left: 4 records gone" in sentences
+    assert "4 of aborted transactions + 1 marker removed" in sentences
+
+
+SABOTAGE: dict[str, tuple[list[Record], str, str]] = {
+    "an aborted record is kept": (
+        [*OUTPUTS, replace(ABORTED, level=2)],
+        "expect_aborted_records_gone",
+        "1 record of an aborted transaction is still there",
+    ),
+    "an aborted record is quarantined": (
+        [*OUTPUTS, replace(ABORTED_NO_KEY, level=-1)],
+        "expect_aborted_records_gone",
+        "1 record of an aborted transaction is still there",
+    ),
+    "a committed record is taken for aborted": (without(COMMITTED), "expect_newest_record_kept", "1 key has lost"),
+    "what an earlier cleaning kept is taken for aborted": (
+        without(KEPT_BEFORE),
+        "expect_newest_record_kept",
+        "1 key has lost",
+    ),
+    "an aborted record superseded": (without(OLD), "expect_newest_record_kept", "1 key has lost"),
+    "a marker goes with its records": (without(ABORT), "expect_markers_kept", "1 control record is gone too early"),
+    "a marker goes unstamped": (without(FIRST_SEEN), "expect_markers_kept", "1 control record is gone too early"),
+    "a control record that is no marker goes": (without(LEADER), "expect_markers_kept", "1 control record is gone"),
+    "a marker stays past its horizon": (
+        [*OUTPUTS, STAMPED],
+        "expect_markers_kept",
+        "1 marker is still there past its delete horizon",
+    ),
+    "a marker is stamped with its records": (
+        instead(ABORT, horizon=STAMP),
+        "expect_delete_horizons",
+        "1 record has a wrong delete horizon",
+    ),
+    "a marker is not stamped": (instead(FIRST_SEEN, horizon=None), "expect_delete_horizons", "1 record has a wrong"),
+    "an epoch is lost": (instead(COMMITTED, epoch=1), "expect_records_unchanged", "1 record is not what was read"),
+}
+
+
+@pytest.mark.parametrize("case", SABOTAGE)
+def test_c10_a_broken_promise_is_named(case: str, judged: Judge) -> None:
+    outputs, name, said = SABOTAGE[case]
+    found = failed(judged(INPUTS, outputs, CLAIM))
+    assert said in found.get(name, f"only {found}")
+
+
+def test_c10_a_transaction_that_nobody_ended_is_found(judged: Judge) -> None:
+    found = failed(judged(INPUTS, OUTPUTS, replace(CLAIM, markers=())))
+    assert "1 record is part of a transaction that has not ended" in found["expect_aborted_records_gone"]
+
+
+def test_c10_a_plan_that_does_not_tell_of_transactions_is_found_out(judged: Judge) -> None:
+    found = failed(judged(INPUTS, OUTPUTS, replace(CLAIM, transactional=False)))
+    assert "of which the plan knows nothing" in found["expect_aborted_records_gone"]
+
+
+def test_c10_what_is_said_of_aborted_records_is_counted(judged: Judge) -> None:
+    found = failed(judged(INPUTS, OUTPUTS, replace(CLAIM, aborted=3, superseded=1)))
+    assert set(found) == {"expect_accounting_to_add_up"}
