@@ -33,9 +33,9 @@ def check_nothing_older(target: Table, plan: Plan, accounting: Accounting, manif
         )
 
 
-def check_same_markers(target: Table, plan: Plan, accounting: Accounting, manifests: Manifests) -> None:
-    """C10: what the plan removes as aborted must be so by the markers that are there now."""
-    if not accounting.aborted:
+def check_same_markers(target: Table, plan: Plan, manifests: Manifests) -> None:
+    """C10: what was taken for aborted, or for committed, must be so by the markers that are there now."""
+    if not plan.transactional:
         return
     segments = read(target, plan.table, manifests)
     taken = {segment.path for segment in plan.inputs}
@@ -52,6 +52,6 @@ def check_same_markers(target: Table, plan: Plan, accounting: Accounting, manife
     ]
     if others:
         raise ConflictError(
-            f"plan {plan.id} ({plan.title}) removes {accounting.aborted} records of aborted transactions, but the "
-            f"marker of producer {others[0].producer_id} at offset {others[0].offset} landed since; plan again"
+            f"plan {plan.id} ({plan.title}) was made without the marker of producer {others[0].producer_id} at offset "
+            f"{others[0].offset}, which landed since and may decide otherwise; plan again"
         )

@@ -86,7 +86,7 @@ def _publish(lake: Lake, identifier: str) -> Publication:
         def check(current: Table, manifests: Manifests) -> None:
             check_inputs(current, plan, manifests)
             check_nothing_older(current, plan, validated.accounting, manifests)
-            check_same_markers(current, plan, validated.accounting, manifests)
+            check_same_markers(current, plan, manifests)
             quarantine.append(lake, current, plan, validated.files.quarantined)
             tombstones.append(lake, current, plan, validated.files.buried)
 
