@@ -38,7 +38,6 @@ _CLEANED: tuple[type[EvidenceExpectation], ...] = (
     ExpectRecordsUnchanged,
     ExpectNoNullKeys,
     ExpectAbortedRecordsGone,
-    ExpectMarkersKept,
     ExpectOutputLevel,
     ExpectDistinctOffsets,
     ExpectOneTopicPartition,
@@ -52,6 +51,9 @@ PROMISES: dict[str, tuple[type[EvidenceExpectation], ...]] = {
 }
 """What each lane promises, in the order in which it is read."""
 
+OF_TRANSACTIONS = (ExpectMarkersKept,)
+"""What a cleaning promises besides where control records may have been read (C10)."""
+
 
 def suite_for(claim: Claim, *, samples: Literal["none", "keys"] = "keys") -> ExpectationSuite:
     """The suite of the claim's lane, its sentences filled with the claim's figures.
@@ -59,11 +61,10 @@ def suite_for(claim: Claim, *, samples: Literal["none", "keys"] = "keys") -> Exp
     To be run on a batch made by `comparison(inputs, outputs)`.
     """
     fields = claim.to_dict()
+    promises = PROMISES[claim.lane] + (OF_TRANSACTIONS if claim.transactional else ())
     return ExpectationSuite(
         name=f"firn-{claim.lane}",
         expectations=[
-            promise(claim=fields, samples=samples, description=promise.promise(claim))
-            for promise in PROMISES[claim.lane]
-            if claim.transactional or promise is not ExpectMarkersKept
+            promise(claim=fields, samples=samples, description=promise.promise(claim)) for promise in promises
         ],
     )

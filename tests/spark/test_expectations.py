@@ -138,7 +138,7 @@ def test_a_correct_cleaning_passes_every_promise(spark: SparkSession, judged: Ca
     verdict = judged(INPUTS, OUTPUTS, CLAIM)
     assert failed(verdict) == {}
     assert verdict.passed
-    assert len(verdict.expectations) == len(PROMISES["clean"]) == 12
+    assert len(verdict.expectations) == len(PROMISES["clean"]) == 13
     assert 1 <= verdict.spark_jobs <= 3
     assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") == "the caller's"
     sentences = {finding.name: finding.sentence for finding in verdict.expectations}
