@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.errors import ConflictError
 from pipeline.lake import Lake, records
 from pipeline.land import land
 from pipeline.plan import Plan, plan_partition, plan_table
 from pipeline.policy import Policies, Policy
+from pipeline.publish.late import check_same_markers
 from pipeline.segments import Segment, Segments, TopicPartition, read
+from pipeline.segments.manifests import Manifests
 from pipeline.segments.segment import RUN
 from pipeline.sense import Lane, PartitionState, sense, transactions_of
 from pipeline.sense.transactions import MARKERS, RECORDS, Marker, Transactions, Undecided, first_undecided, last_of
@@ -260,6 +263,44 @@ class TestPlans:
         log.land(COMMIT)
         plan = log.plan("full")
         assert plan.transactional
+
+
+class TestPublish:
+    """What was decided when the plan was made must be so when it is committed."""
+
+    @pytest.mark.parametrize("ends", [COMMIT, ABORT])
+    def test_c10_a_marker_that_came_since_and_comes_first_stops_it(self, log: Log, ends: str) -> None:
+        log.land(ONE)
+        log.offset = 10
+        log.land(ends)
+        plan = log.plan("full")
+        self.check(log, plan)
+        log.offset = 20
+        log.land(COMMIT, TWO, COMMIT)
+        self.check(log, plan)
+        log.offset = 5
+        log.land(ABORT)
+        with pytest.raises(ConflictError, match="without the marker of producer 1 at offset 5, which landed since"):
+            self.check(log, plan)
+
+    def test_c10_a_marker_outside_the_inputs_counts_for_as_much(self, log: Log) -> None:
+        log.land(ONE)
+        log.offset = 10
+        log.land(ABORT)
+        with log.lake.table(TABLE).transaction() as change:
+            change.set_properties({"firn.active.segments": "1"})
+        plan = log.plan("full")
+        assert plan.markers == (Marker(1, 10, commit=False),)
+        self.check(log, plan)
+        log.offset = 5
+        log.land(COMMIT)
+        with pytest.raises(ConflictError, match="plan again"):
+            self.check(log, plan)
+
+    @staticmethod
+    def check(log: Log, plan: Plan) -> None:
+        table = log.lake.table(TABLE)
+        check_same_markers(table, plan, Manifests(table.io))
 
 
 class TestCost:
