@@ -129,8 +129,10 @@ class _Facts:
         self._columns = Columns.of(table, identifier)
         self._specs = table.specs()
         self._fields = {field.name: field for field in table.schema().fields}
-        # Optional columns (C10); a table that lacks them has no transactions.
-        self._optional = frozenset(TRANSACTION_COLUMNS if has_transactions(table) else ())
+        # Optional columns (C10); a table that lacks them has no transactions, nor has one of typed columns: a marker is
+        # told by the bytes of its key.
+        transactional = has_transactions(table) and not self._columns.adopted
+        self._optional = frozenset(TRANSACTION_COLUMNS if transactional else ())
         self._commits = commits(table)
 
     def of(self, entry: ManifestEntry, row_deletes: int) -> Segment | Stray | None:
