@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
@@ -514,4 +514,5 @@ def test_one_result_is_one_new_file(judged: Callable[..., Verdict], tmp_path: Pa
         judged(INPUTS, OUTPUTS, CLAIM)
     files = [path for path in (tmp_path / "reports").rglob("*") if path.is_file()]
     assert len(files) == 2
-    assert all(json.loads(file.read_text())["meta"]["firn"]["claim"] == asdict(CLAIM) for file in files)
+    claims = [json.loads(file.read_text())["meta"]["firn"]["claim"] for file in files]
+    assert [Claim.from_dict(claim) for claim in claims] == [CLAIM, CLAIM]
