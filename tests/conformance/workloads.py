@@ -97,13 +97,13 @@ class Group:
 
 GROUP_SIZE = 8
 _MODES = (Mode.FULL, Mode.LEVELS, Mode.TRIGGERED, Mode.BUDGETS)
-"""The modes of successive groups."""
+"""The modes of successive groups; the seed says which comes first."""
 
 
 def groups(count: int, seed: int) -> Iterator[Group]:
     """Groups with ``count`` workloads together; the same for the same seed, whatever the count."""
     for number, first in enumerate(range(0, count, GROUP_SIZE)):
-        mode = _MODES[number % len(_MODES)]
+        mode = _MODES[(seed + number) % len(_MODES)]
         yield group(f"s{seed}g{number}", mode, min(GROUP_SIZE, count - first))
 
 
