@@ -103,6 +103,7 @@ public final class KafkaCleaner {
 
     /** One topic partition with a cleaner of its own. */
     private static final class Log implements AutoCloseable {
+        private static final int LARGEST_BATCH = 1 << 25;
         private static final TopicPartition NAME = new TopicPartition("t", 0);
 
         private final JsonNode workload;
@@ -125,6 +126,7 @@ public final class KafkaCleaner {
             configs.put("segment.index.bytes", 4096); // mapped whole for every segment
             configs.put("message.timestamp.before.max.ms", Long.MAX_VALUE);
             configs.put("message.timestamp.after.max.ms", Long.MAX_VALUE);
+            configs.put("max.message.bytes", LARGEST_BATCH);
             configs.put("cleanup.policy", "delete"); // lets records without a key in
             configs.put("retention.ms", -1);
             whileAppending = new LogConfig(configs);
@@ -137,7 +139,7 @@ public final class KafkaCleaner {
                 Optional.empty());
             manager = new LogCleanerManager(List.of(folder.toFile()), new ConcurrentHashMap<>(Map.of(NAME, log)), failures);
             cleaner = new Cleaner(0, new SkimpyOffsetMap(workload.get("dedupe_buffer_bytes").asInt(), "MD5"), 1 << 16,
-                1 << 24, 0.9, new Throttler(Double.MAX_VALUE, Long.MAX_VALUE, "cleaner", "entries", clock), clock,
+                LARGEST_BATCH, 0.9, new Throttler(Double.MAX_VALUE, Long.MAX_VALUE, "cleaner", "entries", clock), clock,
                 partition -> { });
         }
 
@@ -171,18 +173,23 @@ public final class KafkaCleaner {
 
         private void append(JsonNode record) throws IOException {
             long offset = record.get("offset").asLong();
-            if (log.logEndOffset() != offset) {
-                throw new IllegalStateException("offset " + offset + " would be given to offset " + log.logEndOffset());
-            }
+            long end = log.logEndOffset();
             long timestamp = record.get("timestamp").asLong();
             JsonNode producer = record.get("producer");
-            if (producer == null) {
+            if (offset < end || (offset > end && !producer.isNull())) {
+                throw new IllegalStateException("offset " + offset + " can't be appended at " + end);
+            }
+            if (offset > end) { // only a replica takes offsets as they are
+                log.appendAsFollower(MemoryRecords.withRecords(offset, Compression.NONE, 0, simple(record)), 0);
+                return;
+            }
+            if (producer.isNull()) {
                 log.appendAsLeader(MemoryRecords.withRecords(Compression.NONE, simple(record)), 0);
                 return;
             }
             long id = producer.asLong();
             short epoch = 0;
-            if (record.has("marker")) {
+            if (record.hasNonNull("marker")) {
                 ControlRecordType type = ControlRecordType.valueOf(record.get("marker").asText());
                 MemoryRecords marker =
                     MemoryRecords.withEndTransactionMarker(timestamp, id, epoch, new EndTransactionMarker(type, 0));
@@ -227,9 +234,6 @@ public final class KafkaCleaner {
                     for (Record record : batch) {
                         ObjectNode row = records.addObject().put("offset", record.offset())
                             .put("key", text(record.key())).put("value", text(record.value()));
-                        if (batch.isControlBatch()) {
-                            row.put("control", true);
-                        }
                         if (batch.deleteHorizonMs().isPresent()) {
                             row.put("horizon", batch.deleteHorizonMs().getAsLong());
                         }

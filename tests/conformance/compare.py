@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import accumulate
 
 from pipeline.sense import Lane
 from tests.conformance import firn, kafka
@@ -22,7 +21,9 @@ class Rule(StrEnum):
 
     LOG_END = "C4: the newest record of the partition stays in Firn (Kafka keeps an empty batch)"
     IDLE = "C12: a tombstone past its horizon, where nothing new made Kafka's cleaner look"
+    TWICE = "C9: without retention, a tombstone that one cleaning of Firn's levels stamps and the next removes"
     WAITING = "C20: not cleaned yet by Firn's levels"
+    EMPTY_BATCH = "C10: a marker that Kafka keeps as long as an empty batch of its transaction"
     LATER = "C8, C9: a tombstone that Firn's levels stamped later than Kafka did"
 
 
@@ -66,19 +67,22 @@ def _workload(
     group: Group, workload: Workload, kafkas: Sequence[kafka.Cleaned], firns: Sequence[firn.Cleaned]
 ) -> Tally:
     tally = Tally(workloads=1, records=len(workload.entries))
-    landed = {entry.offset: entry for entry in workload.entries}
-    ends = accumulate(sum(len(segment) for segment in step.segments) for step in workload.steps)
+    landed: dict[int, Entry] = {}
+    retention = int(workload.configs["delete.retention.ms"])
     idle_clocks: list[int] = []
-    for number, (theirs, ours, end) in enumerate(zip(kafkas, firns, ends, strict=True)):
+    delayed: set[int] = set()
+    for number, (given, theirs, ours) in enumerate(zip(workload.steps, kafkas, firns, strict=True)):
+        landed |= {entry.offset: entry for segment in given.segments for entry in segment}
         if not theirs.passes:
             idle_clocks.append(theirs.now)
-        step = _Step(group, landed, end - 1, theirs, ours, tuple(idle_clocks))
+        delayed |= _markers_of_empty_batches(landed, theirs)
+        step = _Step(group.mode, retention, landed, theirs, ours, tuple(idle_clocks), frozenset(delayed))
         where = f"{workload.id} ({group.mode}) cleaning {number} at {theirs.now}"
         tally += Tally(
             cleanings=1,
             passes=len(theirs.passes),
             equal=int(theirs.records.keys() == ours.records.keys()),
-            removed=end - len(ours.records),
+            removed=len(landed) - len(ours.records),
             stamps=sum(held.horizon is not None for held in ours.records.values()),
             null_keys=len(ours.quarantined),
             differences=Counter(step.differences()),
@@ -92,16 +96,36 @@ def _workload(
     return tally
 
 
+def _markers_of_empty_batches(landed: Mapping[int, Entry], theirs: kafka.Cleaned) -> set[int]:
+    """The markers of transactions of which Kafka holds an empty batch."""
+    found = set()
+    for offset in theirs.empty_batches:
+        producer = landed[offset].producer
+        later = (entry for other, entry in landed.items() if other > offset and entry.producer == producer)
+        decided_by = next((entry.offset for entry in later if entry.marker), None)
+        if producer is not None and not landed[offset].marker and decided_by is not None:
+            found.add(decided_by)
+    return found
+
+
 @dataclass(frozen=True)
 class _Step:
-    """Both sides of one topic partition after one cleaning. ``log_end`` is the highest offset so far."""
+    """Both sides of one topic partition after one cleaning. ``landed`` is in offset order."""
 
-    group: Group
+    mode: Mode
+    retention_ms: int
     landed: Mapping[int, Entry]
-    log_end: int
     theirs: kafka.Cleaned
     ours: firn.Cleaned
     idle_clocks: tuple[int, ...]
+    """When Kafka's cleaner found nothing to do, so far."""
+    delayed: frozenset[int]
+    """Markers that Kafka kept for an empty batch, so far."""
+
+    @property
+    def log_end(self) -> int:
+        """The highest offset so far."""
+        return max(self.landed)
 
     def differences(self) -> Iterator[Rule]:
         """The rule behind each record that only one side has; those without one are disagreements."""
@@ -118,7 +142,7 @@ class _Step:
             mine, other = self.ours.records[offset], self.theirs.records[offset]
             if (mine.key, mine.value) != (other.key, other.value):
                 yield f"offset {offset} differs: {mine} in Firn, {other} in Kafka"
-            if not self._stamps_agree(mine.horizon, other.horizon):
+            if offset not in self.delayed and not self._stamps_agree(mine.horizon, other.horizon):
                 yield f"offset {offset} has horizon {mine.horizon} in Firn, {other.horizon} in Kafka"
         yield from self._null_keys()
         yield from self._extent()
@@ -131,24 +155,33 @@ class _Step:
 
     def _missing(self, offset: int) -> Rule | None:
         """Kafka has it and Firn does not: a tombstone that Kafka would remove as well if only it looked."""
+        if offset in self.delayed:
+            return Rule.EMPTY_BATCH
         record = self.theirs.records[offset]
-        passed = record.horizon is not None and any(now >= record.horizon for now in self.idle_clocks)
-        return Rule.IDLE if record.value is None and record.key is not None and passed else None
+        if record.value is not None or record.key is None or record.horizon is None:
+            return None
+        if any(now >= record.horizon for now in self.idle_clocks):
+            return Rule.IDLE
+        cleanings = [lane for lane in self.ours.lanes if lane is not Lane.MERGE]
+        twice = self.mode is Mode.LEVELS and len(cleanings) > 1 and record.horizon <= self.ours.now
+        return Rule.TWICE if twice else None
 
     def _extra(self, offset: int) -> Rule | None:
         """Firn has it and Kafka does not."""
         record = self.ours.records[offset]
-        if offset == self.log_end and (record.key is None or record.value is None):
+        entry = self.landed[offset]
+        if offset == self.log_end and (entry.marker or entry.key is None or entry.value is None):
             return Rule.LOG_END
-        if self.group.mode is not Mode.LEVELS:
+        if self.mode is not Mode.LEVELS:
             return None
         if record.level != TAIL or self._superseded_from_the_head(offset):
             return Rule.WAITING
         if record.value is not None or record.key is None:
             return None
-        # In the tail since a `full`: it may wait for its horizon, or for the next `full` after that.
+        # In the tail since a `full`: it may wait for its horizon, and for the next `full` after the one that stamped it.
         waits = record.horizon is None or record.horizon > self.ours.now or Lane.FULL not in self.ours.lanes
-        return Rule.LATER if waits else None
+        stamped_now = record.horizon == self.ours.now + self.retention_ms
+        return Rule.LATER if waits or stamped_now else None
 
     def _superseded_from_the_head(self, offset: int) -> bool:
         """A newer record of the key has landed, and no `full` has met the two yet."""
@@ -158,13 +191,13 @@ class _Step:
 
     def _stamps_agree(self, mine: int | None, other: int | None) -> bool:
         """C8: the same stamp by the same cleanings; by levels never an earlier one."""
-        if self.group.mode is Mode.LEVELS:
+        if self.mode is Mode.LEVELS:
             return mine is None or (other is not None and mine >= other)
         return mine == other
 
     def _null_keys(self) -> Iterator[str]:
         """C5: quarantined is exactly what Kafka dropped, but for what Firn has not cleaned yet (C4, levels)."""
-        keyless = {offset for offset, entry in self.landed.items() if entry.key is None and offset <= self.log_end}
+        keyless = {offset for offset, entry in self.landed.items() if entry.key is None}
         dropped = keyless - self.theirs.records.keys()
         waiting = keyless & self.ours.records.keys()
         if self.ours.quarantined | waiting != dropped | waiting or self.ours.quarantined & waiting:
@@ -173,7 +206,7 @@ class _Step:
 
     def _extent(self) -> Iterator[str]:
         """C16: Firn's tail reaches as far as Kafka's checkpoint, and no further."""
-        if self.group.mode is Mode.LEVELS:
+        if self.mode is Mode.LEVELS:
             return
         for offset, record in self.ours.records.items():
             if (record.level == TAIL) != (offset < self.theirs.checkpoint):

@@ -44,7 +44,7 @@ class Cleaned(NamedTuple):
 def clean(lake: Lake, spark: "SparkSession", group: Group) -> list[list[Cleaned]]:
     """What Firn leaves after each step of each workload. Raises AssertionError when any plan fails on its way."""
     table = f"conformance.{group.name}"
-    records.create(lake, table, _properties(group))
+    records.create(lake, table, _properties(group), transactions=group.mode is Mode.TRANSACTIONS)
     found: list[list[Cleaned]] = [[] for _ in group.workloads]
     steps = len(group.workloads[0].steps)
     for number in range(steps):
@@ -91,14 +91,15 @@ def _land(lake: Lake, table: str, group: Group, number: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for position in range(max(len(segments) for _, segments in steps)):
-            rows = _rows((workload, segments[position]) for workload, segments in steps if position < len(segments))
+            nth = [(workload, segments[position]) for workload, segments in steps if position < len(segments)]
+            rows = _rows(nth, group.mode is Mode.TRANSACTIONS)
             paths.append(Path(folder) / f"{position}.parquet")
             pq.write_table(rows, paths[-1])
         if paths:
             land(lake, table, paths)
 
 
-def _rows(segments: Iterable[tuple[Workload, Iterable[Entry]]]) -> pa.Table:
+def _rows(segments: Iterable[tuple[Workload, Iterable[Entry]]], transactions: bool) -> pa.Table:
     rows: list[dict[str, Any]] = [
         {
             "key": entry.key,
@@ -109,11 +110,15 @@ def _rows(segments: Iterable[tuple[Workload, Iterable[Entry]]]) -> pa.Table:
             "timestamp": entry.timestamp * 1000,
             "timestampType": 0,
             "headers": [],
+            "is_control": entry.marker is not None,
+            "is_transactional": entry.producer is not None,
+            "producer_id": entry.producer,
+            "producer_epoch": 0 if entry.producer is not None else None,
         }
         for workload, entries in segments
         for entry in entries
     ]
-    return pa.Table.from_pylist(rows, schema=records.arrow_schema())
+    return pa.Table.from_pylist(rows, schema=records.arrow_schema(transactions))
 
 
 def _records(lake: Lake, table: str, group: Group) -> dict[str, dict[int, Held]]:

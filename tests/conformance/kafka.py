@@ -38,6 +38,8 @@ class Cleaned(NamedTuple):
     passes: tuple[Pass, ...]
     checkpoint: int
     records: dict[int, Kept]
+    empty_batches: tuple[int, ...] = ()
+    """Offsets whose record is gone while its batch stays, for the sake of its producer's sequence or the log end."""
 
 
 class DriverError(Exception):
@@ -96,6 +98,7 @@ def _cleaned(report: dict[str, Any]) -> Cleaned:
             row["offset"]: Kept(_bytes(row["key"]), _bytes(row["value"]), row.get("horizon"))
             for row in report["records"]
         },
+        empty_batches=tuple(report["empty_batches"]),
     )
 
 

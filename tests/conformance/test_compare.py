@@ -7,7 +7,7 @@ import pytest
 from pipeline.sense import Lane
 from tests.conformance import firn, kafka
 from tests.conformance.compare import Rule, compare
-from tests.conformance.workloads import Entry, Group, Mode, Step, Workload, group, groups
+from tests.conformance.workloads import MARKER_VALUE, MARKERS, Entry, Group, Mode, Step, Workload, group, groups
 
 NOW = 1_000
 KEPT = kafka.Kept(b"a", b"v", None)
@@ -25,9 +25,10 @@ def judged(
     **facts: Any,
 ) -> tuple[set[Rule], list[str]]:
     """The rules behind the differences, and the disagreements, of one cleaning."""
-    workload = Workload("w", {}, 1, 1, active=False, steps=(Step(NOW, (tuple(landed.values()),)),))
-    cleaned = kafka.Cleaned(NOW, facts.get("passes", PASSED), 9, theirs)
-    seen = firn.Cleaned(NOW, (Lane.FULL,), ours, frozenset(facts.get("quarantined", ())))
+    configs = {"delete.retention.ms": str(facts.get("retention", 5))}
+    workload = Workload("w", configs, 1, 1, active=False, steps=(Step(NOW, (tuple(landed.values()),)),))
+    cleaned = kafka.Cleaned(NOW, facts.get("passes", PASSED), 9, theirs, facts.get("empty", ()))
+    seen = firn.Cleaned(NOW, facts.get("lanes", (Lane.FULL,)), ours, frozenset(facts.get("quarantined", ())))
     tally = compare(Group("g", mode, (workload,), 0), [[cleaned]], [[seen]])
     return set(tally.differences), [problem for problem in tally.disagreements if "at the end" not in problem]
 
@@ -89,6 +90,27 @@ def test_c8_c9_later_by_levels_while_the_horizon_has_not_passed() -> None:
     assert "only Firn has" in judged(landed, {1: KEPT}, {0: later, 1: HELD})[1][0]
     passed = later._replace(horizon=NOW)
     assert "only Firn has" in judged(landed, {1: KEPT}, {0: passed, 1: HELD}, Mode.LEVELS)[1][0]
+    stamped_by_this_cleaning = judged(landed, {1: KEPT}, {0: passed, 1: HELD}, Mode.LEVELS, retention=0)
+    assert stamped_by_this_cleaning == ({Rule.LATER}, [])
+
+
+def test_c9_two_cleanings_at_one_clock_without_retention() -> None:
+    landed = {0: Entry(0, 1, b"a", None), 1: Entry(1, 1, b"b", b"v")}
+    both = (Lane.MERGE, Lane.CLEAN, Lane.FULL)
+    assert judged(landed, {0: TOMBSTONE, 1: KEPT}, {1: HELD}, Mode.LEVELS, lanes=both) == ({Rule.TWICE}, [])
+    once = judged(landed, {0: TOMBSTONE, 1: KEPT}, {1: HELD}, Mode.LEVELS, lanes=(Lane.MERGE, Lane.FULL))
+    assert "only Kafka has" in once[1][0]
+
+
+def test_c10_a_marker_may_go_while_kafka_keeps_an_empty_batch_of_its_transaction() -> None:
+    landed = {
+        0: Entry(0, 1, b"a", b"v", 7),
+        1: Entry(1, 1, MARKERS["ABORT"], MARKER_VALUE, 7, "ABORT"),
+        2: Entry(2, 1, b"b", b"v"),
+    }
+    theirs = {1: kafka.Kept(MARKERS["ABORT"], MARKER_VALUE, None), 2: KEPT}
+    assert judged(landed, theirs, {2: HELD}, Mode.TRANSACTIONS, empty=(0,)) == ({Rule.EMPTY_BATCH}, [])
+    assert "only Kafka has" in judged(landed, theirs, {2: HELD}, Mode.TRANSACTIONS)[1][0]
 
 
 def test_c5_quarantined_is_what_kafka_dropped() -> None:
@@ -106,7 +128,8 @@ def test_c1_other_content_and_c16_another_extent() -> None:
 
 def test_sets_that_differ_at_the_end_are_a_disagreement_whatever_the_rule() -> None:
     landed = SUPERSEDED[0]
-    workload = Workload("w", {}, 1, 1, active=False, steps=(Step(NOW, ((landed,),)),))
+    configs = {"delete.retention.ms": "5"}
+    workload = Workload("w", configs, 1, 1, active=False, steps=(Step(NOW, ((landed,),)),))
     theirs, ours = kafka.Cleaned(NOW, (), 0, {0: KEPT}), firn.Cleaned(NOW, (), {}, frozenset())
     tally = compare(Group("g", Mode.LEVELS, (workload,), 0), [[theirs]], [[ours]])
     assert "at the end" in tally.disagreements[-1]
@@ -119,7 +142,7 @@ def test_workloads_are_a_function_of_their_seed_and_cover_what_they_should() -> 
     assert len({workload.id for workload in chosen}) == 300
     entries = [entry for workload in chosen for entry in workload.entries]
     assert {entry.key for entry in entries} >= {None, b"", b"k0"}
-    assert {entry.value for entry in entries} == {None, b"", b"v", b"."}
+    assert {entry.value for entry in entries} == {None, b"", b"v", b".", MARKER_VALUE}
     assert {workload.active for workload in chosen} == {True, False}
     assert any(not step.segments for workload in chosen for step in workload.steps), "a cleaning with nothing new"
     assert any(workload.configs["delete.retention.ms"] == "0" for workload in chosen)

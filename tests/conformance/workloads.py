@@ -18,6 +18,10 @@ YEAR = 365 * DAY
 BYTES_PER_KEY = 24
 """What Kafka's SkimpyOffsetMap takes per key: 16 of hash, 8 of offset."""
 ROOMY_BUFFER = 1 << 20
+MARKERS = {"ABORT": bytes(4), "COMMIT": bytes([0, 0, 0, 1])}
+"""Keys of control records: version 0 and the type, two bytes each (Kafka's ControlRecordType)."""
+MARKER_VALUE = bytes(6)
+"""Version 0 and coordinator epoch 0 (Kafka's EndTransactionMarker)."""
 
 
 class Mode(StrEnum):
@@ -27,6 +31,8 @@ class Mode(StrEnum):
     """One forced `full` cleaning: the same sets and stamps at every clock."""
     TRIGGERED = "triggered"
     """`full` only where it is due: the same decision by dirty ratio and max.compaction.lag.ms."""
+    TRANSACTIONS = "transactions"
+    """`full` where it is due, in topics of transactional producers."""
     BUDGETS = "budgets"
     """Both sides take several passes: Kafka's offset map and Firn's plans hold a few records only."""
     LEVELS = "levels"
@@ -40,6 +46,10 @@ class Entry(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
+    producer: int | None = None
+    """The id of the transactional producer that wrote it, or that the marker is for."""
+    marker: str | None = None
+    """COMMIT or ABORT of a control record: its key and value are what Kafka's coordinator writes."""
 
     def as_json(self) -> dict[str, Any]:
         """Bytes in base 64."""
@@ -96,8 +106,11 @@ class Group:
 
 
 GROUP_SIZE = 8
-_MODES = (Mode.FULL, Mode.LEVELS, Mode.TRIGGERED, Mode.BUDGETS)
+_MODES = (Mode.FULL, Mode.LEVELS, Mode.TRIGGERED, Mode.TRANSACTIONS, Mode.BUDGETS)
 """The modes of successive groups; the seed says which comes first."""
+
+_SETTLING = {Mode.LEVELS: 2, Mode.TRANSACTIONS: 4}
+"""How many cleanings it takes until all is gone that will go, where one more is not enough: an abort takes three."""
 
 
 def groups(count: int, seed: int) -> Iterator[Group]:
@@ -110,7 +123,7 @@ def groups(count: int, seed: int) -> Iterator[Group]:
 def group(name: str, mode: Mode, size: int) -> Group:
     """A group of ``size`` workloads, drawn from ``name``."""
     random = Random(name)  # noqa: S311 (of a name, to be the same again)
-    settling = 2 if mode is Mode.LEVELS else 1
+    settling = _SETTLING.get(mode, 1)
     clocks = _clocks(random, random.randint(2, 3), settling)
     workloads = tuple(_workload(f"{name}w{n}", mode, clocks, settling) for n in range(size))
     return Group(name, mode, workloads, settling)
@@ -125,7 +138,7 @@ def _clocks(random: Random, count: int, settling: int) -> list[int]:
 
 def _workload(name: str, mode: Mode, clocks: Sequence[int], settling: int) -> Workload:
     random = Random(name)  # noqa: S311
-    records = _Records(random, in_time=mode is Mode.TRIGGERED)
+    records = _Records(random, mode)
     largest = random.choice([1, 3, 10, 60])
     steps = []
     for number, now in enumerate(clocks[:-settling]):
@@ -134,8 +147,8 @@ def _workload(name: str, mode: Mode, clocks: Sequence[int], settling: int) -> Wo
         segments = [records.segment(random.randint(1, largest), now) for _ in range(counts)]
         steps.append(Step(now, tuple(segments)))
     # Settling: what is left has its day, as Kafka cleans only where something is new.
-    steps += [Step(now, (records.last(now),)) for now in clocks[-settling:]]
-    segments = [segment for step in steps for segment in step.segments]
+    steps += [Step(now, (records.last(now, decide=n == 0),)) for n, now in enumerate(clocks[-settling:])]
+    segments = [segment for step in steps for segment in step.segments if segment]
     tight = mode is Mode.BUDGETS
     budget = max(len(segment) for segment in segments) + random.randint(0, 10)
     return Workload(
@@ -153,7 +166,7 @@ def _configs(random: Random, mode: Mode, clocks: Sequence[int], segments: Sequen
     """Retention and lag, mostly within a millisecond of what would make a difference."""
     gaps = [later - earlier for n, earlier in enumerate(clocks) for later in clocks[n + 1 :]]
     ages = [now - entry.timestamp for now in clocks for segment in segments for entry in segment]
-    retention = max(0, random.choice([0, DAY, *gaps]) + random.choice([-1, 0, 0, 1]))
+    retention = max(0, random.choice([0, 0, DAY, *gaps]) + random.choice([-1, 0, 0, 1]))
     configs = {"min.cleanable.dirty.ratio": "0.0", "delete.retention.ms": str(retention)}
     lag = max(0, random.choice(ages) + random.choice([-1, 0, 1])) if random.random() < 0.35 else 0
     if lag:
@@ -168,32 +181,58 @@ def _configs(random: Random, mode: Mode, clocks: Sequence[int], segments: Sequen
 
 
 class _Records:
-    """Appends to one topic partition: offsets without gaps, one distribution of keys and values."""
+    """Appends to one topic partition: one distribution of keys and values, now and then a gap in the offsets."""
 
-    def __init__(self, random: Random, in_time: bool) -> None:
+    def __init__(self, random: Random, mode: Mode) -> None:
         self._random = random
         self._next = 0
-        self._in_time = in_time
+        self._in_time = mode is Mode.TRIGGERED
         self._latest = START - 2 * DAY
         self._keys = [b"", *(f"k{n}".encode() for n in range(random.choice([1, 2, 5, 20, 100]) - 1))]
         self._skew = random.choice([0.0, 1.0, 2.0])
         self._tombstones = random.choice([0.0, 0.1, 0.3, 0.6, 1.0])
         self._null_keys = random.choice([0.0, 0.0, 0.0, 0.2])
         self._fresh_tombstones = random.choice([0.0, 0.0, 0.2])
+        transactional = mode is Mode.TRANSACTIONS
+        self._gaps = 0.0 if transactional else random.choice([0.0, 0.0, 0.0, 0.1])
+        self._transactions = random.choice([0.3, 0.6, 1.0]) if transactional else 0.0
+        self._producers = range(1, random.choice([1, 2, 4]) + 1)
+        self._open: set[int] = set()
 
     def segment(self, size: int, now: int) -> tuple[Entry, ...]:
         return tuple(self._entry(now) for _ in range(size))
 
-    def last(self, now: int) -> tuple[Entry, ...]:
-        """A segment of one record with a key of its own, as old as it takes to be cleaned."""
-        return (self._append(now - YEAR // 2, b"the end", b"."),)
+    def last(self, now: int, decide: bool) -> tuple[Entry, ...]:
+        """A segment that ends with a key of its own, as old as it takes to be cleaned.
+
+        With ``decide`` the producers end their transactions and commit another one, so that Kafka can let go of the
+        batches that it keeps for their last sequence.
+        """
+        long_ago = now - YEAR // 2
+        decided = [self._end(producer, long_ago) for producer in sorted(self._open)] if decide else []
+        for producer in self._producers if decide and self._transactions else ():
+            decided += [self._append(long_ago, f"p{producer}".encode(), b".", producer), self._end(producer, long_ago)]
+        return (*decided, self._append(long_ago, b"the end", b"."))
 
     def _entry(self, now: int) -> Entry:
+        producer = self._random.choice(self._producers) if self._random.random() < self._transactions else None
+        if producer in self._open and self._random.random() < 0.3:
+            return self._end(producer, self._timestamp(now))
+        if self._random.random() < self._gaps:
+            self._next += self._random.randint(1, 9)
         if self._random.random() < self._fresh_tombstones:
-            return self._append(self._timestamp(now), f"never seen {self._next}".encode(), None)
+            return self._append(self._timestamp(now), f"never seen {self._next}".encode(), None, producer)
         key = None if self._random.random() < self._null_keys else self._key()
         dead = key is not None and self._random.random() < self._tombstones
-        return self._append(self._timestamp(now), key, None if dead else self._random.choice([b"", b"v"]))
+        value = None if dead else self._random.choice([b"", b"v"])
+        return self._append(self._timestamp(now), key, value, producer)
+
+    def _end(self, producer: int, timestamp: int) -> Entry:
+        self._open.remove(producer)
+        marker = self._random.choice(["COMMIT", "ABORT"])
+        entry = Entry(self._next, timestamp, MARKERS[marker], MARKER_VALUE, producer, marker)
+        self._next += 1
+        return entry
 
     def _key(self) -> bytes:
         weights = [(n + 1) ** -self._skew for n in range(len(self._keys))]
@@ -206,8 +245,10 @@ class _Records:
             return self._latest
         return now - self._random.choice([0, 1, SECOND, HOUR, DAY, -SECOND])
 
-    def _append(self, timestamp: int, key: bytes | None, value: bytes | None) -> Entry:
-        entry = Entry(self._next, timestamp, key, value)
+    def _append(self, timestamp: int, key: bytes | None, value: bytes | None, producer: int | None = None) -> Entry:
+        if producer is not None:
+            self._open.add(producer)
+        entry = Entry(self._next, timestamp, key, value, producer)
         self._next += 1
         return entry
 
