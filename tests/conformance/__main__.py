@@ -37,7 +37,8 @@ def main() -> int:
                 tally += one.tally
                 found = len(one.tally.disagreements)
                 seconds = one.kafka_seconds + one.firn_seconds
-                print(f"{one.group.name} {one.group.mode}: {one.tally.cleanings} cleanings in {seconds:.0f} s, {found}")
+                line = f"{one.group.name} {one.group.mode}: {one.tally.cleanings} cleanings in {seconds:.0f} s"
+                print(f"{line}, {found} disagreements")
                 print(*(f"  {problem}\n" for problem in one.tally.disagreements), sep="", end="", flush=True)
         finally:
             spark.stop()

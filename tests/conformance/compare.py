@@ -178,7 +178,7 @@ class _Step:
             return Rule.WAITING
         if record.value is not None or record.key is None:
             return None
-        # In the tail since a `full`: it may wait for its horizon, and for the next `full` after the one that stamped it.
+        # In the tail since a `full`: it waits for its horizon, and for a later `full` than the one that stamped it.
         waits = record.horizon is None or record.horizon > self.ours.now or Lane.FULL not in self.ours.lanes
         stamped_now = record.horizon == self.ours.now + self.retention_ms
         return Rule.LATER if waits or stamped_now else None
