@@ -89,7 +89,7 @@ def _workload(
             disagreements=[f"{where}: {problem}" for problem in step.disagreements()],
         )
     last = kafkas[-1].records.keys() ^ firns[-1].records.keys()
-    if last:
+    if last and group.settling:
         tally.disagreements.append(
             f"{workload.id} ({group.mode}): the sets differ at the end, at offsets {sorted(last)}"
         )

@@ -23,5 +23,16 @@ def test_every_file_that_the_contract_names_exists() -> None:
                 assert any((ROOT / name / place.rpartition("/")[2]).exists() for name in found), place
 
 
+def test_every_counterpart_of_a_case_of_kafkas_exists() -> None:
+    text = _read("conformance.md")
+    cases = [row for row in text.splitlines() if row.startswith(("| test", "| cleaner"))]
+    assert len(cases) > 80
+    for row in cases:
+        answer = row.split(" | ", 1)[1]
+        assert answer.startswith(("Random", "not applicable: ", "`tests/")), row
+    for path, name in re.findall(r"`(tests/\w+/test_\w+\.py)::(test_\w+)`", text):
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{name}"
+
+
 def _read(name: str) -> str:
     return (ROOT / "docs" / name).read_text(encoding="utf-8")
