@@ -14,6 +14,8 @@ from tests.conformance import firn, kafka
 from tests.conformance.workloads import Entry, Group, Mode, Workload
 
 TAIL = 3
+_CLEAN_WHEN_IDLE = (Mode.FULL, Mode.LEVELS)
+"""Modes in which Firn may clean although nothing has landed; Kafka's cleaner never does."""
 
 
 class Rule(StrEnum):
@@ -160,7 +162,7 @@ class _Step:
         record = self.theirs.records[offset]
         if record.value is not None or record.key is None or record.horizon is None:
             return None
-        if any(now >= record.horizon for now in self.idle_clocks):
+        if self.mode in _CLEAN_WHEN_IDLE and any(now >= record.horizon for now in self.idle_clocks):
             return Rule.IDLE
         cleanings = [lane for lane in self.ours.lanes if lane is not Lane.MERGE]
         twice = self.mode is Mode.LEVELS and len(cleanings) > 1 and record.horizon <= self.ours.now

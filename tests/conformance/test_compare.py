@@ -66,6 +66,8 @@ def test_c9_never_earlier_unless_kafka_did_not_look() -> None:
     landed = {0: Entry(0, 1, b"a", None), 1: Entry(1, 1, b"b", b"v")}
     assert judged(landed, {0: TOMBSTONE, 1: KEPT}, {1: HELD}, passes=()) == ({Rule.IDLE}, [])
     assert "only Kafka has" in judged(landed, {0: TOMBSTONE, 1: KEPT}, {1: HELD})[1][0]
+    unasked = judged(landed, {0: TOMBSTONE, 1: KEPT}, {1: HELD}, Mode.TRIGGERED, passes=())
+    assert "only Kafka has" in unasked[1][0]
     waits = {0: TOMBSTONE._replace(horizon=NOW + 1), 1: KEPT}
     assert "only Kafka has" in judged(landed, waits, {1: HELD}, passes=())[1][0]
 
