@@ -1,7 +1,7 @@
 """Workloads written by hand after cases of Kafka's own cleaner tests, in a few words each.
 
 ``a=1`` is a record, ``a=`` a tombstone; ``7:a=1`` was written by transactional producer 7, ``7+`` is its commit marker
-and ``7-`` its abort marker. A string is a segment; a case is the segments of its first step, then of the following ones.
+and ``7-`` its abort marker. A string is a segment; a case is the segments of its steps.
 """
 
 from collections.abc import Mapping, Sequence
