@@ -21,7 +21,7 @@ from tests.conformance.workloads import (
 )
 
 STEPS = 5
-_KEYS = {"COMMIT": MARKERS["COMMIT"]}
+_KEYS = {"COMMIT": MARKERS["COMMIT"], "LARGE": bytes(1 << 20)}
 """Keys that can't be typed."""
 
 

@@ -27,6 +27,7 @@ CASES: Mapping[str, Sequence[Sequence[str]]] = {
         ["1:a=1 1:b=2 2:b=2 2:c=3 1:c=3 1:d=4 1+ 2+ 1:b=2 1:c=3 1- 2:d=4 2:e=5 1:e=5 1:f=6 1+ 2- 2:f=6 2:g=7 2+"]
     ],
     "keys-like-markers": [["1:a=1 1+ 2:COMMIT=1 2+"]],
+    "large": [["LARGE=1 a=1 LARGE=2"]],
     "undecided": [["a=1 1:b=1", "a=2 b=2"], ["a=3"], ["1-"]],
 }
 
@@ -98,3 +99,7 @@ def test_c10_a_key_like_that_of_a_marker_is_a_key(offsets: Offsets) -> None:
 
 def test_c10_nothing_at_or_past_an_undecided_transaction_is_cleaned(offsets: Offsets) -> None:
     assert offsets["undecided"] == [[0, 1, 2, 3], [0, 1, 2, 3, 4], [3, 4, 5], [3, 4, 5, 6], [3, 4, 6, 7]]
+
+
+def test_c6_keys_of_a_mebibyte(offsets: Offsets) -> None:
+    assert offsets["large"][0] == [1, 2]
