@@ -1,9 +1,20 @@
-"""What other writers put into a table: files listed twice, and levels of their own (C13, C20, C24)."""
+"""What other writers put into a table: files listed twice, levels of their own, any topic, huge keys (C20, C26)."""
+
+import os
+from pathlib import Path
+from urllib.parse import urlparse
 
 import pytest
 
-from tests.spark.topics import NOW, Topic, updates
-from tests.unit.foreign import append_again
+from pipeline.compact import compact
+from pipeline.errors import RefusedError
+from pipeline.lake import Lake, records
+from pipeline.policy import Policies
+from pipeline.run import run
+from pipeline.sense import Lane
+from pipeline.validate import build_reports
+from tests.spark.topics import NOW, Record, Topic, updates
+from tests.unit.foreign import append_again, rename
 
 KAFKA_NAMES = ("a.segment.bytes", "__stage_x", "a.b-c_D", "-", "t" * 249)
 """Kafka allows letters, digits, `.`, `_` and `-`, up to 249 of them; `.` and `..` alone it does not."""
@@ -63,3 +74,72 @@ def test_c3_a_level_that_another_writer_claims_decides_nothing(topic: Topic) -> 
     assert topic.levels() == [3, 2]
     topic.clean("full", force=True)
     assert topic.seen() == [*updates("a=2", start=1), *updates("b=3", "c=1", start=4)]
+
+
+def test_c11_timestamps_before_the_epoch_and_in_the_year_9999(topic: Topic) -> None:
+    """Order is by offset (C1), and a lag waits for the newest timestamp, however far away."""
+    future = 253_402_300_799_000
+    records_of = [Record(0, b"a", b"1", timestamp_ms=future), Record(1, b"a", b"2", timestamp_ms=-5_000)]
+    topic.create(min_compaction_lag_ms="1").land(records_of)
+    assert topic.plans("full", force=True) == []
+    topic.clean("full", future + 1)
+    assert topic.seen() == [records_of[1]]
+
+
+def test_c6_keys_of_no_byte_and_of_ten_million(topic: Topic) -> None:
+    """Equal but for their last byte, they are two keys; an empty key is a third."""
+    stem = os.urandom(10_000_000)
+    one, two = stem + b"1", stem + b"2"
+    history = [Record(offset, key, b"%d" % offset) for offset, key in enumerate([one, b"", two, one, b"", two])]
+    topic.land([*history, Record(6, b"v", os.urandom(50_000_000)), Record(7, None, b"no key"), Record(8, b"z", b"")])
+    topic.clean("full")
+    assert topic.offsets() == [3, 4, 5, 6, 8]
+    assert topic.seen()[:3] == history[3:]
+
+
+def test_c26_messages_show_a_part_of_a_huge_key(topic: Topic) -> None:
+    key = b"k" * 10_000_000
+    topic.land([Record(0, key, b"1")], [Record(0, key, b"2")])
+    (outcome,) = compact(topic.lake, topic.plans("full"), topic.spark)
+    assert isinstance(outcome.error, RefusedError)
+    assert "offset 0" in str(outcome.error)
+    assert len(str(outcome.error)) < 1_000
+
+
+def test_segments_may_have_any_name(topic: Topic) -> None:
+    """Names are literal: a percent sign in one is no escape, a question mark begins no query."""
+    names = ("50% é.parquet", "a%20b.parquet", "q?x=1#y.parquet", "it's [0-9]* {a,b}.parquet", "-.parquet")
+    for number, name in enumerate(names):
+        topic.land(updates(f"a={number}", start=number))
+        newest = max(topic.segments(), key=lambda segment: segment.base_offset)
+        rename(topic.lake, newest.path, name, identifier=topic.table)
+    (books,) = topic.clean("full")
+    assert (books.records_in, books.superseded, topic.offsets()) == (5, 4, [4])
+
+
+def test_c26_any_topic_name_goes_all_the_way(topic: Topic, lake: Lake) -> None:
+    """Through properties, landing, plans, Spark, reports, quarantine and publish, and no file lies anywhere else."""
+    properties = {f"firn.topic.{name}.segment.bytes": "1000000" for name in KAFKA_NAMES}
+    policies = Policies.parse(topic.table, properties)
+    assert {policies.of(name).segment_bytes for name in KAFKA_NAMES} == {1_000_000}
+    records.create(lake, topic.table, properties)
+    topic.made = True
+    names = (*KAFKA_NAMES, *OTHER_NAMES)
+    around = set(lake.home.parent.iterdir())
+    for name in names:
+        topic.name = name
+        topic.land([*updates("a=1", "a=2"), Record(2, None, b"no key"), *updates("b=1", start=3)])
+    done = list(run(lake, topic.table, NOW, lambda: topic.spark, (Lane.FULL,)))
+    assert [lane.failures for lane in done if lane.failures] == []
+    assert {(row["topic"], row["offset"]) for row in topic.rows()} == {
+        (name, offset) for name in names for offset in (1, 3)
+    }
+    assert {row["topic"] for row in topic.rows(f"{topic.table}__quarantine")} == set(names)
+    home = Path(urlparse(lake.table(topic.table).location()).path)
+    files = {Path(task.file.file_path.removeprefix("file:")) for task in lake.table(topic.table).scan().plan_files()}
+    assert len(files) == len(names)
+    assert all(home.resolve() in Path(os.path.normpath(file)).parents for file in files)
+    assert set(lake.home.parent.iterdir()) == around
+    front = build_reports(lake).read_text(encoding="utf-8")
+    assert all(name in front for name in KAFKA_NAMES)
+    assert "<b>-0" not in front
