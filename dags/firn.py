@@ -39,7 +39,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 TABLES = Path(os.environ.get("FIRN_TABLES") or Path(__file__).with_name("firn.toml"))
 JARS = Path(os.environ.get("FIRN_JARS") or CHECKOUT / ".cache" / "jars")
 RETAIN = "retain"
-LANES = ("merge", "clean", "full")
+LANES = ("merge", "clean", "tier", "full")
 CONNECTION = "spark_default"
 
 log = logging.getLogger(__name__)

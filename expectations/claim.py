@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Lane = Literal["merge", "clean", "full"]
+Lane = Literal["merge", "clean", "tier", "full"]
 
 READ, WRITTEN = "read", "written"
 """The sides of a comparison."""
@@ -25,7 +25,7 @@ class Claim:
     """The claim of one plan (one lane on one topic partition) that a validation puts to the test.
 
     table                 the Iceberg table, `namespace.name`
-    lane                  `merge` (C13), `clean` (C14) or `full` (C16)
+    lane                  `merge` (C13), `clean` (C14), `tier` (C15) or `full` (C16)
     plan_id               the plan's identifier
     topic, partition      the topic partition that the plan works on
     now_ms                the plan's clock, epoch milliseconds

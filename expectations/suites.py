@@ -47,6 +47,7 @@ _CLEANED: tuple[type[EvidenceExpectation], ...] = (
 PROMISES: dict[str, tuple[type[EvidenceExpectation], ...]] = {
     "merge": (ExpectSameRecords, ExpectOutputLevel, ExpectOneTopicPartition, ExpectAccountingToAddUp),
     "clean": _CLEANED,
+    "tier": _CLEANED,
     "full": _CLEANED,
 }
 """What each lane promises, in the order in which it is read."""

@@ -31,6 +31,14 @@ def from_ms(milliseconds: int) -> datetime:
     return _EPOCH + milliseconds * _MILLISECOND
 
 
+def show_ms(milliseconds: int) -> str:
+    """An epoch time for people, in UTC; a time that no calendar here reaches is shown as the number that it is."""
+    try:
+        return from_ms(milliseconds).isoformat(timespec="seconds").replace("+00:00", "Z")
+    except OverflowError:
+        return f"{milliseconds} ms since the epoch"
+
+
 def parse(text: str) -> int:
     """Milliseconds since the epoch of an ISO 8601 time (without a zone it is UTC) or of a number of milliseconds."""
     try:

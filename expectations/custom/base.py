@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from expectations.evidence import Evidence
     from expectations.verdict import Sample
 
-STAYING = {"merge": "the merged segments", "clean": "the cleaned run", "full": "the new tail"}
+STAYING = {"merge": "the merged segments", "clean": "the cleaned run", "tier": "the new run", "full": "the new tail"}
 """What a lane's output is called in sentences."""
 
 _NEEDS_A_CLAIM = "{} needs a claim, and a batch made by comparison(inputs, outputs)"

@@ -1,4 +1,4 @@
-"""Promises about a cleaning (lanes `clean` and `full`): what it keeps, drops and may not touch."""
+"""Promises about a cleaning (lanes `clean`, `tier` and `full`): what it keeps, drops and may not touch."""
 
 from __future__ import annotations
 

@@ -86,13 +86,13 @@ def print_seconds(tasks: Iterable[dict[str, Any]]) -> None:
     for task in tasks:
         *group, room = task["task"].split(".")
         seconds[room][group[0] if group else "all"] += task["seconds"]
-    columns = ("merge", "clean", "full", "all")
+    columns = ("merge", "clean", "tier", "full", "all")
     printed = Printed(title="seconds per room", title_justify="left")
     printed.add_column("room")
-    for column in (*columns[:3], "sum"):
+    for column in (*columns[:-1], "sum"):
         printed.add_column(column, justify="right")
     for room in ROOMS:
-        own = [f"{seconds[room][lane]:.1f}" if lane in seconds[room] else "" for lane in columns[:3]]
+        own = [f"{seconds[room][lane]:.1f}" if lane in seconds[room] else "" for lane in columns[:-1]]
         printed.add_row(room, *own, f"{sum(seconds[room].values()):.1f}")
     console.print(printed)
 

@@ -19,6 +19,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     tables.create,
     tables.land,
     tables.status,
+    tables.checkpoint,
     rooms.plan,
     rooms.compact,
     rooms.validate,

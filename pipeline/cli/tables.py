@@ -1,5 +1,6 @@
-"""Subcommands about tables: create, land, status."""
+"""Subcommands about tables: create, land, status, checkpoint."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from pipeline.cli.options import AsJson, Now, Properties, TableName, at, pairs
 from pipeline.lake import Lake, records
 from pipeline.land import land as land_files
 from pipeline.policy import Policies
-from pipeline.status import Status, status_of
+from pipeline.status import Status, checkpoint_text, status_of, write_checkpoint
 
 
 def create(
@@ -69,6 +70,27 @@ def status(
         show.line(f"catalog {lake.name} has no table of records")
 
 
+def checkpoint(
+    table: TableName,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Write it there instead, replacing FILE at once.")
+    ] = None,
+) -> None:
+    """Print how far each topic partition is cleaned, as Kafka's cleaner-offset-checkpoint."""
+    text = checkpoint_text(Lake.load(), table)
+    if output:
+        write_checkpoint(text, output)
+    else:
+        print(text, end="")
+
+
+def _until(milliseconds: int | None) -> str | None:
+    """A time to wait in words; None when it is not for the clock to say."""
+    if milliseconds is None:
+        return None
+    return "now" if milliseconds == 0 else str(timedelta(seconds=-(-milliseconds // 1000)))
+
+
 def _show(status: Status) -> None:
     show.table(
         f"{status.table}: segments",
@@ -105,6 +127,8 @@ def _show(status: Status) -> None:
             "cleanable bytes",
             "uncleanable bytes",
             "cleaned through",
+            "first dirty",
+            "until due",
             "due or blocked",
         ),
         [
@@ -114,7 +138,9 @@ def _show(status: Status) -> None:
                 part.cleanable_bytes,
                 part.uncleanable_bytes,
                 part.cleaned_through,
-                "; ".join([*(f"{lane}: {reason}" for lane, reason in part.due.items()), *part.blockers]) or "nothing",
+                part.first_dirty_offset,
+                _until(part.due_in_ms),
+                ", ".join(part.due) or ("blocked" if part.blockers else "nothing"),
             )
             for part in status.partitions
         ],
@@ -122,5 +148,8 @@ def _show(status: Status) -> None:
     kept = [(str(part.topic_partition), part.retained) for part in status.partitions if part.retained]
     if kept:
         show.table(f"{status.table}: retention", ("topic partition", "oldest segment that stays, and why"), kept)
+    for part in status.partitions:
+        for text in (*(f"{lane}: {why}" for lane, why in part.due.items()), *part.blockers, *part.waiting):
+            show.line(f"{part.topic_partition} {text}")
     for stray in status.strays:
         show.line(f"{status.table}: {stray}")

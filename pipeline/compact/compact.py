@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 _DROPPED = (fate.SUPERSEDED, fate.STILL_BURIED, fate.OF_ABORTED, fate.MARKER_REMOVED)
 _COUNTED = (fate.SUPERSEDED, fate.REMOVED, fate.QUARANTINED, fate.RESTORED, fate.OF_ABORTED, fate.MARKER_REMOVED)
 
-PLANS_AT_A_TIME = 4
-"""Plans that Spark works on together: small ones fill each other's idle cores."""
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -51,7 +48,9 @@ def compact(lake: Lake, plans: Sequence[Plan], spark: "SparkSession") -> list[Ou
     A stage that an earlier try has compacted already is taken as it is (C25). Errors are collected, not raised; a plan
     that was refused is marked and not planned again as it is (C20).
     """
-    with ThreadPoolExecutor(PLANS_AT_A_TIME) as workers:
+    # Together they keep to the budget in keys (C17); small ones fill each other's idle cores.
+    threads = min((plan.cleaner_threads for plan in plans), default=1)
+    with ThreadPoolExecutor(threads) as workers:
         return list(workers.map(lambda plan: _outcome(lake, plan, spark), plans))
 
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 from pipeline.explain.reason import Reason
 from pipeline.sense import Lane, PartitionState, due, retention
 
-RULES = {Lane.RETAIN: "C19", Lane.MERGE: "C13", Lane.CLEAN: "C14", Lane.FULL: "C12"}
+RULES = {Lane.RETAIN: "C19", Lane.MERGE: "C13", Lane.CLEAN: "C14", Lane.TIER: "C15", Lane.FULL: "C12"}
 """The rule that says when a lane is due."""
 
 _COUNTED = {
     Lane.MERGE: ("merge_segments", "L0 segments next to each other"),
     Lane.CLEAN: ("clean_segments", "cleanable L1 segments next to each other"),
+    Lane.TIER: ("tier_runs", "cleanable runs of similar size next to each other"),
 }
 """Lanes that wait for a number of something: the field of the policy that says how many, and of what."""
 

@@ -9,7 +9,7 @@ from pipeline.explain.reason import Reason
 from pipeline.lake import Lake
 from pipeline.plan.failure import failed_plans
 from pipeline.segments import TopicPartition
-from pipeline.sense import Lane, PartitionState, sense_table
+from pipeline.sense import Lane, PartitionState, due_at, sense_table
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ def _outlook(lane: Lane, prospects: Prospects) -> LaneOutlook:
     plan = prospects.due.get(lane)
     if plan:
         return LaneOutlook(lane, plan.id, len(plan.inputs), Reason(RULES[lane], plan.reason))
-    return LaneOutlook(lane, None, 0, prospects.not_due(lane))
+    next_ms = None if lane in prospects.failed else due_at(prospects.state, [lane])
+    return LaneOutlook(lane, None, 0, prospects.not_due(lane), next_ms)
 
 
 def _blockers(state: PartitionState) -> list[Reason]:

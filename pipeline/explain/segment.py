@@ -11,10 +11,10 @@ from pipeline.lake import Lake
 from pipeline.plan.failure import failed_plans
 from pipeline.segments import Segment, Segments, Stray, TopicPartition
 from pipeline.segments.read import facts
-from pipeline.segments.segment import LANDED, MERGED
+from pipeline.segments.segment import LANDED, MERGED, RUN
 from pipeline.sense import Lane, sense_table
 
-LANE_OF_LEVEL = {LANDED: Lane.MERGE, MERGED: Lane.CLEAN}
+LANE_OF_LEVEL = {LANDED: Lane.MERGE, MERGED: Lane.CLEAN, RUN: Lane.TIER}
 """The lane that takes segments of one level only; `full` takes those of every level."""
 
 

@@ -46,7 +46,7 @@ def plan_table(
 def plan_partition(lane: Lane, segments: Segments, state: PartitionState, force: bool = False) -> Plan | None:
     """The plan of ``lane`` for one topic partition, or None when nothing is due."""
     work = due(lane, state, force)
-    inputs = _inputs(work, state, force) if work else ()
+    inputs = _inputs(work, state) if work else ()
     if not work or not inputs or segments.snapshot_id is None:
         return None
     policy = state.policy
@@ -65,29 +65,21 @@ def plan_partition(lane: Lane, segments: Segments, state: PartitionState, force:
         inputs=tuple(Input.of(segment) for segment in inputs),
         buried=_buried(lane, state, inputs),
         inputs_per_segment=policy.merge_segments if lane is Lane.MERGE else None,
-        segment_bytes=policy.segment_bytes,
+        segment_bytes=policy.segment_target,
         clean_below=min(outside, default=None),
         log_end_offset=state.log_end_offset,
         delete_retention_ms=policy.delete_retention_ms,
+        cleaner_threads=policy.cleaner_threads,
+        left_out=work.left_out,
         transactional=lane not in ANY_POLICY and any(segment.transactional or segment.control for segment in inputs),
         markers=() if lane in ANY_POLICY else state.transactions.deciding(inputs),
     ).sealed()
 
 
-def _inputs(work: Due, state: PartitionState, force: bool) -> tuple[Segment, ...]:
-    """What of the candidates the plan takes, in offset order: as many as its budgets allow (C17)."""
-    if work.lane is Lane.RETAIN:
-        return work.candidates  # budgets bound what is read and written, and nothing is
-    fitting = _fitting(work.candidates, state)
-    if work.lane is Lane.MERGE:
-        # Whole groups only: what is left over waits for its neighbours, so that every L1 segment holds as many.
-        left_over = len(fitting) % state.policy.merge_segments
-        return fitting[: len(fitting) - left_over] if not force else fitting if len(fitting) > 1 else ()
-    if work.lane is Lane.FULL:
-        if work.candidates and not fitting:
-            return ()
-        return tuple(sorted(fitting + state.tail, key=lambda segment: segment.order))
-    return fitting
+def _inputs(work: Due, state: PartitionState) -> tuple[Segment, ...]:
+    """What the plan takes, in offset order: what is due, and with it the tail in a full clean (C16)."""
+    taken = work.candidates + state.tail_inputs if work.lane is Lane.FULL else work.candidates
+    return tuple(sorted(taken, key=lambda segment: segment.order))
 
 
 def _buried(lane: Lane, state: PartitionState, inputs: tuple[Segment, ...]) -> tuple[Input, ...]:
@@ -99,17 +91,3 @@ def _buried(lane: Lane, state: PartitionState, inputs: tuple[Segment, ...]) -> t
     if lane is not Lane.FULL or not head:
         return ()
     return tuple(Input.of(segment) for segment in state.buried if segment.last_offset > min(head))
-
-
-def _fitting(candidates: tuple[Segment, ...], state: PartitionState) -> tuple[Segment, ...]:
-    """The oldest candidates that fit the budgets together; stops at the first that does not, to keep neighbours."""
-    policy = state.policy
-    bytes_left, records_left = policy.plan_max_bytes, policy.plan_max_records
-    fitting = []
-    for segment in candidates:
-        bytes_left -= segment.bytes
-        records_left -= segment.records
-        if bytes_left < 0 or records_left < 0 or segment.bytes > policy.max_input_bytes:
-            break
-        fitting.append(segment)
-    return tuple(fitting)

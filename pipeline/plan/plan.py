@@ -13,7 +13,7 @@ from pipeline.segments.segment import MERGED, RUN, TAIL
 from pipeline.sense import Lane
 from pipeline.sense.transactions import Marker
 
-LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.FULL: TAIL}
+LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.TIER: RUN, Lane.FULL: TAIL}
 """The lanes that make segments, and of which level. The lane ``retain`` only drops some."""
 STAGE_INFIX = "__stage_"
 
@@ -71,6 +71,10 @@ class Plan(BaseModel):
     log_end_offset: int
     """Highest offset of the topic partition: never removed (C4)."""
     delete_retention_ms: int = Field(ge=0)
+    cleaner_threads: int = Field(default=1, ge=1)
+    """How many plans like this one may be worked on at a time: they share the table's budget in keys (C17)."""
+    left_out: int = Field(default=0, ge=0)
+    """`full`: cleanable segments that had no room in this plan and wait for the next."""
     transactional: bool = False
     """Whether records of transactions or control records may be among the inputs (C10); not told for a copy."""
     markers: tuple[Marker, ...] = ()

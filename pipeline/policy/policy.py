@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from pipeline.errors import RefusedError
+from pipeline.policy.profiles import BYTES_PER_KEY, with_defaults
 
 PREFIX = "firn."
 TOPIC_PREFIX = "firn.topic."
@@ -28,6 +29,8 @@ def _as_list(value: object) -> object:
 
 
 CleanupPolicy = Annotated[Literal["compact", "delete", "compact,delete"], BeforeValidator(_as_list)]
+NEVER = -1
+"""An interval that never ends."""
 
 
 class Policy(BaseModel):
@@ -107,6 +110,29 @@ class Policy(BaseModel):
         alias="clean.tail.fraction",
         description="`clean` is also due when L1 bytes reach this fraction of the tail's bytes.",
     )
+    full_interval_ms: int = Field(
+        default=DAY_MS,
+        ge=NEVER,
+        le=LONG_MAX,
+        alias="full.interval.ms",
+        description="`full` is due when the last one is longer ago and something is cleanable; -1: never for this.",
+    )
+    tombstone_fraction: float = Field(
+        default=0.05,
+        ge=0,
+        le=1,
+        alias="tombstone.fraction",
+        description="`full` is due when tombstones past their horizon are more than this fraction of the tail.",
+    )
+    tier_runs: int = Field(
+        default=10, ge=2, alias="tier.runs", description="L2 runs of similar size that become one run."
+    )
+    tier_size_ratio: float = Field(
+        default=2.0,
+        ge=1,
+        alias="tier.size.ratio",
+        description="Runs are of similar size when the largest is at most so many times the smallest.",
+    )
     max_input_bytes: int = Field(
         default=128 * GIB, ge=1, alias="max.input.bytes", description="A larger segment is never an input."
     )
@@ -123,6 +149,31 @@ class Policy(BaseModel):
         default="quarantine",
         alias="null.keys",
         description="Records without a key: moved to `<table>__quarantine`, or the topic partition waits.",
+    )
+    profile: Literal["firn", "kafka", "warpstream"] = Field(
+        default="firn",
+        alias="profile",
+        description="Whose defaults hold for properties that are not set.",
+    )
+    cleaner_dedupe_buffer_size: int = Field(
+        default=128 * GIB,
+        ge=1,
+        alias="cleaner.dedupe.buffer.size",
+        description="Bytes that the keys of all plans worked on at a time may take, each 24 (warpstream: 41).",
+    )
+    cleaner_threads: int = Field(
+        default=4,
+        ge=1,
+        le=1000,
+        alias="cleaner.threads",
+        description="Plans that are worked on at a time, and that share the buffer.",
+    )
+    cleaner_io_buffer_load_factor: float = Field(
+        default=0.9,
+        gt=0,
+        le=1,
+        alias="cleaner.io.buffer.load.factor",
+        description="How full a plan's share of the buffer may get.",
     )
     stage_max_age_ms: int = Field(
         default=DAY_MS,
@@ -142,11 +193,31 @@ class Policy(BaseModel):
         """Whether retention drops segments, the newest record of a key included (C19)."""
         return "delete" in self.cleanup_policy
 
+    @property
+    def segment_target(self) -> int:
+        """Bytes at which Firn closes a segment: one that a plan can take again."""
+        return min(self.segment_bytes, self.max_input_bytes, self.plan_max_bytes)
 
+    @property
+    def bytes_per_key(self) -> int:
+        """What a key takes of the buffer."""
+        return BYTES_PER_KEY[self.profile]
+
+    @property
+    def keys_per_plan(self) -> int:
+        """Distinct keys that one plan may look at, counted as Kafka does: whole slots, filled up to the load factor."""
+        slots = self.cleaner_dedupe_buffer_size // self.cleaner_threads // self.bytes_per_key
+        return int(slots * self.cleaner_io_buffer_load_factor)
+
+
+DEFAULT = Policy()
 NAMES = {field.alias: name for name, field in Policy.model_fields.items() if field.alias}
 """Property names without prefix, to field names."""
 
-TABLE_ONLY = frozenset({"stage.max.age.ms"})
+TABLE_ONLY = frozenset(
+    {"stage.max.age.ms", "cleaner.dedupe.buffer.size", "cleaner.threads", "cleaner.io.buffer.load.factor"}
+)
+"""What concerns all topics of a table together."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +281,7 @@ def _split(identifier: str, key: str, value: str) -> tuple[str, str]:
 
 def _policy(identifier: str, prefix: str, values: Mapping[str, str], own: Mapping[str, str]) -> Policy:
     try:
-        policy = Policy.model_validate(dict(values))
+        policy = Policy.model_validate(with_defaults(values, DEFAULT.cleaner_threads))
     except ValidationError as error:
         problem = error.errors()[0]
         name = str(problem["loc"][0])
@@ -235,6 +306,16 @@ def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
     if policy.compacts and policy.deletes and UNLIMITED < policy.retention_ms < lag:
         # Records would be dropped before they were promised to be left alone.
         yield "retention.ms", policy.retention_ms, f"at least min.compaction.lag.ms, which is {lag}, or {UNLIMITED}"
+    for name, limit in (("max.input.bytes", policy.max_input_bytes), ("plan.max.bytes", policy.plan_max_bytes)):
+        # What Firn writes has to be small enough to be read again. The default makes way, what is set does not.
+        if "segment_bytes" in policy.model_fields_set and policy.segment_bytes > limit:
+            yield "segment.bytes", policy.segment_bytes, f"at most {name}, which is {limit}"
+    if policy.keys_per_plan < 1:
+        room = (
+            f"room for a key of {policy.bytes_per_key} bytes in each of {policy.cleaner_threads} cleaner.threads at "
+            f"cleaner.io.buffer.load.factor {policy.cleaner_io_buffer_load_factor}"
+        )
+        yield "cleaner.dedupe.buffer.size", policy.cleaner_dedupe_buffer_size, room
 
 
 def _unknown(identifier: str, key: str, value: str) -> RefusedError:

@@ -15,7 +15,7 @@ from tenacity import (
 from pipeline.errors import OutcomeUnknownError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.plan import Plan
-from pipeline.segments.commits import NOW_MS
+from pipeline.segments.commits import LEFT_OUT, NOW_MS
 from pipeline.segments.manifests import Manifests
 from pipeline.stage import Accounting
 from pipeline.stage.accounting import SUMMARY_PREFIX
@@ -53,6 +53,7 @@ def summary(plan: Plan, accounting: Accounting) -> dict[str, str]:
         f"{SUMMARY_PREFIX}topic-partition": str(plan.topic_partition),
         f"{SUMMARY_PREFIX}reason": plan.reason,
         NOW_MS: str(plan.now_ms),
+        LEFT_OUT: str(plan.left_out),
     }
 
 

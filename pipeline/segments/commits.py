@@ -9,6 +9,9 @@ from pyiceberg.table.snapshots import Snapshot
 NOW_MS = "firn.now-ms"
 """Property of a snapshot's summary: the plan's clock, epoch milliseconds, when Firn published it."""
 
+LEFT_OUT = "firn.left-out"
+"""Property of a snapshot's summary: how many cleanable segments had no room in the plan that Firn published."""
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:
@@ -16,12 +19,14 @@ class Commit:
 
     at_ms: int
     by_firn: bool
+    whole: bool = False
+    """Whether that plan took all that was cleanable."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Commit":
         text = snapshot.summary.get(NOW_MS) if snapshot.summary else None
-        if text and text.removeprefix("-").isdecimal():
-            return cls(int(text), by_firn=True)
+        if snapshot.summary and text and text.removeprefix("-").isdecimal():
+            return cls(int(text), by_firn=True, whole=snapshot.summary.get(LEFT_OUT, "0") == "0")
         return cls(snapshot.timestamp_ms, by_firn=False)
 
 

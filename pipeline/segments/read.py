@@ -164,6 +164,7 @@ class _Facts:
             row_deletes=row_deletes,
             committed_ms=commit.at_ms if commit else None,
             by_firn=commit is not None and commit.by_firn,
+            whole=commit is not None and commit.whole,
             keys=self._keys(file, level),
             stamped=self._stamped(file),
             first_horizon_ms=self._horizon(file.lower_bounds),

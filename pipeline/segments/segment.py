@@ -59,6 +59,8 @@ class Segment:
     """Clock of the commit that added the file; None when the table has forgotten that snapshot."""
     by_firn: bool = False
     """Whether that commit is one of Firn's own: then the clock is the plan's."""
+    whole: bool = False
+    """Whether Firn's commit left nothing cleanable out for want of room: only then a full clean was one."""
     keys: int | None = None
     """Distinct user keys where metadata tells; None: at most as many as records."""
     stamped: int = 0

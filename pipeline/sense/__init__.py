@@ -1,5 +1,6 @@
 """Sense: what is due in a table, and why, from metadata alone (no JVM)."""
 
+from pipeline.sense.forecast import due_at
 from pipeline.sense.lanes import Due, Lane, due
 from pipeline.sense.retention import Retention, retention
 from pipeline.sense.state import Held, PartitionState, sense
@@ -13,6 +14,7 @@ __all__ = [
     "PartitionState",
     "Retention",
     "due",
+    "due_at",
     "retention",
     "sense",
     "sense_table",

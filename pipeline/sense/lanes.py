@@ -3,12 +3,15 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from pipeline.segments import Segment
 from pipeline.segments.segment import LANDED, MERGED
+from pipeline.sense.budget import Budget, can_be_cleaned_as_one, excess
 from pipeline.sense.retention import retention
+from pipeline.sense.runs import FEWEST, fitting_runs, similar_runs
 from pipeline.sense.state import PartitionState
+from pipeline.sense.triggers import dirty_reason, tombstone_reason
 
 
 class Lane(StrEnum):
@@ -17,6 +20,7 @@ class Lane(StrEnum):
     RETAIN = "retain"
     MERGE = "merge"
     CLEAN = "clean"
+    TIER = "tier"
     FULL = "full"
 
 
@@ -26,11 +30,13 @@ ANY_POLICY = frozenset({Lane.RETAIN, Lane.MERGE})
 
 @dataclass(frozen=True)
 class Due:
-    """A lane has work: on ``candidates`` (neighbours in offset order, oldest first), because of ``reason``."""
+    """A lane has work: on ``candidates`` of the head (neighbours in offset order, within a plan's budgets; C17)."""
 
     lane: Lane
     candidates: tuple[Segment, ...]
     reason: str
+    left_out: int = 0
+    """`full`: how many cleanable segments past the candidates had no room in a plan's budgets."""
 
 
 def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
@@ -56,69 +62,101 @@ def _retain(state: PartitionState, _: bool) -> Due | None:
 
 def _merge(state: PartitionState, force: bool) -> Due | None:
     """C13: landed segments next to each other reach the threshold. The lag does not matter: nothing is lost."""
-    threshold = 2 if force else state.policy.merge_segments
-    for series in _neighbours(state, LANDED):
+    whole = state.policy.merge_segments
+    threshold = 2 if force else whole
+    for series in _neighbours(state, LANDED, lambda segment: not excess(segment, state.policy)):
         waiting = tuple(segment for segment in series if segment.path not in state.active)
-        if len(waiting) >= threshold:
-            return Due(Lane.MERGE, waiting, f"{len(waiting)} of {state.policy.merge_segments} L0 segments")
+        # Where the oldest together are too large, those past them go on.
+        for start in range(len(waiting) - threshold + 1):
+            candidates = _groups(waiting[start:], whole, state, force)
+            if candidates:
+                return Due(Lane.MERGE, candidates, f"{len(waiting)} of {whole} L0 segments")
     return None
+
+
+def _groups(waiting: tuple[Segment, ...], whole: int, state: PartitionState, force: bool) -> tuple[Segment, ...]:
+    """Whole groups only: what is left over waits for its neighbours, so that every L1 segment holds as many (C13)."""
+    groups = [waiting[start : start + whole] for start in range(0, len(waiting), whole)]
+    possible = takewhile(
+        lambda group: (force or len(group) == whole) and can_be_cleaned_as_one(group, state.policy), groups
+    )
+    taken = Budget.of_copies(state.policy).fitting(possible)
+    return tuple(segment for group in taken for segment in group)
 
 
 def _clean(state: PartitionState, force: bool) -> Due | None:
     """C14: merged segments next to each other reach the threshold in number, or in bytes beside the tail."""
     cleanable = {segment.path for segment in state.cleanable}
     needed = state.policy.clean_tail_fraction * state.tail_bytes
-    for series in _neighbours(state, MERGED):
+    for series in _neighbours(state, MERGED, lambda segment: not state.too_large(segment)):
         waiting = tuple(segment for segment in series if segment.path in cleanable)
         size = sum(segment.bytes for segment in waiting)
         if waiting and (force or len(waiting) >= state.policy.clean_segments):
-            return Due(Lane.CLEAN, waiting, f"{len(waiting)} of {state.policy.clean_segments} L1 segments")
+            reason = f"{len(waiting)} of {state.policy.clean_segments} L1 segments"
+            return Due(Lane.CLEAN, _fitting(waiting, state), reason)
         if waiting and state.tail_bytes and size >= needed:
             return Due(
                 Lane.CLEAN,
-                waiting,
+                _fitting(waiting, state),
                 f"{size} L1 bytes of {needed:.0f} ({state.policy.clean_tail_fraction} of the tail)",
             )
     return None
 
 
-def _full(state: PartitionState, force: bool) -> Due | None:
-    """C12: the dirty ratio is exceeded, or the oldest dirty record has waited for max.compaction.lag.ms.
+def _tier(state: PartitionState, force: bool) -> Due | None:
+    """C15: runs next to each other are similar in size and many enough."""
+    wanted = state.policy.tier_runs
+    for found in similar_runs(state, FEWEST if force else wanted):
+        candidates = fitting_runs(found, Budget.of(state.policy))
+        if candidates:
+            return Due(Lane.TIER, candidates, f"{len(found)} of {wanted} runs of similar size")
+    return None
 
-    Late records below a removed tombstone don't wait for either: until then readers may see a deleted value (C9).
+
+def _full(state: PartitionState, force: bool) -> Due | None:
+    """C12, C16: the cleanable head, and with it the tail, which may be what asks for it and goes even without a head.
+
+    What lies past a segment that is too large for any plan waits (C17).
     """
     if state.tail_is_held:
         return None
-    dirty = state.cleanable
-    if force and (dirty or state.tail):
-        return Due(Lane.FULL, dirty, f"forced, dirty ratio {state.dirty_ratio:.3f}")
-    if not dirty:
-        return None
-    if state.late:
-        return Due(Lane.FULL, dirty, f"{len(state.late)} segments reach below a removed tombstone")
-    policy = state.policy
-    if state.dirty_ratio > policy.min_cleanable_dirty_ratio:
-        return Due(Lane.FULL, dirty, f"dirty ratio {state.dirty_ratio:.3f} > {policy.min_cleanable_dirty_ratio}")
-    waited = state.now_ms - min(segment.oldest_ms for segment in dirty)
-    if waited > policy.max_compaction_lag_ms:
-        return Due(Lane.FULL, dirty, f"oldest dirty record waited {waited} ms of {policy.max_compaction_lag_ms}")
-    return None
+    possible = _possible(state.cleanable, state)
+    dirty = _fitting(possible, state)
+    left_out = len(possible) - len(dirty)
+    if force and (dirty or (state.tail_inputs and not state.cleanable)):
+        return Due(Lane.FULL, dirty, f"forced, dirty ratio {state.dirty_ratio:.3f}", left_out)
+    outside = state.head[len(dirty) :]
+    reason = (dirty_reason(state) if dirty else None) or tombstone_reason(state, outside)
+    return Due(Lane.FULL, dirty, reason, left_out) if reason else None
 
 
 _CHECKS: dict[Lane, Callable[[PartitionState, bool], Due | None]] = {
     Lane.RETAIN: _retain,
     Lane.MERGE: _merge,
     Lane.CLEAN: _clean,
+    Lane.TIER: _tier,
     Lane.FULL: _full,
 }
 
 
-def _neighbours(state: PartitionState, level: int) -> Iterator[tuple[Segment, ...]]:
-    """Series of segments of ``level`` with no other segment between them in offset order (C17).
+def _possible(candidates: tuple[Segment, ...], state: PartitionState) -> tuple[Segment, ...]:
+    """The oldest candidates up to the first that is too large for any cleaning."""
+    return tuple(takewhile(lambda segment: not state.too_large(segment), candidates))
+
+
+def _fitting(candidates: tuple[Segment, ...], state: PartitionState) -> tuple[Segment, ...]:
+    """The oldest candidates that fit the budgets of one cleaning together."""
+    return tuple(segment for (segment,) in Budget.of(state.policy).fitting([(segment,) for segment in candidates]))
+
+
+def _neighbours(
+    state: PartitionState, level: int, possible: Callable[[Segment], bool]
+) -> Iterator[tuple[Segment, ...]]:
+    """Series of ``possible`` segments of ``level`` with no other segment between them in offset order (C17).
 
     A segment too large for any plan ends a series, so that those past it go on.
     """
     held = [segment for segment in state.segments if segment.records]
-    for fits, series in groupby(held, key=lambda segment: segment.level == level and not state.too_large(segment)):
+    for fits, series in groupby(held, key=lambda segment: segment.level == level and possible(segment)):
         if fits:
             yield tuple(series)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from pipeline.policy import Policies, Policy
 from pipeline.segments import Segment, Segments, Stray, TopicPartition
 from pipeline.segments.segment import LANDED, TAIL
+from pipeline.sense.budget import excess, excess_keys
 from pipeline.sense.transactions import NO_TRANSACTIONS, Transactions, Undecided
 
 
@@ -40,6 +41,16 @@ class PartitionState:
     def tail(self) -> tuple[Segment, ...]:
         """Level 3: one record per key up to ``cleaned_through``."""
         return tuple(segment for segment in self.segments if segment.level == TAIL)
+
+    @cached_property
+    def tail_inputs(self) -> tuple[Segment, ...]:
+        """The tail but for what is too large to be an input (C18)."""
+        return tuple(segment for segment in self.tail if not self.too_large(segment))
+
+    @cached_property
+    def oversized_tail(self) -> tuple[Segment, ...]:
+        """Segments of the tail that stay where they are: nothing in them is superseded, tombstones past them stay."""
+        return tuple(segment for segment in self.tail if self.too_large(segment))
 
     @cached_property
     def head(self) -> tuple[Segment, ...]:
@@ -75,6 +86,13 @@ class PartitionState:
             if self.undecided and segment.last_offset >= self.undecided.offset:
                 return Held(segment, "C10", f"not decided: {self.undecided}")
         return None
+
+    @property
+    def first_dirty_offset(self) -> int | None:
+        """Where a cleaning begins, as Kafka counts it: past the tail, without one at the log's start; None if empty."""
+        if self.cleaned_through is not None:
+            return self.cleaned_through + 1
+        return min((segment.base_offset for segment in self.head), default=None)
 
     @cached_property
     def late(self) -> tuple[Segment, ...]:
@@ -146,22 +164,12 @@ class PartitionState:
 
     @cached_property
     def oversized(self) -> tuple[str, ...]:
-        """Segments too large for any plan (C17, C18), each with what was found and what is allowed."""
-        return tuple(problem for segment in self.head for problem in self.too_large(segment))
+        """Segments too large for any cleaning (C17, C18), each with what was found and what is allowed."""
+        return tuple(problem for segment in self.head + self.tail for problem in self.too_large(segment))
 
     def too_large(self, segment: Segment) -> tuple[str, ...]:
-        """The limits that ``segment`` exceeds on its own, in words."""
-        policy = self.policy
-        limits = (
-            ("max.input.bytes", policy.max_input_bytes, segment.bytes, "bytes"),
-            ("plan.max.bytes", policy.plan_max_bytes, segment.bytes, "bytes"),
-            ("plan.max.records", policy.plan_max_records, segment.records, "records"),
-        )
-        return tuple(
-            f"segment {segment} needs {size} {unit}; available: {limit} (firn.{name})"
-            for name, limit, size, unit in limits
-            if size > limit
-        )
+        """The limits of a cleaning that ``segment`` exceeds on its own, in words."""
+        return excess(segment, self.policy) + excess_keys(segment, self.policy)
 
 
 def sense(

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
+from pipeline.clock import show_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
 from pipeline.lake.mapping import COLUMNS
@@ -12,7 +13,7 @@ from pipeline.plan import FailedPlan, failed_plans, plan_partition, waiting
 from pipeline.plan.plan import STAGE_INFIX
 from pipeline.quarantine import quarantine
 from pipeline.segments import Segments, TopicPartition
-from pipeline.sense import Lane, PartitionState, due, retention, sense_table
+from pipeline.sense import Lane, PartitionState, due, due_at, retention, sense_table
 from pipeline.tombstones import tombstones
 
 
@@ -40,10 +41,16 @@ class PartitionStatus:
     cleanable_bytes: int
     uncleanable_bytes: int
     cleaned_through: int | None
+    first_dirty_offset: int | None
+    """Where a cleaning begins, as Kafka counts it; None without a record."""
     due: dict[str, str]
+    due_in_ms: int | None
+    """Until a lane is due by the clock alone, 0 when one is; None when only new data can make one due."""
     blockers: tuple[str, ...]
     retained: str | None
     """The oldest segment that retention leaves, and what keeps it; None where the policy does not delete (C19)."""
+    waiting: tuple[str, ...]
+    """What is left alone for now, and until when (C11)."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,9 @@ def _waiting(state: PartitionState, segments: Segments, failed: Sequence[FailedP
 
 def _partition(state: PartitionState, failed: Sequence[FailedPlan]) -> PartitionStatus:
     held = {marker.plan.lane for marker in failed}
-    found = {lane: due(lane, state) for lane in Lane if lane not in held}
+    lanes = [lane for lane in Lane if lane not in held]
+    found = {lane: due(lane, state) for lane in lanes}
+    at = due_at(state, lanes)
     kept = retention(state)
     return PartitionStatus(
         topic_partition=state.topic_partition,
@@ -117,10 +126,25 @@ def _partition(state: PartitionState, failed: Sequence[FailedPlan]) -> Partition
         cleanable_bytes=state.cleanable_bytes,
         uncleanable_bytes=state.uncleanable_bytes,
         cleaned_through=state.cleaned_through,
+        first_dirty_offset=state.first_dirty_offset,
         due={lane.value: work.reason for lane, work in found.items() if work},
+        due_in_ms=None if at is None else at - state.now_ms,
         blockers=state.blockers + state.oversized + _held(state) + tuple(str(marker) for marker in failed),
         retained=kept.kept if kept else None,
+        waiting=_young(state),
     )
+
+
+def _young(state: PartitionState) -> tuple[str, ...]:
+    """C11: what the lag holds back. A timestamp in the future holds for long: that is said as well."""
+    held = state.held
+    if not held or held.until_ms is None or not state.policy.compacts:
+        return ()
+    ahead = held.segment.newest_ms - state.now_ms
+    newest = f", its newest timestamp lies {ahead} ms in the future" if ahead > 0 else ""
+    lag = f"firn.min.compaction.lag.ms {state.policy.min_compaction_lag_ms}"
+    until = show_ms(held.until_ms)
+    return (f"segment {held.segment} and what lies past it is left alone until {until} ({lag}{newest})",)
 
 
 def _held(state: PartitionState) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ import pytest
 
 from tests.airflow.conftest import TABLES, LocalAirflow
 
+LANES = ("merge", "clean", "tier", "full")
+
 PARSE = """
 import json, os, sys
 from airflow.dag_processing.dagbag import DagBag
@@ -67,12 +69,13 @@ def test_lanes_follow_each_other(parsed: Parsed) -> None:
     assert tasks["retain.drop"] == ["retain.plan"]
     assert tasks["merge.plan"] == ["retain.drop"]
     assert tasks["clean.plan"] == ["merge.publish"]
-    assert tasks["full.plan"] == ["clean.publish"]
-    for lane in ("merge", "clean", "full"):
+    assert tasks["tier.plan"] == ["clean.publish"]
+    assert tasks["full.plan"] == ["tier.publish"]
+    for lane in LANES:
         assert tasks[f"{lane}.jobs.compact"] == [f"{lane}.plan"]
         assert tasks[f"{lane}.jobs.validate"] == [f"{lane}.jobs.compact", f"{lane}.plan"]
         assert tasks[f"{lane}.publish"] == [f"{lane}.jobs.validate", f"{lane}.plan"]
-    validated = {"clean.publish", "full.publish", "merge.publish"}
+    validated = {f"{lane}.publish" for lane in LANES}
     assert {*validated, "retain.drop", "report"} == set(tasks["verdict"])
     assert validated <= set(tasks["report"])
     assert "verdict" in tasks["sweep"]
@@ -80,13 +83,13 @@ def test_lanes_follow_each_other(parsed: Parsed) -> None:
 
 def test_groups_show_the_levels(parsed: Parsed) -> None:
     groups = parsed.dags["firn__t__busy"]["groups"]
-    assert set(groups) == {"retain", *(name for lane in ("merge", "clean", "full") for name in (lane, f"{lane}.jobs"))}
+    assert set(groups) == {"retain", *(name for lane in LANES for name in (lane, f"{lane}.jobs"))}
 
 
 def test_params_are_typed_and_described(parsed: Parsed) -> None:
     params = parsed.dags["firn__t__busy"]["params"]
     assert {name: param["value"] for name, param in params.items()} == {"lane": "all", "dry_run": False, "force": False}
-    assert params["lane"]["enum"] == ["all", "retain", "merge", "clean", "full"]
+    assert params["lane"]["enum"] == ["all", "retain", *LANES]
     assert all(param["description"] for param in params.values())
 
 

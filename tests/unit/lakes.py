@@ -172,6 +172,7 @@ def segment(path: str, base: int, last: int, level: int = 0, **facts: Any) -> Se
         "row_deletes": 0,
         "committed_ms": NOW - 3_600_000,
         "by_firn": level > 0,
+        "whole": level > 0,
     } | facts
     return Segment(path=path, level=level, base_offset=base, last_offset=last, records=records, **chosen)
 

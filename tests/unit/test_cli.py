@@ -19,7 +19,7 @@ from tests.unit import lakes
 from tests.unit.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
 
 COMMANDS = (
-    "create", "land", "status", "plan", "compact", "validate", "publish", "retain", "stages",
+    "create", "land", "status", "checkpoint", "plan", "compact", "validate", "publish", "retain", "stages",
     "discard", "sweep", "report", "run", "quarantine", "retry", "explain",
 )  # fmt: skip
 
@@ -134,6 +134,24 @@ class TestTables:
         assert "orders-0" in ran.out
         assert "merge: 2 of 2 L0 segments" in ran.out
 
+    def test_status_for_people_says_until_when(self, firn: Firn, landed: str, lake: Lake) -> None:
+        assert " now " in firn("status", landed).out
+        with lake.table(landed).transaction() as transaction:
+            transaction.set_properties({"firn.min.compaction.lag.ms": "180000", "firn.merge.segments": "3"})
+        out = firn("status", landed, "--now", NOW).out
+        assert " 0:02:59 " in out
+        assert "left alone until" in out
+
+    def test_c16_checkpoint_prints_kafkas_text_and_nothing_else(
+        self, firn: Firn, landed: str, lake: Lake, tmp_path: Path
+    ) -> None:
+        append(lake, [row(9, partition=3, level=3)])
+        ran = firn("checkpoint", landed)
+        assert (ran.code, ran.out, ran.err) == (0, "0\n1\norders 3 10\n", "")
+        ran = firn("checkpoint", landed, "--output", tmp_path / "checkpoint")
+        assert (ran.code, ran.out) == (0, "")
+        assert (tmp_path / "checkpoint").read_text() == "0\n1\norders 3 10\n"
+
     def test_status_of_all_tables_leaves_out_what_is_none_of_records(self, firn: Firn, landed: str, lake: Lake) -> None:
         open_stage(lake, only_plan(lake))
         lake.catalog.create_table("lake.other", lake.table(landed).schema())
@@ -202,7 +220,7 @@ class TestTables:
         "arguments",
         [
             ("plan", TABLE),
-            ("plan", TABLE, "--lane", "tier"),
+            ("plan", TABLE, "--lane", "tiers"),
             ("nothing",),
             ("land",),
             ("explain", TABLE),

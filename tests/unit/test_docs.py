@@ -3,14 +3,25 @@
 import re
 from pathlib import Path
 
-from pipeline.policy.policy import Policy
+from pipeline.policy import Policies
+from pipeline.policy.policy import NAMES, Policy
+from pipeline.policy.profiles import PROFILES
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_every_property_is_documented_with_its_default() -> None:
-    rows = re.findall(r"^\| `([a-z.]+)` \|.*\| `([^`]+)` \| [^|]+ \|$", _read("configuration.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z.]+)` \|.*\| `([^`]+)` \| [^|`]+ \|$", _read("configuration.md"), re.MULTILINE)
     assert dict(rows) == {str(field.alias): str(field.default) for field in Policy.model_fields.values()}
+
+
+def test_every_profile_is_documented_with_its_defaults() -> None:
+    row = r"^\| `([a-z.]+)` \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \|$"
+    rows = re.findall(row, _read("configuration.md"), re.MULTILINE)
+    for name, *values in rows:
+        found = [getattr(Policies.parse("t", {"firn.profile": profile}).default, NAMES[name]) for profile in PROFILES]
+        assert [str(value) for value in found] == values, name
+    assert {name for defaults in PROFILES.values() for name in defaults} <= {name for name, *_ in rows}
 
 
 def test_every_file_that_the_contract_names_exists() -> None:

@@ -17,7 +17,11 @@ from tests.unit.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, Row, append, on
 
 HOUR = 3_600_000
 LAG = {"firn.min.compaction.lag.ms": str(HOUR)}
-NEVER_FULL = {"firn.min.cleanable.dirty.ratio": "1"}
+NEVER_FULL = {
+    "firn.min.cleanable.dirty.ratio": "1",
+    "firn.full.interval.ms": "-1",
+    "firn.tombstone.fraction": "1",
+}
 
 
 def create(lake: Lake, properties: Mapping[str, str]) -> None:

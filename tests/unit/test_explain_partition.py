@@ -50,7 +50,7 @@ def test_c13_the_longest_series_of_neighbours_counts(lake: Lake) -> None:
 
 
 def test_c12_the_dirty_ratio_and_what_it_needs(lake: Lake) -> None:
-    found = explained(lake, {"firn.min.cleanable.dirty.ratio": "0.9"}, 3, 0)
+    found = explained(lake, {"firn.min.cleanable.dirty.ratio": "0.9", "firn.full.interval.ms": "-1"}, 3, 0)
     assert lanes(found)[Lane.FULL] == (False, "C12", f"dirty ratio {found.dirty_ratio:.3f}, needs > 0.9")
     assert (found.head_segments, found.tail_segments, found.cleaned_through, found.log_end_offset) == (1, 1, 0, 1)
 

@@ -20,7 +20,7 @@ from pipeline.sense import Lane, PartitionState
 from tests.unit import lakes
 from tests.unit.lakes import NOW, TABLE, TOPIC_PARTITION, append, row, segment
 
-LEVEL_IN = {Lane.MERGE: LANDED, Lane.CLEAN: MERGED}
+LEVEL_IN = {Lane.MERGE: LANDED, Lane.CLEAN: MERGED, Lane.TIER: RUN}
 
 
 @st.composite
@@ -44,6 +44,8 @@ def partitions(draw: st.DrawFn) -> tuple[Segment, ...]:
                 newest_ms=NOW - oldest,
                 oldest_ms=NOW - newest,
                 tombstones=draw(st.integers(0, records)),
+                sequence_number=draw(st.integers(1, 8)),
+                keys=draw(st.none() | st.integers(0, records)),
             )
         )
         base = max(base, last + draw(st.integers(0, 5)))
@@ -58,9 +60,13 @@ policies = st.builds(
     merge_segments=st.integers(2, 5),
     clean_segments=st.integers(1, 4),
     clean_tail_fraction=st.floats(0.01, 2),
+    tier_runs=st.integers(2, 4),
+    tier_size_ratio=st.sampled_from((1.0, 2.0, 1000.0)),
     max_input_bytes=st.sampled_from((600, 10**9)),
     plan_max_bytes=st.sampled_from((800, 2500, 10**9)),
     plan_max_records=st.sampled_from((40, 10**9)),
+    cleaner_dedupe_buffer_size=st.sampled_from((1200, 10**12)),
+    cleaner_threads=st.integers(1, 2),
 )
 
 
@@ -109,7 +115,9 @@ def check(plan: Plan, segments: tuple[Segment, ...], policy: Policy, force: bool
     # Budgets count what a plan takes of the head; a segment too large is never taken (C18).
     assert sum(one.bytes for one in head) <= policy.plan_max_bytes
     assert sum(one.records for one in head) <= policy.plan_max_records
-    assert all(one.bytes <= policy.max_input_bytes for one in head)
+    assert all(one.bytes <= policy.max_input_bytes for one in taken)
+    if lane is not Lane.MERGE:
+        assert sum(one.records if one.keys is None else one.keys for one in head) <= policy.keys_per_plan
     # Neighbours: nothing of the head with a record lies between two inputs of the head.
     with_records = [one for one in state.segments if one.records and (one.level != TAIL or lane is not Lane.FULL)]
     if head:
@@ -125,8 +133,11 @@ def check(plan: Plan, segments: tuple[Segment, ...], policy: Policy, force: bool
     else:
         assert plan.inputs_per_segment is None
         assert set(head) <= set(state.cleanable), "C11: nothing at or past the uncleanable part"
+    if lane is Lane.TIER:
+        check_tier(taken, segments, policy, force)
     if lane is Lane.FULL:
-        assert {one.path for one in state.tail} <= {one.path for one in taken}, "C16: the whole tail"
+        whole = {one.path for one in state.tail if one.bytes <= policy.max_input_bytes}
+        assert {one.path for one in taken if one.level == TAIL} == whole, "C16, C18: the tail but for what is too large"
         if head:
             assert head[0] == state.cleanable[0], "oldest first"
     # C7: a tombstone is clean below the lowest offset that anything outside may hold.
@@ -134,6 +145,21 @@ def check(plan: Plan, segments: tuple[Segment, ...], policy: Policy, force: bool
     assert plan.clean_below == (min(outside) if outside else None)
     # C4
     assert plan.log_end_offset == max(one.last_offset for one in segments)
+
+
+def check_tier(taken: list[Segment], segments: tuple[Segment, ...], policy: Policy, force: bool) -> None:
+    """C15: whole runs, similar in size, and enough of them waiting."""
+    numbers = {one.sequence_number for one in taken}
+    runs = [
+        [one for one in segments if one.records and one.level == RUN and one.sequence_number == number]
+        for number in numbers
+    ]
+    assert sorted(one.path for run in runs for one in run) == sorted(one.path for one in taken)
+    sizes = [sum(one.bytes for one in run) for run in runs]
+    assert len(sizes) >= 2
+    assert max(sizes) <= policy.tier_size_ratio * min(sizes)
+    waiting = {one.sequence_number for one in segments if one.records and one.level == RUN}
+    assert force or len(waiting) >= policy.tier_runs
 
 
 @settings(max_examples=30)
@@ -182,6 +208,8 @@ CHANGES: dict[str, Any] = {
     "clean_below": 3,
     "log_end_offset": 8,
     "delete_retention_ms": 1,
+    "cleaner_threads": 2,
+    "left_out": 1,
     "transactional": True,
     "markers": [[1, 2, True]],
 }
@@ -211,7 +239,7 @@ def test_every_field_of_a_plan_is_covered_by_its_id() -> None:
     ("change", "problem"),
     [
         ({"inputs": []}, "inputs: Tuple should have at least 1 item"),
-        ({"lane": "tier"}, "lane: Input should be"),
+        ({"lane": "tiers"}, "lane: Input should be"),
         ({"version": 2}, "version: Input should be 1"),
         ({"extra": 1}, "extra: Extra inputs are not permitted"),
         ({"segment_bytes": 0}, "segment_bytes: Input should be greater"),
@@ -267,7 +295,7 @@ def test_c26_a_plan_file_that_is_not_there_is_refused(tmp_path: Path, name: str)
         Plan.read(tmp_path / name)
 
 
-@pytest.mark.parametrize(("lane", "level"), [(Lane.MERGE, 1), (Lane.CLEAN, 2), (Lane.FULL, 3)])
+@pytest.mark.parametrize(("lane", "level"), [(Lane.MERGE, 1), (Lane.CLEAN, 2), (Lane.TIER, 2), (Lane.FULL, 3)])
 def test_a_lane_makes_one_level(lane: Lane, level: int) -> None:
     assert example(lane=lane).level_out == level
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import RefusedError
 from pipeline.policy import Policies, Policy
-from pipeline.policy.policy import DAY_MS, LONG_MAX, NAMES
+from pipeline.policy.policy import DAY_MS, LONG_MAX, NAMES, TABLE_ONLY
 
 KAFKA_DEFAULTS = {
     "min.cleanable.dirty.ratio": 0.5,
@@ -18,6 +18,16 @@ KAFKA_DEFAULTS = {
     "retention.bytes": -1,
 }
 """As Kafka's documentation lists them under "Topic Configs"."""
+
+
+SPECIAL = {
+    "cleanup.policy": "compact",
+    "null.keys": "fail",
+    "profile": "kafka",
+    "min.cleanable.dirty.ratio": "1",
+    "tombstone.fraction": "1",
+}
+"""What properties allow whose values are not just any number."""
 
 
 def parse(**properties: str) -> Policies:
@@ -68,9 +78,9 @@ def test_c21_a_topic_property_wins_and_the_rest_is_the_tables() -> None:
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_c21_topics_may_hold_dots(topic: str, name: str) -> None:
     key = f"firn.topic.{topic}.{name}"
-    value = {"cleanup.policy": "compact", "null.keys": "fail", "min.cleanable.dirty.ratio": "1"}.get(name, "61000")
-    if name == "stage.max.age.ms":
-        assert key in refusal({key: value})  # it concerns a stage, which belongs to the table
+    value = SPECIAL.get(name, "61000")
+    if name in TABLE_ONLY:
+        assert key in refusal({key: value})
         return
     policies = Policies.parse("lake.t", {key: value})
     assert list(policies.topics) == [topic]
@@ -78,7 +88,7 @@ def test_c21_topics_may_hold_dots(topic: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("topic", ["a.delete", "a", "-", "__stage_x", "t" * 249, "x.min"])
-@pytest.mark.parametrize("name", sorted(NAMES.keys() - {"stage.max.age.ms"}))
+@pytest.mark.parametrize("name", sorted(NAMES.keys() - TABLE_ONLY))
 def test_c21_a_topic_in_quotes_ends_where_they_do(topic: str, name: str) -> None:
     value = str(Policy.model_fields[NAMES[name]].default)
     policies = Policies.parse("lake.t", {f'firn.topic."{topic}".{name}': value})
@@ -134,9 +144,21 @@ def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:
         ("merge.segments", "", "a valid integer"),
         ("clean.segments", "0", "greater than or equal to 1"),
         ("clean.tail.fraction", "0", "greater than 0"),
+        ("full.interval.ms", "-2", "greater than or equal to -1"),
+        ("full.interval.ms", "daily", "a valid integer"),
+        ("tombstone.fraction", "-0.01", "greater than or equal to 0"),
+        ("tombstone.fraction", "1.01", "less than or equal to 1"),
+        ("tier.runs", "1", "greater than or equal to 2"),
+        ("tier.size.ratio", "0.9", "greater than or equal to 1"),
         ("max.input.bytes", "0", "greater than or equal to 1"),
         ("plan.max.bytes", "none", "a valid integer"),
         ("plan.max.records", "0", "greater than or equal to 1"),
+        ("profile", "Kafka", "'firn', 'kafka' or 'warpstream'"),
+        ("cleaner.dedupe.buffer.size", "-1", "greater than or equal to 1"),
+        ("cleaner.threads", "0", "greater than or equal to 1"),
+        ("cleaner.threads", "1001", "less than or equal to 1000"),
+        ("cleaner.io.buffer.load.factor", "0", "greater than 0"),
+        ("cleaner.io.buffer.load.factor", "1.1", "less than or equal to 1"),
         ("null.keys", "drop", "'quarantine' or 'fail'"),
         ("stage.max.age.ms", "59999", "greater than or equal to 60000"),
         ("stage.max.age.ms", str(3 * DAY_MS), "less than or equal to 172800000"),
@@ -202,6 +224,22 @@ def test_c21_a_topic_may_not_contradict_its_table() -> None:
     assert "2000" in message
     assert "1000" in message
     assert "firn.topic.a." in message
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        (
+            {"segment.bytes": "11", "max.input.bytes": "10"},
+            "bytes is 11; allowed: at most max.input.bytes, which is 10",
+        ),
+        ({"segment.bytes": "11", "plan.max.bytes": "10"}, "bytes is 11; allowed: at most plan.max.bytes, which is 10"),
+        ({"cleaner.dedupe.buffer.size": "95"}, "size is 95; allowed: room for a key of 24 bytes in each of 4"),
+        ({"cleaner.dedupe.buffer.size": "24", "cleaner.threads": "1"}, "at cleaner.io.buffer.load.factor 0.9"),
+    ],
+)
+def test_c21_sizes_that_exclude_each_other_are_refused(properties: dict[str, str], message: str) -> None:
+    assert message in refusal({f"firn.{name}": value for name, value in properties.items()})
 
 
 def test_equal_lags_do_not_contradict() -> None:

@@ -159,6 +159,13 @@ class TestMerge:
     def test_c13_the_lag_does_not_matter_for_a_copy(self) -> None:
         assert due(Lane.MERGE, state(*series(2, newest_ms=NOW), merge_segments=2, min_compaction_lag_ms=10**6))
 
+    def test_c17_a_group_that_does_not_fit_together_is_not_due_and_those_past_it_are(self) -> None:
+        large = series(2, bytes=90)
+        assert due(Lane.MERGE, state(*large, merge_segments=2, plan_max_bytes=100)) is None
+        assert due(Lane.MERGE, state(*large, merge_segments=2, plan_max_records=19)) is None
+        found = of(Lane.MERGE, state(*large, *series(2, start=20, bytes=10), merge_segments=2, plan_max_bytes=100))
+        assert names(found.candidates) == ["L0-00010", "L0-00020"]
+
     def test_c13_active_segments_are_left_alone(self) -> None:
         assert due(Lane.MERGE, state(*series(4), merge_segments=4, active_segments=1)) is None
         assert len(of(Lane.MERGE, state(*series(5), merge_segments=4, active_segments=1)).candidates) == 4
@@ -219,6 +226,15 @@ class TestFull:
         found = state(*series(2, TAIL), *series(2, RUN, start=20), *series(2, start=40), active_segments=1)
         assert of(Lane.FULL, found).candidates == found.cleanable
 
+    def test_c17_what_lies_before_a_segment_that_is_too_large_goes(self) -> None:
+        parts = (*series(2), segment("large", 20, 119), *series(3, start=120))
+        assert names(of(Lane.FULL, state(*parts, plan_max_records=99)).candidates) == ["L0-00000", "L0-00010"]
+
+    @pytest.mark.parametrize("force", [False, True])
+    def test_c17_nothing_goes_past_a_segment_that_is_too_large(self, force: bool) -> None:
+        found = state(segment("large", 0, 99), *series(3, start=100), *series(1, TAIL, start=200), plan_max_records=99)
+        assert due(Lane.FULL, found, force) is None
+
     def test_force_cleans_a_tail_without_a_head(self) -> None:
         found = of(Lane.FULL, state(*series(2, TAIL)), force=True)
         assert found.candidates == ()
@@ -265,7 +281,7 @@ class TestInTheWay:
         assert found.blockers == ()
         assert names(of(Lane.MERGE, found).candidates) == ["L0-00000", "L0-00010"]
         past = state(large, *series(3, start=120), merge_segments=2, **policy)
-        assert len(of(Lane.MERGE, past).candidates) == 3
+        assert names(of(Lane.MERGE, past).candidates) == ["L0-00120", "L0-00130"]
 
     def test_the_log_end_is_the_highest_offset_at_any_level(self) -> None:
         found = state(segment("late", 0, 9), segment("t", 0, 99, TAIL))

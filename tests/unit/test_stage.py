@@ -457,6 +457,7 @@ class TestClaims:
 def test_every_lane_has_a_stage_of_its_own(lake: Lake, table: str, lane: Lane) -> None:
     for offset in range(2):
         append_two(lake, row(offset), row(offset + 2, level=1))
+        append(lake, [row(offset + 4, level=2)])
     plan = only_plan(lake, lane)
     stage = open_stage(lake, plan)
     assert len(stage.table.inspect.files()) == len(plan.inputs)

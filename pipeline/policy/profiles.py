@@ -1,0 +1,56 @@
+"""Profiles: other defaults for properties, so that topics are cleaned when Kafka or WarpStream would clean them.
+
+An explicitly set property wins. A profile decides when and how much is cleaned, never which record survives.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+MIB = 1 << 20
+INT_MAX: Final = 2**31 - 1
+"""Never, as a number of segments: Java's largest int."""
+
+BYTES_PER_KEY: Final[Mapping[str, int]] = MappingProxyType({"firn": 24, "kafka": 24, "warpstream": 41})
+"""What a key takes in the map of newest offsets. Kafka's SkimpyOffsetMap: 16 bytes of hash, 8 of offset. WarpStream: 32
+bytes of hash, two integers of 4 bytes, one byte."""
+
+WARPSTREAM_BUFFER: Final = 128 * MIB
+"""WarpStream's buffer for every topic partition of a compaction job, in bytes."""
+
+PROFILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "firn": {},
+        # Kafka knows one lane, and of its triggers the dirty ratio and the maximum lag.
+        "kafka": {
+            "merge.segments": str(INT_MAX),
+            "clean.segments": str(INT_MAX),
+            "clean.tail.fraction": "inf",
+            "tier.runs": str(INT_MAX),
+            "full.interval.ms": "-1",
+            "tombstone.fraction": "1",
+            "cleaner.dedupe.buffer.size": str(128 * MIB),
+            "cleaner.threads": "1",
+        },
+        # 32 files, 32 files, 10 files of similar size, once a day everything: no other trigger.
+        "warpstream": {
+            "min.cleanable.dirty.ratio": "1",
+            "clean.tail.fraction": "inf",
+            "cleaner.io.buffer.load.factor": "1",
+        },
+    }
+)
+
+
+def with_defaults(values: Mapping[str, str], threads: int) -> dict[str, str]:
+    """``values`` (names without prefix) on top of their profile's defaults; ``threads`` is Firn's own default.
+
+    An unknown profile has none: the caller refuses it.
+    """
+    profile = values.get("profile", "firn")
+    found = {**PROFILES.get(profile, {}), **values}
+    if profile == "warpstream" and "cleaner.dedupe.buffer.size" not in values:
+        # WarpStream's buffer belongs to a topic partition, Kafka's is shared: what is not a number is refused later.
+        text = values.get("cleaner.threads", str(threads))
+        found["cleaner.dedupe.buffer.size"] = str(WARPSTREAM_BUFFER * (int(text) if text.isdecimal() else 1))
+    return found

@@ -1,0 +1,88 @@
+"""How much of the head one plan may take: whole segments, oldest first, as many as fit together (C17, C18).
+
+Keys are counted in Kafka's terms (LogCleaner, SkimpyOffsetMap): one buffer, shared by the plans that are worked on at a
+time, with room for one entry per distinct key up to its load factor. Firn holds no such map, and its result is exact
+whatever the budget: it decides how much is cleaned at once.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pipeline.policy import Policy
+from pipeline.segments import Segment
+from pipeline.segments.segment import TAIL
+
+Group = TypeVar("Group", bound=Sequence[Segment])
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The limits of one plan on the head: file bytes, records and keys. The tail is streamed and does not count."""
+
+    bytes: int
+    records: int
+    keys: int | None
+    """None: no keys are looked at (lane ``merge``)."""
+
+    @classmethod
+    def of(cls, policy: Policy) -> "Budget":
+        """The budget of a cleaning under ``policy``."""
+        return cls(policy.plan_max_bytes, policy.plan_max_records, policy.keys_per_plan)
+
+    @classmethod
+    def of_copies(cls, policy: Policy) -> "Budget":
+        """The budget of a merge under ``policy``."""
+        return cls(policy.plan_max_bytes, policy.plan_max_records, None)
+
+    def fitting(self, groups: Iterable[Group]) -> list[Group]:
+        """The oldest ``groups`` that fit together, each whole; stops at the first that does not, to keep neighbours."""
+        bytes_left, records_left, keys_left = self.bytes, self.records, self.keys
+        found = []
+        for group in groups:
+            bytes_left -= sum(segment.bytes for segment in group)
+            records_left -= sum(segment.records for segment in group)
+            if keys_left is not None:
+                keys_left -= keys_of(group)
+            if bytes_left < 0 or records_left < 0 or (keys_left is not None and keys_left < 0):
+                break
+            found.append(group)
+        return found
+
+
+def keys_of(segments: Sequence[Segment]) -> int:
+    """How many keys ``segments`` may need room for: those that are known, else one for every record with a key."""
+    return sum(segment.records - segment.null_keys if segment.keys is None else segment.keys for segment in segments)
+
+
+def excess(segment: Segment, policy: Policy) -> tuple[str, ...]:
+    """The limits that ``segment`` exceeds on its own, in words: no plan can take it."""
+    found = _over("max.input.bytes", policy.max_input_bytes, segment.bytes, "bytes")
+    if segment.level != TAIL:
+        found += _over("plan.max.bytes", policy.plan_max_bytes, segment.bytes, "bytes")
+        found += _over("plan.max.records", policy.plan_max_records, segment.records, "records")
+    return tuple(f"segment {segment} {problem}" for problem in found)
+
+
+def excess_keys(segment: Segment, policy: Policy) -> tuple[str, ...]:
+    """Why no cleaning can take ``segment`` of the head: its keys, in words. A merge still can."""
+    keys, size = keys_of([segment]), policy.bytes_per_key
+    if segment.level == TAIL or not policy.compacts or keys <= policy.keys_per_plan:
+        return ()
+    problem = (
+        f"segment {segment} needs {keys * size} bytes for {keys} keys; available: {policy.keys_per_plan * size} bytes "
+        f"for {policy.keys_per_plan} keys (firn.cleaner.dedupe.buffer.size {policy.cleaner_dedupe_buffer_size} over "
+        f"firn.cleaner.threads {policy.cleaner_threads}, load factor {policy.cleaner_io_buffer_load_factor})"
+    )
+    return (problem,)
+
+
+def can_be_cleaned_as_one(group: Sequence[Segment], policy: Policy) -> bool:
+    """Whether one segment made of ``group`` would fit a cleaning: a merge makes nothing that is stuck for ever."""
+    if sum(segment.bytes for segment in group) > policy.max_input_bytes:
+        return False
+    return not policy.compacts or keys_of(group) <= policy.keys_per_plan
+
+
+def _over(name: str, limit: int, size: int, unit: str) -> list[str]:
+    return [f"needs {size} {unit}; available: {limit} (firn.{name})"] if size > limit else []

@@ -1,0 +1,97 @@
+"""What makes lane ``full`` due besides being asked for (C12): reasons as sentences, None where there is none."""
+
+from collections.abc import Iterable
+
+from pipeline.segments import Segment
+from pipeline.sense.state import PartitionState
+
+
+def dirty_reason(state: PartitionState) -> str | None:
+    """Why the cleanable head should not wait any longer; it must not be empty.
+
+    Late records below a removed tombstone wait for no threshold: until then readers may see a deleted value (C9).
+    """
+    policy = state.policy
+    if state.late:
+        return f"{len(state.late)} segments reach below a removed tombstone"
+    if state.dirty_ratio > policy.min_cleanable_dirty_ratio:
+        return f"dirty ratio {state.dirty_ratio:.3f} > {policy.min_cleanable_dirty_ratio}"
+    oldest = min(segment.oldest_ms for segment in state.cleanable)
+    waited = state.now_ms - oldest
+    if waited > policy.max_compaction_lag_ms:
+        return f"oldest dirty record waited {waited} ms of {policy.max_compaction_lag_ms}"
+    if policy.full_interval_ms < 0:
+        return None
+    # Before the first full clean the oldest dirty record tells how long none has been.
+    since = last_full_ms(state) if state.tail else oldest
+    if since is None:
+        return f"no whole full clean in the table's history; allowed: one in {policy.full_interval_ms} ms"
+    if state.now_ms - since > policy.full_interval_ms:
+        return f"the last full clean is {state.now_ms - since} ms ago, allowed: {policy.full_interval_ms}"
+    return None
+
+
+def tombstone_reason(state: PartitionState, left_out: Iterable[Segment]) -> str | None:
+    """Why the tail should be cleaned although its head does not ask for it, if need be alone.
+
+    ``left_out`` are the segments of the head that a full clean would not take.
+    """
+    records = sum(segment.records for segment in state.tail)
+    expired = expired_tombstones(state, left_out)
+    if not expired or expired <= state.policy.tombstone_fraction * records:
+        return None
+    return (
+        f"{expired} tombstones of the tail's {records} records are past their horizon, "
+        f"more than {state.policy.tombstone_fraction} of them"
+    )
+
+
+def last_full_ms(state: PartitionState) -> int | None:
+    """The clock of the last full clean, epoch milliseconds; None when the table has forgotten it.
+
+    Every full clean writes the tail anew, so the commit that added the tail's newest segment was one. One that had no
+    room for everything is not the last: the next takes what it left.
+    """
+    return _newest(segment for segment in state.tail if segment.whole)
+
+
+def _newest(segments: Iterable[Segment]) -> int | None:
+    return max((segment.committed_ms for segment in segments if segment.committed_ms is not None), default=None)
+
+
+def expired_tombstones(state: PartitionState, left_out: Iterable[Segment]) -> int:
+    """How many tombstones of the tail are known to be past their horizon and were not yet when last looked at.
+
+    Those that the last full clean saw past their horizon stayed for a reason (the log end, older data outside), and
+    would stay again. What frees them is cleanable head, which has triggers of its own.
+    """
+    outside = [segment.base_offset for segment in (*left_out, *state.oversized_tail) if segment.records]
+    outside += [stray.base_offset for stray in state.strays]
+    lowest = min(outside, default=None)
+    looked_at = _newest(segment for segment in state.tail if segment.by_firn)
+    return sum(
+        _expired(segment, state, looked_at if segment.by_firn else None)
+        for segment in state.tail_inputs
+        if lowest is None or segment.base_offset < lowest
+    )
+
+
+def _expired(segment: Segment, state: PartitionState, looked_at: int | None) -> int:
+    def newly(horizon: int) -> bool:
+        # A clean at the very horizon may have stamped it (delete.retention.ms = 0): then it is for the next clock.
+        return looked_at is None or horizon > looked_at or horizon == looked_at < state.now_ms
+
+    first, last = segment.first_horizon_ms, segment.last_horizon_ms
+    if first is None or last is None or not segment.stamped:
+        return 0
+    if last <= state.now_ms:
+        return _removable(segment, state) if newly(last) else 0
+    return min(1, _removable(segment, state)) if first <= state.now_ms and newly(first) else 0
+
+
+def _removable(segment: Segment, state: PartitionState) -> int:
+    """Stamped tombstones, without the log end where it must be one of them (C4)."""
+    # Records without a key keep whatever stamp they came with.
+    stamped = segment.stamped if segment.tombstones is None else min(segment.stamped, segment.tombstones)
+    holds_log_end = segment.last_offset == state.log_end_offset
+    return stamped - 1 if holds_log_end and stamped == segment.records else stamped
