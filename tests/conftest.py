@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from tests.spark.topics import Topic
 
 _numbers = itertools.count()
+
+# How long an example takes says something about the machine, and nothing about the rule that it tests.
+settings.register_profile("firn", deadline=None)
+settings.load_profile("firn")
 
 
 @pytest.fixture(scope="session")

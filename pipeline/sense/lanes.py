@@ -68,15 +68,19 @@ def _merge(state: PartitionState, force: bool) -> Due | None:
         waiting = tuple(segment for segment in series if segment.path not in state.active)
         # Where the oldest together are too large, those past them go on.
         for start in range(len(waiting) - threshold + 1):
-            candidates = _groups(waiting[start:], whole, state, force)
+            candidates = _groups(waiting, start, state, force)
             if candidates:
                 return Due(Lane.MERGE, candidates, f"{len(waiting)} of {whole} L0 segments")
     return None
 
 
-def _groups(waiting: tuple[Segment, ...], whole: int, state: PartitionState, force: bool) -> tuple[Segment, ...]:
-    """Whole groups only: what is left over waits for its neighbours, so that every L1 segment holds as many (C13)."""
-    groups = [waiting[start : start + whole] for start in range(0, len(waiting), whole)]
+def _groups(waiting: tuple[Segment, ...], start: int, state: PartitionState, force: bool) -> tuple[Segment, ...]:
+    """The groups from ``start`` on that fit a plan together.
+
+    Whole ones only: what is left over waits for its neighbours, so that every L1 segment holds as many (C13).
+    """
+    whole = state.policy.merge_segments
+    groups = (waiting[first : first + whole] for first in range(start, len(waiting), whole))
     possible = takewhile(
         lambda group: (force or len(group) == whole) and can_be_cleaned_as_one(group, state.policy), groups
     )

@@ -1,6 +1,7 @@
 """Plans: which segments go in, and a document that nobody changes unseen."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,10 +14,10 @@ from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.plan import Input, Plan, plan_partition, plan_table
-from pipeline.policy import Policy
+from pipeline.policy import Policies, Policy
 from pipeline.segments import Segment, Segments, TopicPartition
 from pipeline.segments.segment import LANDED, MERGED, RUN, TAIL
-from pipeline.sense import Lane, PartitionState
+from pipeline.sense import Lane, PartitionState, sense
 from tests.unit import lakes
 from tests.unit.lakes import NOW, TABLE, TOPIC_PARTITION, append, row, segment
 
@@ -90,6 +91,32 @@ def test_c17_plans_take_whole_neighbouring_segments_within_their_budgets(
         check(plan, segments, policy, force)
 
 
+@settings(max_examples=40)
+@given(st.lists(partitions(), max_size=4), policies)
+def test_c12_the_filthiest_partition_comes_first(found: list[tuple[Segment, ...]], policy: Policy) -> None:
+    moved = [
+        replace(one, topic_partition=TopicPartition("orders", number), path=f"{number}-{one.path}")
+        for number, segments in enumerate(found)
+        for one in segments
+    ]
+    states = sense(Segments.of(TABLE, "uuid", 7, moved), Policies(policy, {}), NOW)
+    assert [state.topic_partition.partition for state in states] == sorted(
+        {one.topic_partition.partition for one in moved}, key=lambda number: (-ratio(moved, number, policy), number)
+    )
+
+
+def ratio(segments: list[Segment], number: int, policy: Policy) -> float:
+    """C12 from the words of the contract: cleanable head bytes / (tail bytes + cleanable head bytes)."""
+    own = sorted((one for one in segments if one.topic_partition.partition == number), key=lambda one: one.order)
+    head = [one for one in own if one.level != TAIL and one.records]
+    active = [one for one in head if one.level == LANDED][-policy.active_segments or len(head) :]
+    lag = policy.min_compaction_lag_ms
+    held = [one for one in head if one in active or (lag and NOW - one.newest_ms < lag)]
+    clean = sum(one.bytes for one in head if not held or one.order < held[0].order)
+    total = clean + sum(one.bytes for one in own if one.level == TAIL)
+    return clean / total if total else 0.0
+
+
 @settings(max_examples=60)
 @given(partitions(), policies, st.randoms())
 def test_the_same_metadata_policy_and_clock_give_the_same_plan(
@@ -133,6 +160,9 @@ def check(plan: Plan, segments: tuple[Segment, ...], policy: Policy, force: bool
     else:
         assert plan.inputs_per_segment is None
         assert set(head) <= set(state.cleanable), "C11: nothing at or past the uncleanable part"
+        if policy.min_compaction_lag_ms:
+            assert all(NOW - one.newest_ms >= policy.min_compaction_lag_ms for one in head), "C11: nothing young"
+        assert not {one.path for one in head} & state.active, "C11: nothing active"
     if lane is Lane.TIER:
         check_tier(taken, segments, policy, force)
     if lane is Lane.FULL:
