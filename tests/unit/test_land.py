@@ -314,7 +314,8 @@ def test_what_lands_is_what_was_in_the_file(
     land(lake, identifier, [parquet(tmp_path / "a.parquet", rows)])
 
     def order(one: Row) -> tuple[Any, ...]:
-        return (one["topic"], one["partition"], one["offset"], repr(one))
+        # As text: equal times may differ in how they came to be (fold).
+        return (one["topic"], one["partition"], one["offset"], repr(one | {"timestamp": one["timestamp"].isoformat()}))
 
     expected = [as_stored(one) for one in rows]
     found = lake.table(identifier).scan().to_arrow().to_pylist()
