@@ -43,7 +43,7 @@ def _workload(name: str, given: Sequence[Sequence[str]]) -> Workload:
             offset += len(words)
         steps.append(Step(now, tuple(segments)))
     configs = {"min.cleanable.dirty.ratio": "0.0", "delete.retention.ms": str(DAY)}
-    return Workload(name, configs, ROOMY_BUFFER, ROOMY_BUFFER, active=False, steps=tuple(steps))
+    return Workload(name, configs, ROOMY_BUFFER, active=False, steps=tuple(steps))
 
 
 def _entry(offset: int, timestamp: int, word: str) -> Entry:

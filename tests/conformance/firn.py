@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FIELDS = ("topic", "offset", "key", "value", "level", "delete_horizon")
-_LOW_THRESHOLDS = {"merge.segments": "2", "clean.segments": "2", "min.cleanable.dirty.ratio": "0.8"}
+_LOW_THRESHOLDS = {
+    "merge.segments": "2",
+    "clean.segments": "2",
+    "tier.runs": "2",
+    "min.cleanable.dirty.ratio": "0.8",
+}
 
 
 class Held(NamedTuple):
@@ -61,12 +66,12 @@ def clean(lake: Lake, spark: "SparkSession", group: Group) -> list[list[Cleaned]
 
 def _properties(group: Group) -> dict[str, str]:
     """Each topic's configs as its own properties of the shared table."""
-    properties: dict[str, str] = {}
+    buffer = group.workloads[0].dedupe_buffer_bytes
+    properties = {"firn.cleaner.dedupe.buffer.size": str(buffer), "firn.cleaner.threads": "1"}
+    if group.mode is not Mode.LEVELS:
+        properties["firn.profile"] = "kafka"
     for workload in group.workloads:
-        configs = dict(workload.configs) | {
-            "active.segments": "1" if workload.active else "0",
-            "plan.max.records": str(workload.plan_max_records),
-        }
+        configs = dict(workload.configs) | {"active.segments": "1" if workload.active else "0"}
         if group.mode is Mode.LEVELS:
             configs |= _LOW_THRESHOLDS
         properties |= {f"firn.topic.{workload.id}.{name}": value for name, value in configs.items()}

@@ -26,7 +26,7 @@ def judged(
 ) -> tuple[set[Rule], list[str]]:
     """The rules behind the differences, and the disagreements, of one cleaning."""
     configs = {"delete.retention.ms": str(facts.get("retention", 5))}
-    workload = Workload("w", configs, 1, 1, active=False, steps=(Step(NOW, (tuple(landed.values()),)),))
+    workload = Workload("w", configs, 1, active=False, steps=(Step(NOW, (tuple(landed.values()),)),))
     cleaned = kafka.Cleaned(NOW, facts.get("passes", PASSED), 9, theirs, facts.get("empty", ()))
     seen = firn.Cleaned(NOW, facts.get("lanes", (Lane.FULL,)), ours, frozenset(facts.get("quarantined", ())))
     tally = compare(Group("g", mode, (workload,), 0), [[cleaned]], [[seen]])
@@ -131,7 +131,7 @@ def test_c1_other_content_and_c16_another_extent() -> None:
 def test_sets_that_differ_at_the_end_are_a_disagreement_whatever_the_rule() -> None:
     landed = SUPERSEDED[0]
     configs = {"delete.retention.ms": "5"}
-    workload = Workload("w", configs, 1, 1, active=False, steps=(Step(NOW, ((landed,),)),))
+    workload = Workload("w", configs, 1, active=False, steps=(Step(NOW, ((landed,),)),))
     theirs, ours = kafka.Cleaned(NOW, (), 0, {0: KEPT}), firn.Cleaned(NOW, (), {}, frozenset())
     tally = compare(Group("g", Mode.LEVELS, (workload,), 1), [[theirs]], [[ours]])
     assert "at the end" in tally.disagreements[-1]

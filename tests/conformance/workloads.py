@@ -6,8 +6,9 @@ cleans them together: one table, a topic for each.
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import ceil
 from random import Random
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ class Mode(StrEnum):
     TRANSACTIONS = "transactions"
     """`full` where it is due, in topics of transactional producers."""
     BUDGETS = "budgets"
-    """Both sides take several passes: Kafka's offset map and Firn's plans hold a few records only."""
+    """Both sides take several passes: the dedupe buffer holds a few keys only, those of the largest segment."""
     LEVELS = "levels"
     """All lanes with low thresholds until idle; a forced `full` at the end."""
 
@@ -70,8 +71,7 @@ class Workload:
     id: str
     configs: Mapping[str, str]
     dedupe_buffer_bytes: int
-    plan_max_records: int
-    """The budget of Firn's plans; no segment is larger."""
+    """Kafka's log.cleaner.dedupe.buffer.size, Firn's firn.cleaner.dedupe.buffer.size; the same in the whole group."""
     active: bool
     """Whether the newest segment is Kafka's active one; if not, an empty one was rolled after it."""
     steps: tuple[Step, ...]
@@ -126,7 +126,16 @@ def group(name: str, mode: Mode, size: int) -> Group:
     settling = _SETTLING.get(mode, 1)
     clocks = _clocks(random, random.randint(2, 3), settling)
     workloads = tuple(_workload(f"{name}w{n}", mode, clocks, settling) for n in range(size))
+    if mode is Mode.BUDGETS:
+        largest = max(len(segment) for one in workloads for step in one.steps for segment in step.segments)
+        buffer = _buffer_for(largest + random.randint(1, 5))
+        workloads = tuple(replace(one, dedupe_buffer_bytes=buffer) for one in workloads)
     return Group(name, mode, workloads, settling)
+
+
+def _buffer_for(keys: int) -> int:
+    """A buffer that has room for ``keys``: 90 % of its slots are used."""
+    return BYTES_PER_KEY * ceil(keys / 0.9)
 
 
 def _clocks(random: Random, count: int, settling: int) -> list[int]:
@@ -139,7 +148,7 @@ def _clocks(random: Random, count: int, settling: int) -> list[int]:
 def _workload(name: str, mode: Mode, clocks: Sequence[int], settling: int) -> Workload:
     random = Random(name)  # noqa: S311
     records = _Records(random, mode)
-    largest = random.choice([1, 3, 10, 60])
+    largest = random.choice([1, 3, 10] if mode is Mode.BUDGETS else [1, 3, 10, 60])
     steps = []
     for number, now in enumerate(clocks[:-settling]):
         # The first step has something to clean; later ones may bring nothing new.
@@ -149,14 +158,10 @@ def _workload(name: str, mode: Mode, clocks: Sequence[int], settling: int) -> Wo
     # Settling: what is left has its day, as Kafka cleans only where something is new.
     steps += [Step(now, (records.last(now, decide=n == 0),)) for n, now in enumerate(clocks[-settling:])]
     segments = [segment for step in steps for segment in step.segments if segment]
-    tight = mode is Mode.BUDGETS
-    budget = max(len(segment) for segment in segments) + random.randint(0, 10)
     return Workload(
         id=name,
         configs=_configs(random, mode, clocks[:-settling], segments[:-settling]),
-        # The cleaner fills 90 % of its buffer and needs room for more than one key.
-        dedupe_buffer_bytes=BYTES_PER_KEY * random.randint(3, max(4, budget)) if tight else ROOMY_BUFFER,
-        plan_max_records=budget if tight else ROOMY_BUFFER,
+        dedupe_buffer_bytes=ROOMY_BUFFER,
         active=random.random() < 0.6,
         steps=tuple(steps),
     )
