@@ -16,7 +16,9 @@ from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.plan.failure import failed_plans
 from pipeline.segments import Segments, TopicPartition
+from pipeline.segments.segment import RUN
 from pipeline.sense import Lane, sense_table
+from pipeline.sense.transactions import NO_TRANSACTIONS
 from pipeline.tombstones import tombstones
 
 
@@ -77,12 +79,13 @@ def explain_key(
     failed = failed_plans(lake, identifier)
     kept: list[Kept] = []
     for topic_partition in sorted({version.topic_partition for version in found}):
+        state = states.get(topic_partition)
         of_key = KeyRecords(
             [version for version in found if version.topic_partition == topic_partition],
             [version for version in buried if version.topic_partition == topic_partition],
             has_key=key is not None,
+            transactions=state.transactions if state else NO_TRANSACTIONS,
         )
-        state = states.get(topic_partition)
         kept += _kept(of_key, segments, Prospects.of(segments, state, failed) if state else None)
     removed, reach = _removed(table, columns, key, only, commits)
     return KeyExplanation(identifier, segments.snapshot_id, key, tuple(kept), tuple(buried), tuple(removed), reach)
@@ -151,6 +154,8 @@ def _took(version: Version, left: Sequence[Version], commit: Commit, has_key: bo
     newest = max((other.offset for other in left), default=-1)
     if commit.lane == Lane.RETAIN:
         return Reason("C19", "past the retention of its topic")
+    if version.producer_id is not None and newest < version.offset and not (version.tombstone and version.level >= RUN):
+        return Reason("C10", f"of an aborted transaction of producer {version.producer_id}")
     if not has_key:
         return Reason("C5", "without a key: moved to the quarantine")
     if newest > version.offset:

@@ -14,6 +14,7 @@ from pipeline.explain.versions import Version
 from pipeline.plan import Plan
 from pipeline.segments.segment import RUN
 from pipeline.sense import Lane
+from pipeline.sense.transactions import NO_TRANSACTIONS, Transactions
 
 
 class Fate(StrEnum):
@@ -24,6 +25,7 @@ class Fate(StrEnum):
     REMOVED = "tombstone removed"
     QUARANTINED = "quarantined"
     EXPIRED = "expired"
+    ABORTED = "of an aborted transaction"
 
 
 @dataclass(frozen=True)
@@ -33,16 +35,22 @@ class KeyRecords:
     present: Sequence[Version]
     buried: Sequence[Version] = ()
     has_key: bool = True
+    transactions: Transactions = NO_TRANSACTIONS
+
+    def is_aborted(self, version: Version) -> bool:
+        """C10: an aborted record supersedes nothing. What a cleaning has kept (levels 2 and 3) was committed."""
+        landed = version.producer_id is not None and version.level < RUN
+        return landed and self.transactions.is_aborted(version.producer_id or 0, version.offset)
 
     def newer(self, than: Version) -> list[Version]:
         """The present records that supersede ``than``, in offset order."""
         newer = [other for other in self.present if other.offset > than.offset] if self.has_key else []
-        return sorted(newer, key=lambda other: other.offset)
+        return sorted((other for other in newer if not self.is_aborted(other)), key=lambda other: other.offset)
 
     def offsets(self, plan: Plan) -> list[int]:
         """The offsets that ``plan`` compares, those of removed tombstones as well, in order."""
         inputs, buried = taken(plan), {segment.path for segment in plan.buried}
-        found = [version.offset for version in self.present if version.path in inputs]
+        found = [one.offset for one in self.present if one.path in inputs and not self.is_aborted(one)]
         return sorted(found + [version.offset for version in self.buried if version.path in buried])
 
 
@@ -52,6 +60,8 @@ def fate(version: Version, of_key: KeyRecords, plan: Plan) -> Fate:
         return Fate.KEPT
     if plan.lane is Lane.RETAIN:
         return Fate.EXPIRED
+    if of_key.is_aborted(version):
+        return Fate.ABORTED
     if not of_key.has_key:
         return Fate.KEPT if version.offset == plan.log_end_offset else Fate.QUARANTINED
     offsets = of_key.offsets(plan)
@@ -75,6 +85,8 @@ def keeps(version: Version, of_key: KeyRecords, prospects: Prospects) -> Reason:
             return Reason(going.rule, f"{going.text}; goes with the next {lane}, which is due")
     if not prospects.state.policy.compacts:
         return Reason("C19", "within the retention of its topic, which is not compacted")
+    if of_key.is_aborted(version):
+        return _aborted(version, prospects)
     newer = of_key.newer(version)
     if newer:
         return _superseded(version, newer[0], of_key, prospects)
@@ -104,8 +116,18 @@ def _going(version: Version, of_key: KeyRecords, plan: Plan) -> Reason | None:
             return Reason("C5", "without a key, so it is moved to the quarantine")
         case Fate.EXPIRED:
             return Reason("C19", "past the retention of its topic")
+        case Fate.ABORTED:
+            return Reason("C10", f"of an aborted transaction of producer {version.producer_id}")
         case Fate.KEPT:
             return None
+
+
+def _aborted(version: Version, prospects: Prospects) -> Reason:
+    """Its marker lies past it, so it is never the log end."""
+    text = f"of an aborted transaction of producer {version.producer_id}"
+    if held := prospects.held(version.path):
+        return Reason(held.rule, f"{text}, but its segment {held.text}", held.until_ms)
+    return Reason("C10", f"{text}; goes with the next full, which is not due")
 
 
 def _superseded(version: Version, newer: Version, of_key: KeyRecords, prospects: Prospects) -> Reason:

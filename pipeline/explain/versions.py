@@ -40,6 +40,8 @@ class Version:
     timestamp_ms: int | None
     delete_horizon_ms: int | None
     path: str
+    producer_id: int | None = None
+    """Of a transactional record only."""
 
     @property
     def place(self) -> tuple[TopicPartition, int]:
@@ -84,6 +86,7 @@ class Versions:
             )
         self._table = table
         self._columns = columns
+        self._has_transactions = not columns.adopted and has_transactions(table)
         self._filter = _with_key(table, columns, key)
         for column, value in ((columns.topic, only and only.topic), (columns.partition, only and only.partition)):
             if column and value is not None:
@@ -121,7 +124,8 @@ class Versions:
     def _scanned(self, task: FileScanTask) -> tuple[Version, ...]:
         names = self._columns
         wanted = (names.topic, names.partition, names.level, names.offset, names.timestamp, names.delete_horizon)
-        found = self._scan(task, self._filter, [name for name in wanted if name])
+        transactional = ("is_transactional", "producer_id") if self._has_transactions else ()
+        found = self._scan(task, self._filter, [name for name in (*wanted, *transactional) if name])
         tombstones = self._tombstones(task) if found.num_rows else frozenset()
         return tuple(
             Version(
@@ -135,6 +139,7 @@ class Versions:
                 timestamp_ms=_ms(row[names.timestamp]) if names.timestamp else None,
                 delete_horizon_ms=_ms(row[names.delete_horizon]),
                 path=task.file.file_path,
+                producer_id=row["producer_id"] if row.get("is_transactional") else None,
             )
             for row in found.to_pylist()
             # Records without a topic partition are in nobody's log; the segment that holds them is reported.

@@ -51,6 +51,12 @@ class Transactions:
     problem: str | None = None
     """Why they can't be told, which blocks the topic partition (C20)."""
 
+    def is_aborted(self, producer_id: int, offset: int) -> bool:
+        """Whether the first marker of ``producer_id`` past ``offset`` aborts the transaction of a record there."""
+        of_producer = (pc.field("producer_id") == producer_id) & (pc.field("offset") > offset)
+        past = pa.concat_tables([MARKERS.empty_table(), *self.markers.values()]).filter(of_producer).sort_by("offset")
+        return past.num_rows > 0 and not past["commit"][0].as_py()
+
     def deciding(self, inputs: Collection[Segment]) -> tuple[Marker, ...]:
         """The markers outside ``inputs`` that decide records among them, in offset order.
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import ConflictError
+from pipeline.explain import explain_key
 from pipeline.lake import Lake, records
 from pipeline.land import land
 from pipeline.plan import Plan, plan_partition, plan_table
@@ -359,3 +360,26 @@ class TestCost:
     def lose(log: Log, base: int) -> None:
         (path,) = [one.path for one in read(log.lake.table(TABLE), TABLE) if one.base_offset == base]
         on_disk(path).unlink()
+
+
+class TestExplaining:
+    """`firn explain --key` tells aborted records from others."""
+
+    def test_c10_an_aborted_record_supersedes_nothing_and_goes(self, log: Log) -> None:
+        log.land(None, ONE, ABORT)
+        kept = explain_key(log.lake, TABLE, (b"k",), NOW).kept
+        assert {one.record.offset: (one.reason.rule, one.reason.text) for one in kept} == {
+            0: ("C3", "the newest record of its key"),
+            1: ("C10", f"of an aborted transaction of producer {ONE[0]}; goes with the next full, which is due"),
+        }
+
+    def test_c10_a_committed_one_is_like_any_other(self, log: Log) -> None:
+        log.land(None, ONE, COMMIT)
+        kept = explain_key(log.lake, TABLE, (b"k",), NOW).kept
+        assert [one.reason.rule for one in kept] == ["C2", "C3"]
+
+    def test_c10_an_undecided_one_waits(self, log: Log) -> None:
+        log.land(None)
+        log.land(ONE, None)
+        kept = explain_key(log.lake, TABLE, (b"k",), NOW).kept
+        assert [one.reason.rule for one in kept] == ["C10", "C10", "C3"]
