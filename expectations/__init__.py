@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from expectations.docs import build_data_docs
     from expectations.evidence import Evidence, collect_evidence, comparison
     from expectations.judging import JudgementError, judge
+    from expectations.reading import Reading
     from expectations.suites import suite_for
     from expectations.verdict import Finding, Sample, Verdict
 
@@ -23,6 +24,7 @@ _HOMES = {
     "Finding": "verdict",
     "JudgementError": "judging",
     "Lane": "claim",
+    "Reading": "reading",
     "Sample": "verdict",
     "Verdict": "verdict",
     "build_data_docs": "docs",
@@ -38,6 +40,7 @@ __all__ = [
     "Finding",
     "JudgementError",
     "Lane",
+    "Reading",
     "Sample",
     "Verdict",
     "build_data_docs",

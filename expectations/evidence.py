@@ -15,17 +15,14 @@ from pyspark.sql import functions as F
 
 from expectations.claim import BURIED, QUARANTINED, READ, WRITTEN, Claim
 from expectations.offenders import contradictions, offenders, repeated_keys
+from expectations.reading import KAFKAS, Reading, narrowed
 from expectations.rules import weights
-from expectations.transactions import attributes, with_marks
+from expectations.transactions import with_marks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from expectations.verdict import Sample
-
-RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "headers", "key", "value")
-TRANSACTION_COLUMNS = ("is_control", "is_transactional", "producer_id", "producer_epoch")
-"""Columns that a table may have besides, and that belong to the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,38 +34,12 @@ class Evidence:
     samples: Mapping[str, tuple[Sample, ...]]
 
 
-def comparison(inputs: DataFrame, outputs: DataFrame) -> DataFrame:
+def comparison(inputs: DataFrame, outputs: DataFrame, reading: Reading = KAFKAS) -> DataFrame:
     """Both sides, narrowed and tagged (`side`): the batch that the expectations of a plan are run on.
 
-    Both need the record columns of Kafka's Spark source and `level` and `delete_horizon`; columns for transactions are
-    looked at where there are any.
+    Both need the columns that `reading` names; columns for transactions are looked at where it says so.
     """
-    return _narrow(inputs, READ).unionByName(_narrow(outputs, WRITTEN))
-
-
-def _narrow(records: DataFrame, side: str) -> DataFrame:
-    return records.select(
-        F.lit(side).alias("side"),
-        "topic",
-        "partition",
-        "key",
-        "offset",
-        F.col("value").isNull().alias("tombstone"),
-        F.unix_micros(F.col("delete_horizon").cast("timestamp")).alias("horizon"),
-        F.coalesce("level", F.lit(0)).alias("level"),
-        *(column.alias(name) for name, column in attributes(records).items()),
-        _fingerprint(records).alias("fingerprint"),
-    )
-
-
-def _fingerprint(records: DataFrame) -> Column:
-    """64 bits over all that C1 keeps. xxhash64 skips NULLs, so where they are is hashed as well."""
-    kept = (*RECORD_COLUMNS, *(name for name in TRANSACTION_COLUMNS if name in records.columns))
-    nulls = F.struct(*(F.col(name).isNull() for name in kept))
-    header_nulls = F.transform(
-        "headers", lambda header: F.struct(header.isNull(), header["key"].isNull(), header["value"].isNull())
-    )
-    return F.xxhash64(*kept, nulls, F.size("headers"), header_nulls)
+    return narrowed(inputs, READ, reading).unionByName(narrowed(outputs, WRITTEN, reading))
 
 
 def collect_evidence(compared: DataFrame, claim: Claim, *, samples: bool = True) -> Evidence:
@@ -200,7 +171,7 @@ def _with_roles(compared: DataFrame, claim: Claim) -> DataFrame:
     copied, quarantined = role != "key", (role == "copy") & F.lit(not merge)
     mark = F.xxhash64("fingerprint", "horizon", F.col("horizon").isNull()) if merge else F.col("fingerprint")
     ours = (F.col("topic") == claim.topic) & (F.col("partition") == claim.partition)
-    no_key, no_number = F.lit(None).cast("binary"), F.lit(None).cast("bigint")
+    no_key, no_number = F.lit(None).cast(compared.schema["key"].dataType), F.lit(None).cast("bigint")
     records = with_marks(compared, claim).select(
         "side",
         "offset",

@@ -19,6 +19,7 @@ from great_expectations.data_context.types.resource_identifiers import (
 from pyspark.errors import PySparkException
 
 from expectations.evidence import comparison
+from expectations.reading import KAFKAS, Reading
 from expectations.store import RESULTS, context_for
 from expectations.suites import suite_for
 from expectations.verdict import Finding, Sample, Verdict
@@ -44,8 +45,10 @@ def judge(
     reports: Path,
     *,
     samples: Literal["none", "keys"] = "keys",
+    reading: Reading = KAFKAS,
 ) -> Verdict:
-    """Puts `claim` to the test: `inputs` are the records the plan read, `outputs` those the stage holds.
+    """Puts `claim` to the test: `inputs` are the records the plan read, `outputs` those the stage holds, in the
+    columns that `reading` names.
 
     The validation result is stored as one new file under `reports`; nothing there is ever changed, so any
     number of processes may judge at the same time. `samples="none"` keeps the keys of offending records out
@@ -62,7 +65,7 @@ def judge(
         with _counted_jobs(spark, run_name) as jobs:
             try:
                 batch = asset.add_batch_definition_whole_dataframe("stage").get_batch(
-                    {"dataframe": comparison(inputs, outputs)}
+                    {"dataframe": comparison(inputs, outputs, reading)}
                 )
                 result = batch.validate(suite_for(claim, samples=samples))
             except PySparkException as error:

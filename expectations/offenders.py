@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType
 
 from expectations.rules import expected_horizon, weights
 from expectations.sayings import SAYINGS, details
@@ -15,11 +16,18 @@ from expectations.wording import KEY_BYTES, count, key_text
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from expectations.claim import Claim
 
 SAMPLES_PER_RULE = 10
+
+
+def _shown_key(records: DataFrame) -> Column:
+    """As much of a key as can matter for a sample; one that is no bytes, as Spark writes it."""
+    key = F.col("key")
+    whole = key if isinstance(records.schema["key"].dataType, BinaryType) else key.cast("string")
+    return F.substring(whole, 1, KEY_BYTES)
 
 
 def offenders(groups: DataFrame, broken: Collection[str], claim: Claim) -> dict[str, tuple[Sample, ...]]:
@@ -29,7 +37,7 @@ def offenders(groups: DataFrame, broken: Collection[str], claim: Claim) -> dict[
         groups.where(F.col("role") != "word")
         .withColumn("expected_horizon", expected_horizon(claim))
         .withColumn("offset", F.coalesce("in_max", "out_max"))
-        .withColumn("key", F.substring("key", 1, KEY_BYTES))
+        .withColumn("key", _shown_key(groups))
         .withColumn("rule", F.explode(F.filter(rules, lambda name: name.isNotNull())))
         .withColumn("place", F.row_number().over(Window.partitionBy("rule").orderBy("offset", "key")))
         .where(F.col("place") <= SAMPLES_PER_RULE)
@@ -51,7 +59,7 @@ def contradictions(records: DataFrame) -> tuple[int, tuple[Sample, ...]]:
             F.min("fingerprint").alias("least"),
             F.max("fingerprint").alias("most"),
             F.count(F.lit(1)).alias("times"),
-            F.substring(F.min("key"), 1, KEY_BYTES).alias("key"),
+            F.min(_shown_key(records)).alias("key"),
         )
         .where(F.col("offset").isNotNull() & (F.col("least") != F.col("most")))
     )

@@ -76,7 +76,7 @@ SAYINGS = {
         "record",
         "is not what was read at its offset",
         "are not what was read at their offset",
-        "another timestamp, timestamp type, headers, key or value",
+        "another timestamp, header, key, value or other column",
         "the record read at offset {in_max}, bit for bit",
     ),
     "invented": Saying(

@@ -15,6 +15,8 @@ from pyspark.sql import functions as F
 from expectations.claim import BURIED, READ
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from expectations.claim import Claim
 
 MARKS = ("aborted", "undecided", "ended")
@@ -22,17 +24,17 @@ _COMMIT, _ABORT = "0001", "0000"
 """Type of a control record: bytes 3 and 4 of its key (Kafka's ControlRecordType)."""
 
 
-def attributes(records: DataFrame) -> dict[str, Column]:
-    """`control`, `transactional` and `producer` of each record; a table without such columns has none."""
+def attributes(columns: Collection[str]) -> dict[str, Column]:
+    """`control`, `transactional` and `producer` of each record; where there are no such columns it has none."""
     return {
-        "control": _flag(records, "is_control"),
-        "transactional": _flag(records, "is_transactional"),
-        "producer": F.col("producer_id") if "producer_id" in records.columns else F.lit(None).cast("bigint"),
+        "control": _flag(columns, "is_control"),
+        "transactional": _flag(columns, "is_transactional"),
+        "producer": F.col("producer_id") if "producer_id" in columns else F.lit(None).cast("bigint"),
     }
 
 
-def _flag(records: DataFrame, name: str) -> Column:
-    return F.coalesce(name, F.lit(False)) if name in records.columns else F.lit(False)
+def _flag(columns: Collection[str], name: str) -> Column:
+    return F.coalesce(name, F.lit(False)) if name in columns else F.lit(False)
 
 
 def with_marks(compared: DataFrame, claim: Claim) -> DataFrame:

@@ -40,7 +40,7 @@ def release(lake: Lake, identifier: str, drop_columns: bool = False) -> Release:
         if stages:
             raise RefusedError(
                 f"table {identifier} has {len(stages)} stages, first {stages[0]}; allowed: none (publish or discard "
-                "them: firn sweep)"
+                "them: firn stages, firn discard)"
             )
         mapping = ColumnMapping.parse(table.properties[name], identifier, name)
         with lake.single_attempt(table).transaction() as transaction:

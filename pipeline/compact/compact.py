@@ -16,9 +16,10 @@ from pyspark.sql import functions as F
 from pipeline.compact import fate
 from pipeline.compact.layout import read_options, write_options
 from pipeline.compact.repeats import without_repeats
-from pipeline.compact.working import with_working_columns
+from pipeline.compact.working import as_stored, column, with_working_columns
 from pipeline.errors import FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
+from pipeline.lake.columns import Columns
 from pipeline.lake.spark import reason
 from pipeline.plan import Plan
 from pipeline.sense import Lane
@@ -76,9 +77,11 @@ def _write(lake: Lake, stage: Stage, spark: "SparkSession") -> Stage:
     plan = stage.plan
     fates = Observation(f"fates of {plan.id}")
     try:
-        inputs, repeated = _inputs(lake, stage, spark)
-        writer = _result(inputs, plan, fates).writeTo(spark_name(lake, stage.identifier))
-        for key, value in write_options(plan).items():
+        columns = Columns.of(stage.table, stage.identifier)
+        inputs, repeated = _inputs(lake, stage, columns, spark)
+        writer = _result(inputs, plan, columns, fates).writeTo(spark_name(lake, stage.identifier))
+        several = len(stage.table.spec().fields) > len(columns.partition_fields)
+        for key, value in write_options(plan, several).items():
             writer = writer.option(key, value)
         writer.overwrite(F.lit(True))
         counted = fates.get
@@ -91,13 +94,13 @@ def _write(lake: Lake, stage: Stage, spark: "SparkSession") -> Stage:
     return written.record(lake, BOOKS_PROPERTY, books.model_dump())
 
 
-def _inputs(lake: Lake, stage: Stage, spark: "SparkSession") -> tuple[DataFrame, int]:
+def _inputs(lake: Lake, stage: Stage, columns: Columns, spark: "SparkSession") -> tuple[DataFrame, int]:
     """The plan's inputs with working columns, and how many repeated records were left out of them."""
-    inputs = with_working_columns(read(lake, stage, spark))
+    inputs = with_working_columns(read(lake, stage, spark), columns)
     return (inputs, 0) if stage.plan.lane is Lane.MERGE else without_repeats(inputs, stage.plan)
 
 
-def _result(inputs: DataFrame, plan: Plan, fates: Observation) -> DataFrame:
+def _result(inputs: DataFrame, plan: Plan, columns: Columns, fates: Observation) -> DataFrame:
     """The records that stay or go to a side table, level set; ``fates`` counts the others as they are dropped."""
     judged = fate.merged(inputs) if plan.lane is Lane.MERGE else fate.cleaned(inputs, plan)
     counts = [F.count_if(F.col(fate.FATE) == name).alias(name) for name in _COUNTED]
@@ -106,14 +109,10 @@ def _result(inputs: DataFrame, plan: Plan, fates: Observation) -> DataFrame:
         .when(F.col(fate.FATE) == fate.REMOVED, BURIED)
         .otherwise(plan.level_out)
     )
-    return (
-        judged.observe(fates, *counts)
-        .where(~F.col(fate.FATE).isin(*_DROPPED))
-        .withColumn("level", level.cast("int"))
-        .drop(fate.FATE)
-        # One task writes one segment: its records in offset order, those for side tables (level < 0) before the others.
-        .sortWithinPartitions("level", "offset")
-    )
+    kept = judged.observe(fates, *counts).where(~F.col(fate.FATE).isin(*_DROPPED))
+    stored = as_stored(kept, columns, level).drop(fate.FATE)
+    # One task writes one segment: its records in offset order, those for side tables (level < 0) before the others.
+    return stored.sortWithinPartitions(column(columns.level), column(columns.offset))
 
 
 def read(lake: Lake, stage: Stage, spark: "SparkSession") -> DataFrame:

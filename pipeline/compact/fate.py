@@ -12,7 +12,7 @@ from pipeline.compact.working import COLUMNS, HORIZON, KEY, LEVEL, OFFSET, TOMBS
 from pipeline.plan import Plan
 from pipeline.segments.segment import RUN
 
-FATE = "firn_fate"
+FATE = "_firn_fate"
 KEPT, SUPERSEDED, REMOVED, QUARANTINED = "kept", "superseded", "removed", "quarantined"
 OF_ABORTED, MARKER_REMOVED = "of an aborted transaction", "marker removed"
 RESTORED = "restored"
@@ -20,8 +20,8 @@ RESTORED = "restored"
 STILL_BURIED = "still buried"
 """Removed by an earlier cleaning, and read only to see whether it is needed again."""
 
-_SURVIVES = "firn_survives"
-_SUPERSEDES = "firn_supersedes"
+_SURVIVES = "_firn_survives"
+_SUPERSEDES = "_firn_supersedes"
 
 
 def merged(inputs: DataFrame) -> DataFrame:

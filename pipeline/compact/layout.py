@@ -19,10 +19,14 @@ def read_options(plan: Plan) -> dict[str, str]:
     return options | {"split-size": str(weight * plan.inputs_per_segment), "file-open-cost": str(weight)}
 
 
-def write_options(plan: Plan) -> dict[str, str]:
-    """Options that leave the tasks as they were read: no shuffle, no further sort, rolled at ``segment.bytes``."""
+def write_options(plan: Plan, several_partitions: bool) -> dict[str, str]:
+    """Options that leave the tasks as they were read: no shuffle, no further sort, rolled at ``segment.bytes``.
+
+    With ``several_partitions`` a task's records are of several Iceberg partitions in turn, because the table is
+    partitioned by more than makes a segment: then a task writes a segment for each, all open at the same time.
+    """
     return {
         "use-table-distribution-and-ordering": "false",
-        "fanout-enabled": "false",
+        "fanout-enabled": str(several_partitions).lower(),
         "target-file-size-bytes": str(plan.segment_bytes),
     }

@@ -7,10 +7,13 @@ can say. Nothing of this costs more than one look at the offsets unless there ar
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from pipeline.compact.working import HORIZON, LEVEL, OFFSET, WAS_BURIED, record_columns
+from pipeline.compact.comparable import comparable
+from pipeline.compact.working import HORIZON, LEVEL, OFFSET, WAS_BURIED, column, record_columns
 from pipeline.errors import RefusedError
 from pipeline.plan import Plan
 from pipeline.segments.segment import RUN
+
+_PLACE, _COMPARED = "_firn_place", "_firn_compared"
 
 SHOWN_BYTES = 60
 """So much of a key or value is shown of records that contradict each other."""
@@ -33,7 +36,7 @@ def without_repeats(inputs: DataFrame, plan: Plan) -> tuple[DataFrame, int]:
     _refuse_contradictions(rows, plan)
     # The copy that was cleaned furthest stays: it may carry a delete horizon.
     order = Window.partitionBy(OFFSET).orderBy(F.col(LEVEL).desc(), F.col(HORIZON).desc_nulls_last())
-    first = rows.withColumn("place", F.row_number().over(order)).where(F.col("place") == 1).drop("place")
+    first = rows.withColumn(_PLACE, F.row_number().over(order)).where(F.col(_PLACE) == 1).drop(_PLACE)
     return inputs.join(offsets, on=OFFSET, how="left_anti").unionByName(first), repeated
 
 
@@ -65,12 +68,21 @@ def _count(suspects: DataFrame) -> int:
 
 
 def _refuse_contradictions(rows: DataFrame, plan: Plan) -> None:
-    distinct = rows.dropDuplicates(record_columns(rows))
+    compared = {
+        f"{_COMPARED}{number}": comparable(column(name), rows.schema[name].dataType)
+        for number, name in enumerate(record_columns(rows))
+    }
+    distinct = rows.withColumns(compared).dropDuplicates(list(compared)).drop(*compared)
     found = distinct.groupBy(OFFSET).count().where(F.col("count") > 1).orderBy(OFFSET).limit(1).collect()
     if not found:
         return
     offset = found[0][OFFSET]
-    shown = distinct.where(F.col(OFFSET) == offset).select(record_columns(rows)).limit(2).collect()
+    shown = (
+        distinct.where(F.col(OFFSET) == offset)
+        .select(*(column(name) for name in record_columns(rows)))
+        .limit(2)
+        .collect()
+    )
     places = [segment.path for segment in plan.inputs if segment.base_offset <= offset <= segment.last_offset]
     raise RefusedError(
         f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records: "

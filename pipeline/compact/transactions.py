@@ -11,9 +11,9 @@ from pipeline.compact.working import LEVEL, OFFSET, WAS_BURIED, small
 from pipeline.plan import Plan
 from pipeline.segments.segment import RUN
 
-CONTROL = "firn_control"
-ABORTED = "firn_aborted"
-ENDED = "firn_ended"
+CONTROL = "_firn_control"
+ABORTED = "_firn_aborted"
+ENDED = "_firn_ended"
 TRANSACTION_COLUMNS = (CONTROL, ABORTED, ENDED)
 
 _PRODUCER, _COMMIT, _AT, _READ = "producer", "commit", "at", "read"

@@ -1,40 +1,45 @@
 """The columns that a cleaning works on, whatever the table calls them; they never leave the compact room."""
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.lake.columns import Columns
+from pipeline.lake.condition import quoted
 from pipeline.plan import Plan
 from pipeline.stage.stage import BURIED
 
-KEY = "firn_key"
-OFFSET = "firn_offset"
-TOMBSTONE = "firn_tombstone"
-LEVEL = "firn_level"
-WAS_BURIED = "firn_was_buried"
+KEY = "_firn_key"
+OFFSET = "_firn_offset"
+TOMBSTONE = "_firn_tombstone"
+LEVEL = "_firn_level"
+WAS_BURIED = "_firn_was_buried"
 COLUMNS = (KEY, OFFSET, TOMBSTONE, LEVEL, WAS_BURIED)
 
 BROADCAST_RECORDS = 20_000_000
 """Up to so many input records a verdict per offset is broadcast (16 bytes each); beyond, Spark's join decides."""
 
-HORIZON = "delete_horizon"
-STATE = ("level", HORIZON)
-"""Columns that Firn writes; all others are the record itself and stay as they are (C1)."""
+HORIZON = "_firn_horizon"
+"""The table's own column of delete horizons, under this name while it is worked on."""
 
 
-def with_working_columns(inputs: DataFrame) -> DataFrame:
-    """``inputs`` and the working columns: key, offset, whether the record is a tombstone, its level.
+def with_working_columns(inputs: DataFrame, columns: Columns) -> DataFrame:
+    """``inputs`` and the working columns: key, offset, whether the record is a tombstone, its level, its horizon.
 
     ``WAS_BURIED`` marks records that an earlier cleaning took out of the table, from ``<table>__tombstones``.
     """
-    level = F.coalesce(F.col("level"), F.lit(0))
-    return inputs.withColumns(
-        {
-            KEY: F.col("key"),
-            OFFSET: F.col("offset"),
-            TOMBSTONE: F.col("value").isNull(),
-            LEVEL: level,
-            WAS_BURIED: level == BURIED,
-        }
+    level = F.coalesce(column(columns.level), F.lit(0))
+    return (
+        inputs.withColumns(
+            {
+                KEY: _key(columns),
+                OFFSET: column(columns.offset).cast("bigint"),
+                TOMBSTONE: F.coalesce(F.expr(columns.tombstone or "FALSE"), F.lit(False)),
+                LEVEL: level,
+                WAS_BURIED: level == BURIED,
+            }
+        )
+        .drop(columns.level)
+        .withColumnRenamed(columns.delete_horizon, HORIZON)
     )
 
 
@@ -43,6 +48,27 @@ def small(verdicts: DataFrame, plan: Plan) -> DataFrame:
     return F.broadcast(verdicts) if plan.records <= BROADCAST_RECORDS else verdicts
 
 
+def as_stored(records: DataFrame, columns: Columns, level: Column) -> DataFrame:
+    """``records`` in the table's own columns again, at ``level``."""
+    return records.withColumnRenamed(HORIZON, columns.delete_horizon).withColumn(columns.level, level.cast("int"))
+
+
+def column(name: str) -> Column:
+    """The column called ``name``, whatever characters are in it."""
+    return F.col(quoted(name))
+
+
 def record_columns(inputs: DataFrame) -> list[str]:
-    """The columns of the record itself."""
-    return [name for name in inputs.columns if name not in (*COLUMNS, *STATE)]
+    """The columns of the record itself, which stay as they are (C1): all but those that Firn writes."""
+    return [name for name in inputs.columns if name not in (*COLUMNS, HORIZON)]
+
+
+def _key(columns: Columns) -> Column:
+    """The key, compared exactly (C6); a composite one with a NULL in any of its columns is none (C5)."""
+    parts = [column(name) for name in columns.key]
+    if len(parts) == 1:
+        return parts[0]
+    complete = parts[0].isNotNull()
+    for part in parts[1:]:
+        complete &= part.isNotNull()
+    return F.when(complete, F.struct(*(part.alias(f"part{number}") for number, part in enumerate(parts))))

@@ -87,12 +87,10 @@ class Columns:
         Raises RefusedError for a table that Firn can't maintain: neither adopted nor one of Kafka's columns, a mapped
         column that was dropped or has another type now, another partitioning or format version (C26).
         """
-        text = table.properties.get(COLUMNS)
-        if text is None:
+        columns = cls.named(table, identifier)
+        if not columns.adopted:
             records.check(table, identifier)
-            return KAFKA
-        mapping = ColumnMapping.parse(text, identifier)
-        columns = resolve(mapping, table.schema(), identifier)
+            return columns
         records.check_format_version(table, identifier)
         missing = [name for name in columns.partition_fields if position(table.schema(), table.spec(), name) is None]
         if missing:
@@ -102,6 +100,18 @@ class Columns:
                 "the table and adopt it again)"
             )
         return columns
+
+    @classmethod
+    def named(cls, table: Table, identifier: str) -> "Columns":
+        """The columns of ``table`` by name, however it is partitioned: one derived from a table of records."""
+        text = table.properties.get(COLUMNS)
+        return resolve(ColumnMapping.parse(text, identifier), table.schema(), identifier) if text else KAFKA
+
+    def level_field(self, table: Table) -> int:
+        """Where the partitioning of ``table`` has the level; it passed ``of``."""
+        place = position(table.schema(), table.spec(), self.level)
+        assert place is not None
+        return place
 
     @property
     def partition_fields(self) -> tuple[str, ...]:

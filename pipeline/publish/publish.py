@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake import Lake
+from pipeline.lake.mapping import COLUMNS
 from pipeline.plan.plan import STAGE_INFIX
 from pipeline.publish.late import check_nothing_older, check_same_markers
 from pipeline.publish.race import race, summary
@@ -85,6 +86,7 @@ def _publish(lake: Lake, identifier: str) -> Publication:
 
         def check(current: Table, manifests: Manifests) -> None:
             check_inputs(current, plan, manifests)
+            _check_same_shape(current, stage)
             check_nothing_older(current, plan, validated.accounting, manifests)
             check_same_markers(current, plan, manifests)
             quarantine.append(lake, current, plan, validated.files.quarantined)
@@ -133,3 +135,13 @@ def _validated(stage: Stage) -> _Validated:
             "there (discard the stage and plan again)"
         )
     return _Validated(stage, stage.accounting.check(f"stage {stage.identifier}"), files)
+
+
+def _check_same_shape(target: Table, stage: Stage) -> None:
+    """The stage's files are what the table would have written now: by the same mapping, under the same partitioning."""
+    same = stage.table.properties.get(COLUMNS) == target.properties.get(COLUMNS)
+    if not same or stage.table.spec() != target.spec():
+        raise ConflictError(
+            f"plan {stage.plan.id} ({stage.plan.title}): {'the partitioning' if same else 'the mapping'} of table "
+            f"{stage.plan.table} was changed since; plan again"
+        )

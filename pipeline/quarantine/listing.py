@@ -13,14 +13,15 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.types import PrimitiveType
+from pyiceberg.types import NestedField, PrimitiveType
 
 from pipeline.clock import to_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
+from pipeline.lake.columns import Columns
 from pipeline.lake.filters import EVERYTHING, both, equals
 from pipeline.lake.records import TRANSACTION_COLUMNS
-from pipeline.quarantine.quarantine import FIELDS, PLAN, REASON, find
+from pipeline.quarantine.quarantine import PLAN, REASON, SUFFIX, find, origin
 from pipeline.segments import TopicPartition
 from pipeline.segments.read import read_entries
 
@@ -64,10 +65,11 @@ def batches(lake: Lake, identifier: str, only: TopicPartition | None = None, pla
     if table is None:
         return []
     files = [entry.data_file for entry, _ in read_entries(table)]
-    origin = {file.file_path: _origin(file) for file in files}
-    files.sort(key=lambda file: origin[file.file_path])
-    grouped = groupby(files, key=lambda file: origin[file.file_path])
-    found = [_batch(table, *key, list(group)) for key, group in grouped]
+    origins = {file.file_path: origin(file, table, identifier) for file in files}
+    files.sort(key=lambda file: origins[file.file_path])
+    grouped = groupby(files, key=lambda file: origins[file.file_path])
+    offset = table.schema().find_field(Columns.named(table, identifier).offset)
+    found = [_batch(offset, *key, list(group)) for key, group in grouped]
     return [one for one in found if only in (None, one.topic_partition) and plan in (None, one.plan)]
 
 
@@ -121,6 +123,11 @@ def _read(
     table = _quarantine(lake, identifier)
     if table is None:
         return None
+    if Columns.named(table, identifier).adopted:
+        raise RefusedError(
+            f"table {identifier} is adopted: its quarantined records have its own columns; allowed: read them from "
+            f"{identifier}{SUFFIX}, by any Iceberg client"
+        )
     order = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending"), (PLAN, "ascending")]
     return table.scan(row_filter=_filter(only, plan), selected_fields=columns).to_arrow().sort_by(order)
 
@@ -137,17 +144,13 @@ def _filter(only: TopicPartition | None, plan: str | None) -> BooleanExpression:
     return both(chosen, equals(PLAN, plan)) if plan else chosen
 
 
-def _origin(file: DataFile) -> tuple[TopicPartition, str, str]:
-    values = {name: file.partition[position] for position, name in enumerate(FIELDS)}
-    return TopicPartition(values["topic"], values["partition"]), values[REASON], values[PLAN]
-
-
-def _batch(table: Table, topic_partition: TopicPartition, reason: str, plan: str, files: list[DataFile]) -> Batch:
-    field = table.schema().find_field("offset")
-    kind = field.field_type
+def _batch(
+    offset: NestedField, topic_partition: TopicPartition, reason: str, plan: str, files: list[DataFile]
+) -> Batch:
+    kind, number = offset.field_type, offset.field_id
     assert isinstance(kind, PrimitiveType)
-    lower = [bounds[field.field_id] for file in files if field.field_id in (bounds := file.lower_bounds or {})]
-    upper = [bounds[field.field_id] for file in files if field.field_id in (bounds := file.upper_bounds or {})]
+    lower = [bounds[number] for file in files if number in (bounds := file.lower_bounds or {})]
+    upper = [bounds[number] for file in files if number in (bounds := file.upper_bounds or {})]
     return Batch(
         topic_partition=topic_partition,
         reason=reason,

@@ -13,16 +13,17 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StringType
 
 from pipeline.lake import Lake
+from pipeline.lake.columns import Columns
 from pipeline.lake.derive import derive
+from pipeline.lake.follow import follow
 from pipeline.lake.handover import hand_over, withdraw
 from pipeline.plan import Plan
+from pipeline.segments import TopicPartition
 from pipeline.segments.read import read_entries
 
 SUFFIX = "__quarantine"
 NULL_KEY = "null key"
 REASON, PLAN = "quarantine_reason", "quarantine_plan"
-FIELDS = ("topic", "partition", REASON, PLAN)
-"""What the quarantine table is partitioned by, in the order of its spec."""
 _FIRST_OWN_ID = 1_000_000
 """Field ids of our own columns: far above any that the topic table will ever give to a new column of its own."""
 
@@ -41,8 +42,11 @@ def append(lake: Lake, target: Table, plan: Plan, files: list[DataFile]) -> None
     if not files:
         return
     table = find(lake, plan.table) or _create(lake, target, plan.table)
+    # The topic table may have been given columns since.
+    table = follow(lake, table, _schema(target), table.spec())
     if not _files_of(table, plan):
-        hand_over(lake, table, [_moved(file, plan, table.spec().spec_id) for file in files])
+        columns = Columns.of(target, plan.table)
+        hand_over(lake, table, [_moved(file, plan, columns, table.spec().spec_id) for file in files])
 
 
 def retract(lake: Lake, plan: Plan) -> None:
@@ -56,23 +60,37 @@ def retract(lake: Lake, plan: Plan) -> None:
     withdraw(lake, added)
 
 
+def origin(file: DataFile, table: Table, identifier: str) -> tuple[TopicPartition, str, str]:
+    """Topic partition, reason and plan of a file of the quarantine table of ``identifier``."""
+    columns = Columns.named(table, identifier)
+    *owner, reason, plan_id = (file.partition[place] for place in range(len(table.spec().fields)))
+    topic = owner.pop(0) if columns.topic else columns.topic_name
+    return TopicPartition(topic, owner.pop(0) if columns.partition else 0), reason, plan_id
+
+
 def _files_of(table: Table, plan: Plan) -> list[DataFile]:
-    position = FIELDS.index(PLAN)
-    return [entry.data_file for entry, _ in read_entries(table) if entry.data_file.partition[position] == plan.id]
+    place = [field.name for field in table.spec().fields].index(PLAN)
+    return [entry.data_file for entry, _ in read_entries(table) if entry.data_file.partition[place] == plan.id]
+
+
+def _schema(target: Table) -> Schema:
+    """The columns of ``target`` and the two that the quarantine table adds."""
+    return Schema(
+        *target.schema().fields,
+        NestedField(_FIRST_OWN_ID, REASON, StringType(), required=False),
+        NestedField(_FIRST_OWN_ID + 1, PLAN, StringType(), required=False),
+        schema_id=target.schema().schema_id,
+    )
 
 
 def _create(lake: Lake, target: Table, identifier: str) -> Table:
-    current = target.schema()
-    schema = Schema(
-        *current.fields,
-        NestedField(_FIRST_OWN_ID, REASON, StringType(), required=False),
-        NestedField(_FIRST_OWN_ID + 1, PLAN, StringType(), required=False),
-        schema_id=current.schema_id,
-    )
+    schema = _schema(target)
+    columns = Columns.of(target, identifier)
+    fields = [name for name in (columns.topic, columns.partition, REASON, PLAN) if name]
     spec = PartitionSpec(
         *(
-            PartitionField(schema.find_field(name).field_id, 1000 + position, IdentityTransform(), name)
-            for position, name in enumerate(FIELDS)
+            PartitionField(schema.find_field(name).field_id, 1000 + place, IdentityTransform(), name)
+            for place, name in enumerate(fields)
         ),
         spec_id=0,
     )
@@ -88,18 +106,19 @@ def _create(lake: Lake, target: Table, identifier: str) -> Table:
             "schemas": [schema.model_dump(by_alias=True)],
             "partition-specs": [spec.model_dump(by_alias=True)],
             "default-spec-id": 0,
-            "last-partition-id": 1000 + len(FIELDS) - 1,
+            "last-partition-id": 1000 + len(fields) - 1,
         },
     )
 
 
-def _moved(file: DataFile, plan: Plan, spec_id: int) -> DataFile:
+def _moved(file: DataFile, plan: Plan, columns: Columns, spec_id: int) -> DataFile:
     """The same file as an entry of the quarantine table."""
+    owner = [value for value, name in ((plan.topic, columns.topic), (plan.partition, columns.partition)) if name]
     moved = DataFile.from_args(
         content=file.content,
         file_path=file.file_path,
         file_format=file.file_format,
-        partition=Record(plan.topic, plan.partition, NULL_KEY, plan.id),
+        partition=Record(*owner, NULL_KEY, plan.id),
         record_count=file.record_count,
         file_size_in_bytes=file.file_size_in_bytes,
         column_sizes=file.column_sizes,

@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
+from pipeline.lake.columns import Columns
 from pipeline.plan import Failure, Plan
 from pipeline.plan.failure import FAILURE_PROPERTY, PLAN_PROPERTY
 from pipeline.segments.manifests import Manifests
@@ -132,10 +133,10 @@ class Stage:
 
     def sorted_files(self) -> "SortedFiles":
         """The result's data files by where they go when the stage is published."""
-        position = [field.name for field in self.table.spec().fields].index("level")
+        level_field = Columns.of(self.table, self.identifier).level_field(self.table)
         found = SortedFiles([], [], [])
         for file in self.files():
-            match file.partition[position]:
+            match file.partition[level_field]:
                 case level if level == QUARANTINED:
                     found.quarantined.append(file)
                 case level if level == BURIED:

@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.derive import derive
+from pipeline.lake.follow import follow
 from pipeline.lake.handover import hand_over, withdraw
 from pipeline.plan import Plan
 from pipeline.segments.buried import SUFFIX, find
@@ -55,6 +56,7 @@ def append(lake: Lake, target: Table, plan: Plan, files: list[DataFile]) -> None
     if not files:
         return
     table = find(lake, plan.table) or _create(lake, target, plan.table)
+    table = follow(lake, table, target.schema(), target.spec())
     if not _added_by(table, plan):
         hand_over(lake, table, files)
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, cast
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from expectations import Claim, JudgementError, Verdict, build_data_docs, judge
+from expectations import Claim, JudgementError, Reading, Verdict, build_data_docs, judge
 from pipeline.compact.compact import spark_name
 from pipeline.errors import FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
+from pipeline.lake.columns import Columns
 from pipeline.lake.spark import reason
 from pipeline.stage import INPUTS, Accounting, Stage, mark
 from pipeline.stage.stage import VERDICT_PROPERTY
@@ -90,11 +91,26 @@ def _judge(lake: Lake, stage: Stage, spark: "SparkSession") -> Verdict:
         # Both sides by snapshot: what is judged is what the verdict will be recorded for (C23).
         inputs = spark.read.option("versionAsOf", INPUTS).table(name)
         result = spark.read.option("versionAsOf", str(stage.result)).table(name)
-        return judge(inputs, result, _claim(stage, books), lake.reports_folder)
+        reading = _reading(Columns.of(stage.table, stage.identifier))
+        return judge(inputs, result, _claim(stage, books), lake.reports_folder, reading=reading)
     except (PySparkException, Py4JError, JudgementError) as error:
         raise UnavailableError(
             f"stage {stage.identifier} ({stage.plan.title}): it could not be judged: {reason(error)}"
         ) from error
+
+
+def _reading(columns: Columns) -> Reading:
+    return Reading(
+        key=columns.key,
+        offset=columns.offset,
+        topic=columns.topic,
+        partition=columns.partition,
+        topic_name=columns.topic_name,
+        tombstone=columns.tombstone,
+        level=columns.level,
+        delete_horizon=columns.delete_horizon,
+        transactions=not columns.adopted,
+    )
 
 
 def _claim(stage: Stage, books: Accounting) -> Claim:

@@ -1,0 +1,225 @@
+"""Adopted tables go through the same lanes: typed CDC tables, composite keys, other names, columns that come and go."""
+
+import itertools
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.adopt import Choice, adopt, release
+from pipeline.lake import Lake
+from pipeline.publish import publish
+from tests.spark.topics import DAY, NOW, Topic
+
+_numbers = itertools.count()
+
+BY_ID = Choice(("id",), "lsn", tombstone="op = 'd'")
+LOW = {"firn.merge.segments": "2", "firn.clean.segments": "2"}
+
+
+class Changes:
+    """A table as a CDC sink writes it: typed columns, some required, nested ones, no topic, no partition."""
+
+    def __init__(self, lake: Lake, spark: SparkSession) -> None:
+        self.lake, self.spark = lake, spark
+        self.name = f"db.cdc{next(_numbers)}"
+        self.lanes = Topic(lake, spark, self.name)
+        lake.create_namespace("db")
+        self.sql(
+            "CREATE TABLE {} (id bigint NOT NULL, region string, op string NOT NULL, lsn bigint, amount decimal(9,2), "
+            "tags map<string,string>, place struct<street:string,notes:array<map<string,int>>>, `odd ``name` string) "
+            "USING iceberg TBLPROPERTIES ('format-version'='2')"
+        )
+
+    def sql(self, text: str) -> None:
+        """Run ``text`` with the table's name in it."""
+        self.spark.sql(text.format(f"lake.{self.name}"))
+
+    def append(self, *changes: tuple[int, str, int], **others: str) -> "Changes":
+        """One commit of (id, op, lsn); ``others`` are SQL expressions for further columns."""
+        chosen = {
+            "id": "id",
+            "region": "'eu'",
+            "op": "op",
+            "lsn": "lsn",
+            "amount": "cast(lsn as decimal(9,2))",
+            "tags": "map('at', cast(lsn as string))",
+            "place": "named_struct('street', null, 'notes', array(map('n', cast(lsn as int)), null))",
+            "`odd ``name`": "'x'",
+        } | others
+        rows = self.spark.createDataFrame(changes, "id long, op string, lsn long").coalesce(1)
+        known = {f"`{field.name.replace('`', '``')}`" for field in self.lake.table(self.name).schema().fields}
+        plain = {name if name.startswith("`") else f"`{name}`": value for name, value in chosen.items()}
+        columns = {name: plain.get(name, "null") for name in known}
+        rows.selectExpr(*(f"{value} {name}" for name, value in columns.items())).writeTo(f"lake.{self.name}").append()
+        return self
+
+    def adopt(self, choice: Choice = BY_ID) -> "Changes":
+        adopt(self.lake, self.name, choice, LOW)
+        return self
+
+    def rows(self) -> list[dict[str, Any]]:
+        found = self.lake.table(self.name).scan().to_arrow().to_pylist()
+        return sorted(found, key=lambda row: row["lsn"])
+
+    def seen(self) -> list[tuple[int, str, int]]:
+        return [(row["id"], row["op"], row["lsn"]) for row in self.rows()]
+
+
+@pytest.fixture
+def changes(lake: Lake, spark: SparkSession) -> Changes:
+    return Changes(lake, spark)
+
+
+def test_c1_to_c3_a_typed_table_goes_through_the_levels(changes: Changes) -> None:
+    """Files from before adopting and after it, merged, cleaned and made the tail; what stays, stays as it was."""
+    changes.append((1, "c", 1), (2, "c", 2)).append((1, "u", 3)).adopt()
+    changes.append((2, "u", 4), (3, "c", 5)).append((1, "u", 6))
+    before = {row["lsn"]: {**row, "level": None} for row in changes.rows()}
+    assert [books.records_out for books in changes.lanes.clean("merge")] == [6]
+    assert [books.superseded for books in changes.lanes.clean("clean")] == [3]
+    changes.append((9, "c", 7)).append((3, "u", 8))
+    before |= {row["lsn"]: {**row, "level": None} for row in changes.rows() if row["lsn"] > 6}
+    changes.lanes.clean("full", force=True)
+    after = changes.rows()
+    assert changes.seen() == [(2, "u", 4), (1, "u", 6), (9, "c", 7), (3, "u", 8)]
+    assert [{**row, "level": None} for row in after] == [before[row["lsn"]] for row in after]
+    assert {row["level"] for row in after} == {3}
+    assert changes.lake.table(changes.name).schema().find_field("op").required
+
+
+def test_c7_to_c9_deletions_are_stamped_then_removed_and_come_back_over_late_records(changes: Changes) -> None:
+    changes.append((1, "c", 1), (2, "c", 2)).append((1, "d", 3), (2, "u", 4)).adopt()
+    changes.lanes.clean("full")
+    assert changes.seen() == [(1, "d", 3), (2, "u", 4)]
+    horizons = {row["lsn"]: row["delete_horizon"] for row in changes.rows()}
+    assert int(horizons[3].timestamp() * 1000) == NOW + DAY
+    assert horizons[4] is None
+    (books,) = changes.lanes.clean("full", NOW + 2 * DAY, force=True)
+    assert (books.tombstones_removed, changes.seen()) == (1, [(2, "u", 4)])
+    changes.append((1, "u", 2), (7, "c", 9))
+    changes.lanes.clean("full", NOW + 2 * DAY)
+    assert changes.seen() == [(1, "d", 3), (2, "u", 4), (7, "c", 9)]
+
+
+def test_c6_composite_keys_are_compared_part_by_part(changes: Changes) -> None:
+    changes.append((1, "c", 1), (1, "c", 2), region="if(lsn = 1, 'a', 'b')")
+    changes.adopt(Choice(("id", "region"), "lsn"))
+    changes.append((1, "d", 3), (2, "c", 4), region="'a'")
+    changes.lanes.clean("full")
+    assert [(row["id"], row["region"], row["lsn"]) for row in changes.rows()] == [(1, "b", 2), (1, "a", 3), (2, "a", 4)]
+
+
+def test_c5_a_key_that_lacks_a_part_goes_to_quarantine(changes: Changes) -> None:
+    changes.append((1, "c", 1), (1, "c", 2), region="if(lsn = 1, 'a', null)")
+    changes.adopt(Choice(("id", "region"), "lsn"))
+    changes.append((1, "u", 3), region="'a'")
+    (books,) = changes.lanes.clean("full")
+    assert (books.quarantined, [row["lsn"] for row in changes.rows()]) == (1, [3])
+    # A column that the table is given later is there in the quarantine as well.
+    changes.sql("ALTER TABLE {} ADD COLUMN country string")
+    changes.append((2, "c", 4), region="null", country="'de'").append((2, "c", 5))
+    changes.lanes.clean("full", force=True)
+    found = changes.spark.table(f"lake.{changes.name}__quarantine").orderBy("lsn").collect()
+    assert [(row["lsn"], row["country"], row["quarantine_reason"]) for row in found] == [
+        (2, None, "null key"),
+        (4, "de", "null key"),
+    ]
+
+
+def test_a_tombstone_by_another_column_and_operator(changes: Changes) -> None:
+    changes.append((1, "c", 1), (2, "x", 2), (3, "y", 3))
+    changes.adopt(Choice(("id",), "lsn", tombstone="\"op\" in ('x', 'it''s \\ odd') and not amount is null"))
+    changes.append((4, "it's \\ odd", 4), (5, "c", 5))
+    changes.lanes.clean("full")
+    assert [row["lsn"] for row in changes.rows() if row["delete_horizon"]] == [2, 4]
+
+
+class TestEvolution:
+    """Columns are added, renamed, moved and dropped while the lanes go on."""
+
+    def test_between_every_two_commits(self, changes: Changes) -> None:
+        changes.append((1, "c", 1), (2, "c", 2))
+        changes.sql("ALTER TABLE {} ADD COLUMN note string FIRST")
+        changes.append((1, "u", 3), note="'n3'").adopt()
+        changes.sql("ALTER TABLE {} RENAME COLUMN id TO ident")
+        changes.sql("ALTER TABLE {} RENAME COLUMN op TO operation")
+        changes.sql("ALTER TABLE {} RENAME COLUMN delete_horizon TO gone_at")
+        changes.sql("ALTER TABLE {} ALTER COLUMN lsn FIRST")
+        changes.append((2, "d", 4), (3, "c", 5), ident="id", operation="op", note="'n4'")
+        changes.lanes.clean("full")
+        assert [(row["lsn"], row["ident"], row["note"]) for row in changes.rows()] == [
+            (3, 1, "n3"),
+            (4, 2, "n4"),
+            (5, 3, "n4"),
+        ]
+        assert [row["lsn"] for row in changes.rows() if row["gone_at"]] == [4]
+        changes.sql("ALTER TABLE {} DROP COLUMN note")
+        changes.sql("ALTER TABLE {} ADD COLUMN note int")
+        changes.sql("ALTER TABLE {} RENAME COLUMN lsn TO seq")
+        changes.append((1, "u", 6), (4, "c", 7), ident="id", operation="op", seq="lsn", note="6")
+        changes.lanes.clean("full", force=True)
+        found = changes.lake.table(changes.name).scan().to_arrow().to_pylist()
+        assert sorted((row["seq"], row["note"]) for row in found) == [(4, None), (5, None), (6, 6), (7, 6)]
+
+    def test_while_a_stage_waits_to_be_published(self, changes: Changes) -> None:
+        changes.append((1, "c", 1)).append((1, "u", 2)).adopt()
+        stages = changes.lanes.validated(changes.lanes.plans("full"))
+        changes.sql("ALTER TABLE {} ADD COLUMN late string")
+        changes.append((2, "c", 3), late="'l'")
+        for stage in stages:
+            publish(changes.lake, stage)
+        assert [(row["lsn"], row["late"]) for row in changes.rows()] == [(2, None), (3, "l")]
+
+
+def test_other_names_with_topics_partitions_and_a_bucket(lake: Lake, spark: SparkSession) -> None:
+    """A Kafka-like table under other names, partitioned in its own way: every topic partition is cleaned apart."""
+    name = f"db.events{next(_numbers)}"
+    lake.create_namespace("db")
+    spark.sql(
+        f"CREATE TABLE lake.{name} (source string, shard int, seq bigint, entity string, body binary, at timestamp) "
+        "USING iceberg PARTITIONED BY (source, bucket(2, entity)) TBLPROPERTIES ('format-version'='2')"
+    )
+
+    def append(source: str, shard: int, *rows: tuple[int, str, str | None]) -> None:
+        frame = spark.createDataFrame(rows, "seq long, entity string, body string").selectExpr(
+            f"'{source}' source",
+            f"{shard} shard",
+            "seq",
+            "entity",
+            "cast(body as binary) body",
+            "timestamp_millis(0) at",
+        )
+        added = [field.name for field in lake.table(name).schema().fields][len(frame.columns) :]
+        frame.selectExpr("*", *(f"null {column}" for column in added)).writeTo(f"lake.{name}").append()
+
+    append("web", 0, (1, "a", "1"), (2, "b", "1"), (3, "c", "1"))
+    append("app", 0, (1, "a", "1"), (2, "b", "1"))
+    adopt(lake, name, Choice(("entity",), "seq", "at", "source", "shard", "body IS NULL"), LOW)
+    append("web", 0, (4, "a", "2"), (5, "b", None), (6, "d", "1"))
+    append("web", 1, (1, "a", "1"), (2, "a", "2"))
+    append("app", 0, (3, "a", "2"))
+    topic = Topic(lake, spark, name)
+    topic.run(force=True)
+    found = lake.table(name).scan().to_arrow().to_pylist()
+    kept = sorted((row["source"], row["shard"], row["seq"], row["entity"], row["body"], row["level"]) for row in found)
+    assert kept == [
+        ("app", 0, 2, "b", b"1", 3),
+        ("app", 0, 3, "a", b"2", 3),
+        ("web", 0, 3, "c", b"1", 3),
+        ("web", 0, 4, "a", b"2", 3),
+        ("web", 0, 5, "b", None, 3),
+        ("web", 0, 6, "d", b"1", 3),
+        ("web", 1, 2, "a", b"2", 3),
+    ]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_released_table_is_an_ordinary_one_and_can_be_adopted_again(changes: Changes, again: bool) -> None:
+    changes.append((1, "c", 1)).append((1, "u", 2)).adopt().lanes.clean("full")
+    release(changes.lake, changes.name, drop_columns=not again)
+    changes.append((1, "u", 3), (2, "c", 4))
+    assert changes.seen() == [(1, "u", 2), (1, "u", 3), (2, "c", 4)]
+    assert changes.spark.table(f"lake.{changes.name}").count() == 3
+    changes.adopt().lanes.clean("full", force=True)
+    assert changes.seen() == [(1, "u", 3), (2, "c", 4)]
