@@ -6,6 +6,7 @@ are there already stay as they are: they are landed segments of their topic part
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, count
 from types import MappingProxyType
 
@@ -19,7 +20,9 @@ from pipeline.lake.columns import Columns, check_type, position, resolve
 from pipeline.lake.condition import Condition
 from pipeline.lake.mapping import COLUMNS, RELEASED, Added, Column, ColumnMapping, Tombstone
 from pipeline.policy import Policies
+from pipeline.quarantine import quarantine
 from pipeline.segments import Segments, read
+from pipeline.tombstones import tombstones
 
 _FIRN_COLUMNS: dict[str, PrimitiveType] = {"level": IntegerType(), "delete_horizon": TimestamptzType()}
 _FORMATS = ("parquet", "orc")
@@ -68,6 +71,8 @@ def adopt(
         chosen = _mapping(table.schema(), identifier, choice)
         with lake.single_attempt(table).transaction() as transaction:
             if before is None:
+                if _left_behind(table, identifier) is None:
+                    _check_nothing_beside(lake, identifier)
                 _adopt(transaction, table, identifier, chosen)
             else:
                 _like(ColumnMapping.parse(before, identifier), chosen, table.schema(), identifier)
@@ -113,6 +118,15 @@ def _check_table(table: Table, identifier: str) -> None:
         )
     if COLUMNS not in table.properties and _is_kafkas(table, identifier):
         raise RefusedError(f"table {identifier} has Kafka's columns; allowed: Firn works on it as it is")
+
+
+def _check_nothing_beside(lake: Lake, identifier: str) -> None:
+    """A table that starts afresh can't go on with what an earlier adoption put beside it, by another mapping."""
+    for name in (f"{identifier}{quarantine.SUFFIX}", f"{identifier}{tombstones.SUFFIX}"):
+        if lake.when_free(partial(lake.catalog.table_exists, name)):
+            raise RefusedError(
+                f"table {identifier} can't be adopted afresh: {name} is left from before; allowed: rename or drop it"
+            )
 
 
 def _is_kafkas(table: Table, identifier: str) -> bool:

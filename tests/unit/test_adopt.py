@@ -1,5 +1,6 @@
 """Adopting and releasing a table changes its metadata only; what is mapped stays mapped while columns come and go."""
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,16 +18,22 @@ from pyiceberg.types import (
     TimestampType,
     UUIDType,
 )
+from typer.testing import CliRunner
 
 from pipeline.adopt import Choice, adopt, release
-from pipeline.errors import RefusedError
+from pipeline.cli.main import app
+from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.mapping import COLUMNS, RELEASED
 from pipeline.plan import plan_table
+from pipeline.publish import publish
+from pipeline.quarantine import batches, quarantine
+from pipeline.quarantine import records as quarantined
 from pipeline.segments import Segment, Segments, TopicPartition, read
 from pipeline.sense import Lane
-from pipeline.stage import Stage, discard, open_stage
+from pipeline.stage import Accounting, Stage, discard, open_stage
+from pipeline.stage.stage import BOOKS_PROPERTY, VERDICT_PROPERTY
 from pipeline.status import status_of
 from tests.unit import lakes
 from tests.unit.lakes import NOW
@@ -415,6 +422,18 @@ class TestReleasing:
         stage = open_stage(lake, lakes.only_plan(lake, identifier=events))
         assert sorted(stage.table.scan().to_arrow()["seq"].to_pylist()) == [0, 1, 2, 3]
 
+    @pytest.mark.parametrize("suffix", ["__quarantine", "__tombstones"])
+    def test_c26_what_lies_beside_a_table_is_not_taken_over_by_another_mapping(
+        self, lake: Lake, cdc: str, suffix: str
+    ) -> None:
+        adopt(lake, cdc, BY_ID)
+        make(lake, f"{cdc}{suffix}", CDC_SCHEMA)
+        release(lake, cdc, drop_columns=True)
+        with pytest.raises(RefusedError, match=f"{cdc}{suffix} is left from before; allowed: rename or drop it"):
+            adopt(lake, cdc, BY_ID)
+        lake.catalog.drop_table(f"{cdc}{suffix}")
+        adopt(lake, cdc, BY_ID)
+
     def test_c26_a_table_that_is_not_adopted(self, lake: Lake, cdc: str) -> None:
         for drop in (False, True):
             with pytest.raises(
@@ -430,3 +449,87 @@ class TestReleasing:
             release(lake, cdc)
         discard(lake, stage.identifier)
         release(lake, cdc)
+
+
+class TestSideTables:
+    """What a plan moves beside the table follows the table's columns."""
+
+    def test_c5_a_quarantine_has_the_columns_that_the_table_was_given_since(self, lake: Lake, cdc: str) -> None:
+        adopt(lake, cdc, Choice(("region",), "lsn"))
+        for lsn in (1, 3):
+            append(lake, cdc, change(lsn), change(lsn + 1, region="eu"))
+            target = lake.table(cdc)
+            plan = lakes.only_plan(lake, identifier=cdc)
+            (file,) = [entry.file for entry in target.scan().plan_files()][:1]
+            quarantine.append(lake, target, plan, [file])
+            with lake.table(cdc).update_schema() as update:
+                update.add_column(f"later{lsn}", StringType())
+        beside = quarantine.find(lake, cdc)
+        assert beside is not None
+        names = [field.name for field in beside.schema().fields]
+        assert "later1" in names
+        assert "later3" not in names
+        assert len(beside.scan().to_arrow()) == 4
+        assert [(str(one.topic_partition), one.records) for one in batches(lake, cdc)] == [("customers-0", 2)] * 2
+        with pytest.raises(RefusedError, match=f"allowed: read them from {cdc}__quarantine"):
+            quarantined(lake, cdc, 10)
+
+    def test_a_stage_of_another_mapping_or_partitioning_is_not_published(self, lake: Lake, cdc: str) -> None:
+        adopt(lake, cdc, BY_ID)
+        append(lake, cdc, change(1), change(2))
+        with lake.table(cdc).update_spec() as update:
+            update.add_identity("region")
+        stage = open_stage(lake, lakes.only_plan(lake, identifier=cdc))
+        stage.table.overwrite(
+            stage.table.scan()
+            .to_arrow()
+            .set_column(stage.table.schema().find_field("level").field_id - 1, "level", pa.array([3, 3], pa.int32()))
+        )
+        stage = Stage.load(lake, stage.identifier)
+        books = Accounting(
+            records_in=2,
+            records_out=2,
+            superseded=0,
+            tombstones_removed=0,
+            quarantined=0,
+            bytes_in=1,
+            bytes_out=1,
+            segments_in=1,
+            segments_out=1,
+        )
+        stage = stage.record(lake, BOOKS_PROPERTY, books.model_dump())
+        stage = stage.record(lake, VERDICT_PROPERTY, lakes.verdict(passed=True))
+        with lake.table(cdc).update_spec() as update:
+            update.remove_field("region")
+        with pytest.raises(ConflictError, match=f"the partitioning of table {cdc} was changed"):
+            publish(lake, stage.identifier)
+
+
+def test_the_commands(lake: Lake, cdc: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRN_HOME", str(lake.home))
+    append(lake, cdc, change(1))
+    firn = CliRunner()
+    words = [
+        "adopt",
+        cdc,
+        "--key",
+        "id,region",
+        "--offset",
+        "lsn",
+        "--tombstone",
+        "op = 'd'",
+        "--property",
+        "firn.segment.bytes=9",
+    ]
+    done = firn.invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "1 topic partitions, 1 segments; Firn's columns are level and delete_horizon" in " ".join(
+        done.output.split()
+    )
+    assert lake.table(cdc).properties["firn.segment.bytes"] == "9"
+    again = json.loads(firn.invoke(app, [*words, "--json"]).output)
+    assert (again["repeated"], again["columns"]["key"]) == (True, ["id", "region"])
+    gone = firn.invoke(app, ["release", cdc, "--drop-columns"])
+    assert "removed: column level, column delete_horizon, partition field level, property" in " ".join(
+        gone.output.split()
+    )
