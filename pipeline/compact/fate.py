@@ -4,7 +4,7 @@ Two passes. The first reads keys and offsets only and finds the newest offset of
 records past that; values never go through a shuffle.
 """
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.compact.transactions import ABORTED, CONTROL, ENDED, TRANSACTION_COLUMNS, with_transactions
@@ -20,6 +20,9 @@ RESTORED = "restored"
 STILL_BURIED = "still buried"
 """Removed by an earlier cleaning, and read only to see whether it is needed again."""
 
+_PLACE = "_firn_place"
+_SURVIVES = "_firn_survives"
+_SUPERSEDES = "_firn_supersedes"
 _SURVIVES = "_firn_survives"
 _SUPERSEDES = "_firn_supersedes"
 
@@ -33,7 +36,9 @@ def cleaned(inputs: DataFrame, plan: Plan) -> DataFrame:
     """The other lanes: every input record with its fate, tombstones stamped where they become clean."""
     if plan.buried:
         # A tombstone that was restored once and removed again is buried twice.
-        buried = inputs.where(F.col(WAS_BURIED)).dropDuplicates([KEY, OFFSET])
+        # (Not by dropDuplicates: it makes every column nullable, and a table may require some.)
+        place = F.row_number().over(Window.partitionBy(KEY, OFFSET).orderBy(OFFSET))
+        buried = inputs.where(F.col(WAS_BURIED)).withColumn(_PLACE, place).where(F.col(_PLACE) == 1).drop(_PLACE)
         inputs = inputs.where(~F.col(WAS_BURIED)).unionByName(buried)
     inputs = with_transactions(inputs, plan)
     survivors = _survivors(inputs, plan)
