@@ -118,6 +118,11 @@ def _check_table(table: Table, identifier: str) -> None:
         )
     if COLUMNS not in table.properties and _is_kafkas(table, identifier):
         raise RefusedError(f"table {identifier} has Kafka's columns; allowed: Firn works on it as it is")
+    if records.has_transactions(table):
+        raise RefusedError(
+            f"table {identifier} has the columns {', '.join(records.DECIDING_COLUMNS)}; allowed: a table without them "
+            "(aborted records of an adopted table would count as committed), or Kafka's own names for all columns"
+        )
 
 
 def _check_nothing_beside(lake: Lake, identifier: str) -> None:

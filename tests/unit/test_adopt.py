@@ -10,6 +10,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import (
+    BooleanType,
     DoubleType,
     IntegerType,
     LongType,
@@ -275,6 +276,13 @@ class TestRefusals:
     def test_c26_a_table_of_kafkas_columns_needs_no_mapping(self, lake: Lake, table: str) -> None:
         with pytest.raises(RefusedError, match="has Kafka's columns; allowed: Firn works on it as it is"):
             adopt(lake, table, Choice(("key",), "offset"))
+
+    def test_c10_a_table_with_transactions_is_not_adopted(self, lake: Lake) -> None:
+        columns = {"is_control": BooleanType(), "is_transactional": BooleanType(), "producer_id": LongType()}
+        added = [NestedField(20 + place, name, kind) for place, (name, kind) in enumerate(columns.items())]
+        make(lake, CDC, Schema(*CDC_SCHEMA.fields, *added))
+        with pytest.raises(RefusedError, match="has the columns is_control, is_transactional, producer_id; allowed"):
+            adopt(lake, CDC, BY_ID)
 
     def test_c26_another_mapping_of_an_adopted_table(self, lake: Lake, cdc: str) -> None:
         adopt(lake, cdc, BY_ID)
