@@ -23,8 +23,6 @@ STILL_BURIED = "still buried"
 _PLACE = "_firn_place"
 _SURVIVES = "_firn_survives"
 _SUPERSEDES = "_firn_supersedes"
-_SURVIVES = "_firn_survives"
-_SUPERSEDES = "_firn_supersedes"
 
 
 def merged(inputs: DataFrame) -> DataFrame:
