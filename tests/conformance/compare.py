@@ -90,7 +90,9 @@ def _workload(
             differences=Counter(step.differences()),
             disagreements=[f"{where}: {problem}" for problem in step.disagreements()],
         )
-    last = kafkas[-1].records.keys() ^ firns[-1].records.keys()
+    # A producer's last batch stays in Kafka, empty, as long as the producer is known; so does the marker past it (C10).
+    kept = delayed - firns[-1].records.keys()
+    last = (kafkas[-1].records.keys() ^ firns[-1].records.keys()) - kept
     if last and group.settling:
         tally.disagreements.append(
             f"{workload.id} ({group.mode}): the sets differ at the end, at offsets {sorted(last)}"
@@ -100,14 +102,17 @@ def _workload(
 
 def _markers_of_empty_batches(landed: Mapping[int, Entry], theirs: kafka.Cleaned) -> set[int]:
     """The markers of transactions of which Kafka holds an empty batch."""
-    found = set()
-    for offset in theirs.empty_batches:
-        producer = landed[offset].producer
-        later = (entry for other, entry in landed.items() if other > offset and entry.producer == producer)
-        decided_by = next((entry.offset for entry in later if entry.marker), None)
-        if producer is not None and not landed[offset].marker and decided_by is not None:
-            found.add(decided_by)
-    return found
+    markers = (_decided_by(landed, offset) for offset in theirs.empty_batches)
+    return {marker.offset for marker in markers if marker}
+
+
+def _decided_by(landed: Mapping[int, Entry], offset: int) -> Entry | None:
+    """The marker that ends the transaction of the record at ``offset``; None without one."""
+    record = landed[offset]
+    if record.producer is None or record.marker:
+        return None
+    later = (entry for other, entry in landed.items() if other > offset and entry.producer == record.producer)
+    return next((entry for entry in later if entry.marker), None)
 
 
 @dataclass(frozen=True)
@@ -178,7 +183,10 @@ class _Step:
             return None
         if record.level != TAIL or self._superseded_from_the_head(offset):
             return Rule.WAITING
-        if record.value is not None or record.key is None:
+        if record.key is None:
+            # It was the log end (C4) when the tail was made, and no `full` has looked since.
+            return None if Lane.FULL in self.ours.lanes else Rule.WAITING
+        if record.value is not None:
             return None
         # In the tail since a `full`: it waits for its horizon, and for a later `full` than the one that stamped it.
         waits = record.horizon is None or record.horizon > self.ours.now or Lane.FULL not in self.ours.lanes
@@ -198,13 +206,20 @@ class _Step:
         return mine == other
 
     def _null_keys(self) -> Iterator[str]:
-        """C5: quarantined is exactly what Kafka dropped, but for what Firn has not cleaned yet (C4, levels)."""
-        keyless = {offset for offset, entry in self.landed.items() if entry.key is None}
+        """C5: quarantined is exactly what Kafka dropped, but for what Firn has not cleaned yet (C4, levels).
+
+        What was aborted goes as such, with a key or without (C10).
+        """
+        keyless = {offset for offset, entry in self.landed.items() if entry.key is None and not self._aborted(offset)}
         dropped = keyless - self.theirs.records.keys()
         waiting = keyless & self.ours.records.keys()
         if self.ours.quarantined | waiting != dropped | waiting or self.ours.quarantined & waiting:
             aside = sorted(self.ours.quarantined)
             yield f"quarantined {aside}, waiting {sorted(waiting)}; Kafka dropped {sorted(dropped)}"
+
+    def _aborted(self, offset: int) -> bool:
+        marker = _decided_by(self.landed, offset)
+        return marker is not None and marker.marker == "ABORT"
 
     def _extent(self) -> Iterator[str]:
         """C16: Firn's tail reaches as far as Kafka's checkpoint, and no further."""
