@@ -11,8 +11,6 @@ DONE := $(CACHE)/done
 UV := $(CACHE)/uv/bin/uv
 BIN := .venv/bin
 PYTEST_ARGS ?=
-# Test processes at a time, each with a Spark session of its own (about 2 GB). A file's tests stay together.
-TEST_PROCESSES ?= 2
 # What pytest prints last is what a person and the CI read.
 PYTEST := $(BIN)/python -m pytest
 
@@ -85,7 +83,7 @@ demo: setup ## compact a real changelog end to end through the Airflow DAG
 
 .PHONY: test
 test: setup $(DONE)/kafka-jars ## run all tests
-	@$(PYTEST) --numprocesses $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
+	@$(PYTEST) $(PYTEST_ARGS)
 
 .PHONY: test-unit
 test-unit: setup ## run the tests that start no JVM (seconds)
