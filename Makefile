@@ -27,6 +27,9 @@ export SPARK_DIST_CLASSPATH ?= $(shell awk -F '[: ]' -v dir='$(FIRN_JARS)' \
 	'/^[^\#]/ {printf "%s%s/%s-%s.jar", sep, dir, $$2, $$3; sep = ":"}' infra/spark/jars.lock)
 # Driver and executors are one process: nothing else needs to reach it.
 export SPARK_LOCAL_IP ?= 127.0.0.1
+# Spark's own default of 1 GB is too little where keys of 10 MB pass through a session that did other work before:
+# Spark ends the process when memory runs out.
+export SPARK_DRIVER_MEMORY ?= 3g
 # With the light compiler alone the JVM reserves 48 MB for compiled code; a long run fills that, and compiles no more.
 export SPARK_SUBMIT_OPTS ?= -XX:SharedArchiveFile=$(CURDIR)/$(CACHE)/spark.jsa -XX:TieredStopAtLevel=1 \
 	-XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xlog:disable
