@@ -1,0 +1,187 @@
+"""Jobs: plans that share one Spark job, one stage and one commit.
+
+Starting a Spark job, opening a stage and committing cost the same for a plan of a kilobyte and for one of a gigabyte:
+small plans share them, large ones have theirs alone.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from pipeline.errors import RefusedError
+from pipeline.plan.plan import STAGE_INFIX, Plan
+from pipeline.segments import TopicPartition
+from pipeline.segments.segment import TAIL
+from pipeline.sense import Lane
+
+OFFSETS_PER_WORD: Final = 64
+"""Offsets in one word of the bitmaps that tell which records survive: the bits of a long."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one job may hold. A plan that is larger on its own has a job alone."""
+
+    bytes: int = 8 << 30
+    """File bytes. What a job holds is seen by readers, or is done again after a failure, together."""
+    records: int = 200_000_000
+    plans: int = 256
+    """Keeps the plans in the stage's properties, and the accounting in the snapshot's summary, at a few hundred KiB."""
+    words: int = 8_000_000
+    """Words of the bitmaps of all plans, which every executor holds: 16 bytes each with their position, so 128 MB."""
+
+
+LIMITS: Final = Limits()
+
+
+@dataclass(frozen=True)
+class Job:
+    """Plans of the same table and lane, of distinct topic partitions, in the order of work.
+
+    They may be of different snapshots: each plan's inputs are checked against the table when the job is published.
+    Raises RefusedError when the plans don't belong together.
+    """
+
+    plans: tuple[Plan, ...]
+
+    def __post_init__(self) -> None:
+        if not self.plans:
+            raise RefusedError("a job without plans; allowed: at least one plan")
+        first = self.plans[0]
+        seen = set()
+        for plan in self.plans:
+            if _kind(plan) != _kind(first):
+                raise RefusedError(
+                    f"plan {plan.id} is of table {plan.table} ({plan.table_uuid}), lane {plan.lane}; allowed in a job "
+                    f"with plan {first.id}: table {first.table} ({first.table_uuid}), lane {first.lane}"
+                )
+            if plan.topic_partition in seen:
+                raise RefusedError(
+                    f"plan {plan.id} of table {plan.table} is the second one of {plan.topic_partition} in its job; "
+                    "allowed: one plan per topic partition"
+                )
+            seen.add(plan.topic_partition)
+
+    @property
+    def id(self) -> str:
+        """The plan's id if there is one plan, else 16 hex digits of the SHA-256 over the sorted plan ids."""
+        if len(self.plans) == 1:
+            return self.plans[0].id
+        return hashlib.sha256("".join(sorted(plan.id for plan in self.plans)).encode()).hexdigest()[:16]
+
+    @property
+    def table(self) -> str:
+        return self.plans[0].table
+
+    @property
+    def table_uuid(self) -> str:
+        return self.plans[0].table_uuid
+
+    @property
+    def lane(self) -> Lane:
+        return self.plans[0].lane
+
+    @property
+    def stage(self) -> str:
+        """Identifier of the stage table of this job."""
+        return f"{self.table}{STAGE_INFIX}{self.id}"
+
+    @property
+    def records(self) -> int:
+        return sum(plan.records for plan in self.plans)
+
+    @property
+    def bytes(self) -> int:
+        return sum(plan.bytes for plan in self.plans)
+
+    @property
+    def title(self) -> str:
+        """One line for people: what and where; with the reason if there is one plan."""
+        if len(self.plans) == 1:
+            return self.plans[0].title
+        segments = sum(len(plan.inputs) for plan in self.plans)
+        others = len(self.plans) - 1
+        return f"{self.plans[0].topic_partition} and {others} more, {self.lane}: {segments} segments"
+
+    def __iter__(self) -> Iterator[Plan]:
+        return iter(self.plans)
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+
+@dataclass
+class _Open:
+    """A job that may still take plans."""
+
+    position: int
+    plans: list[Plan] = field(default_factory=list)
+    topic_partitions: set[TopicPartition] = field(default_factory=set)
+    bytes: int = 0
+    records: int = 0
+    words: int = 0
+
+    def has_room(self, plan: Plan, limits: Limits) -> bool:
+        return (
+            len(self.plans) < limits.plans
+            and self.bytes + plan.bytes <= limits.bytes
+            and self.records + plan.records <= limits.records
+            and self.words + words_of(plan) <= limits.words
+            and plan.topic_partition not in self.topic_partitions
+        )
+
+    def add(self, plan: Plan) -> None:
+        self.plans.append(plan)
+        self.topic_partitions.add(plan.topic_partition)
+        self.bytes += plan.bytes
+        self.records += plan.records
+        self.words += words_of(plan)
+
+
+def jobs_of(plans: Iterable[Plan], limits: Limits = LIMITS) -> list[Job]:
+    """Pack ``plans``, which are in the order of work, into jobs; a job stands where its first plan stood.
+
+    Plans of a table and lane that may share a job fill one after the other, in their order; those that may not stand
+    between them and close none. The same plans in the same order give the same jobs.
+    """
+    found: list[_Open] = []
+    filling: dict[tuple[str, str, Lane], _Open] = {}
+    for position, plan in enumerate(plans):
+        if _alone(plan) or not _Open(position).has_room(plan, limits):
+            job = _Open(position)
+            found.append(job)
+        else:
+            job = filling.get(_kind(plan)) or _Open(position)
+            if job.plans and not job.has_room(plan, limits):
+                job = _Open(position)
+            if not job.plans:
+                filling[_kind(plan)] = job
+                found.append(job)
+        job.add(plan)
+    return [Job(tuple(job.plans)) for job in sorted(found, key=lambda job: job.position)]
+
+
+def words_of(plan: Plan) -> int:
+    """How many words the bitmap of ``plan`` has at most: one per record, and one per 64 offsets that it spans."""
+    held = [one for one in plan.inputs if one.records]
+    if not held:
+        return 0
+    first, last = min(one.base_offset for one in held), max(one.last_offset for one in held)
+    return min(plan.records, last // OFFSETS_PER_WORD - first // OFFSETS_PER_WORD + 1)
+
+
+def _kind(plan: Plan) -> tuple[str, str, Lane]:
+    return plan.table, plan.table_uuid, plan.lane
+
+
+def _alone(plan: Plan) -> bool:
+    """Whether ``plan`` needs more than offsets to tell what survives, or no Spark job at all."""
+    return plan.lane is Lane.RETAIN or plan.transactional or bool(plan.buried) or _overlapping(plan)
+
+
+def _overlapping(plan: Plan) -> bool:
+    """Whether records of the head lie at or below the end of the tail: they arrived late."""
+    tail = [one.last_offset for one in plan.inputs if one.records and one.level == TAIL]
+    head = [one.base_offset for one in plan.inputs if one.records and one.level != TAIL]
+    return bool(tail and head) and min(head) <= max(tail)
