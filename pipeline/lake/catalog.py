@@ -113,6 +113,11 @@ class Lake:
         """Where validation results and data-quality pages are kept."""
         return self.home / "reports"
 
+    @property
+    def cache_folder(self) -> Path:
+        """What can be made again: what was read of manifests."""
+        return self.home / "cache"
+
     def table(self, identifier: str) -> Table:
         """Load the table ``namespace.name``; RefusedError when it does not exist or is misnamed."""
         namespace, _, name = identifier.rpartition(".")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pyiceberg.table import Table
 
 from pipeline.lake.catalog import Lake
+from pipeline.segments.cache import ManifestCache
 from pipeline.segments.read import read
 from pipeline.segments.segment import Segment, TopicPartition
 
@@ -17,7 +18,9 @@ def find(lake: Lake, identifier: str) -> Table | None:
     return lake.table(name) if lake.when_free(lambda: lake.catalog.table_exists(name)) else None
 
 
-def buried(lake: Lake, identifier: str) -> Mapping[TopicPartition, tuple[Segment, ...]]:
+def buried(
+    lake: Lake, identifier: str, cache: ManifestCache | None = None
+) -> Mapping[TopicPartition, tuple[Segment, ...]]:
     """The segments of removed tombstones, by topic partition, in offset order."""
     table = find(lake, identifier)
-    return read(table, f"{identifier}{SUFFIX}").by_partition if table else {}
+    return read(table, f"{identifier}{SUFFIX}", cache=cache).by_partition if table else {}

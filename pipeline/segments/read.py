@@ -1,81 +1,80 @@
 """Read the segments of a table's current snapshot from its manifests, without a JVM and without listing a bucket."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, StringType
 
-from pipeline.lake.columns import Columns
-from pipeline.lake.records import TRANSACTION_COLUMNS, has_transactions
-from pipeline.segments.commits import Commit, commits
-from pipeline.segments.manifests import Manifests
-from pipeline.segments.segment import LANDED, LEVELS, RUN, Segment, Segments, Stray, TopicPartition
+from pipeline.segments.arrays import ByPartition
+from pipeline.segments.cache import ManifestCache
+from pipeline.segments.commits import commits
+from pipeline.segments.deletes import RowDeletes, place_of
+from pipeline.segments.entries import Found
+from pipeline.segments.facts import Facts
+from pipeline.segments.manifests import READERS, Manifests
+from pipeline.segments.segment import Segment, Segments, Stray
 
-REWRITE = "rewrite it under the present partitioning: rewrite_data_files with rewrite-all"
 
-
-def read(table: Table, identifier: str, manifests: Manifests | None = None) -> Segments:
+def read(
+    table: Table, identifier: str, manifests: Manifests | None = None, cache: ManifestCache | None = None
+) -> Segments:
     """The segments of ``table``'s current snapshot; none for a table without a snapshot.
 
     What decisions rest on and a file's metadata does not tell becomes the segment's ``problem``, which blocks its topic
-    partition only (C20); a file whose topic partition it does not tell is a stray.
+    partition only (C20); a file whose topic partition it does not tell is a stray. ``manifests`` remembers the entries
+    of earlier snapshots for this process, ``cache`` what was made of them for any: the result is the same without.
     """
     snapshot = table.current_snapshot()
-    facts = _Facts(table, identifier)
-    segments: dict[tuple[str, TopicPartition, int], Segment] = {}
-    strays: dict[str, Stray] = {}
-    for entry, row_deletes in read_entries(table, manifests):
-        found = facts.of(entry, row_deletes)
-        if isinstance(found, Stray):
-            strays[found.path] = found
-        elif found is not None:
-            key = (found.path, found.topic_partition, found.level)
-            segments[key] = _copied(segments[key], found) if key in segments else found
-    return Segments.of(
+    listed = snapshot.manifests(table.io) if snapshot else []
+    teller = Facts(table, identifier)
+    known = manifests or Manifests(table.io)
+    deletes = RowDeletes(known.live(one for one in listed if one.content == ManifestContent.DELETES))
+    data = [one for one in listed if one.content == ManifestContent.DATA]
+    found = _found(table, teller, data, manifests, cache)
+    return Segments(
         identifier,
         str(table.metadata.table_uuid),
         snapshot.snapshot_id if snapshot else None,
-        _unambiguous(list(segments.values())),
-        strays.values(),
+        ByPartition(found.arrays(commits(table), deletes, teller.times_of_commits)),
+        tuple({stray.path: stray for stray in found.strays}.values()),
     )
+
+
+def _found(
+    table: Table, teller: Facts, data: list[ManifestFile], manifests: Manifests | None, cache: ManifestCache | None
+) -> Found:
+    """What the ``data`` manifests list, from the ``cache`` where it has them, read in parallel where it does not."""
+
+    def look(manifest: ManifestFile) -> Found:
+        # Entries are dropped as soon as they are rows: those of all manifests together are ten times as large.
+        entries = manifests.of(manifest) if manifests else manifest.fetch_manifest_entry(table.io)
+        return Found.of(teller, entries)
+
+    names = {_name(manifest, teller): manifest for manifest in data}
+    held = cache.load(str(table.metadata.table_uuid), names) if cache else None
+    known = held.found if held else {}
+    missing = {name: manifest for name, manifest in names.items() if name not in known}
+    with ThreadPoolExecutor(READERS) as readers:
+        fresh = dict(zip(missing, readers.map(look, missing.values()), strict=True))
+    if held:
+        held.add({name: found for name, found in fresh.items() if not found.is_incomplete(teller)})
+    return Found.together(known[name] if name in known else fresh[name] for name in names)
+
+
+def _name(manifest: ManifestFile, teller: Facts) -> str:
+    """All that what is told of the manifest depends on; entries inherit what the manifest list says (Iceberg spec)."""
+    inherited = (manifest.sequence_number, manifest.added_snapshot_id, manifest.partition_spec_id)
+    version = teller.version(manifest.partition_spec_id)
+    return " ".join(map(str, (version, *inherited, manifest.manifest_length, manifest.manifest_path)))
 
 
 def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | Stray | None:
     """What ``entry``, of any snapshot of ``table``, tells of its data file; row-level deletes are not counted."""
-    return _Facts(table, identifier).of(entry, row_deletes=0)
-
-
-def _unambiguous(segments: list[Segment]) -> Iterator[Segment]:
-    """``segments``, with a problem for each file that is listed under several topic partitions or levels."""
-    times = Counter(segment.path for segment in segments)
-    for segment in segments:
-        if times[segment.path] == 1:
-            yield segment
-        else:
-            yield replace(segment, problem="is listed under other partition values as well; allowed: one")
-
-
-def _copied(first: Segment, again: Segment) -> Segment:
-    """One segment of a file that the table lists more than once, as some sinks do after a lost answer.
-
-    Its copies are never taken apart: one without the other would be other records than readers see.
-    """
-    return replace(
-        first,
-        records=first.records + again.records,
-        bytes=first.bytes + again.bytes,
-        tombstones=None if first.tombstones is None else first.tombstones + (again.tombstones or 0),
-        null_keys=first.null_keys + again.null_keys,
-        stamped=first.stamped + again.stamped,
-        sequence_number=min(first.sequence_number, again.sequence_number),
-        row_deletes=max(first.row_deletes, again.row_deletes),
-        copies=first.copies + again.copies,
-    )
+    teller = Facts(table, identifier)
+    found = Found.of(teller, [entry])
+    segments = ByPartition(found.arrays(commits(table), RowDeletes(()), teller.times_of_commits))
+    return next(iter(found.strays), None) or next((own for (own,) in segments.values()), None)
 
 
 def read_entries(table: Table, manifests: Manifests | None = None) -> Iterator[tuple[ManifestEntry, int]]:
@@ -86,246 +85,6 @@ def read_entries(table: Table, manifests: Manifests | None = None) -> Iterator[t
     snapshot = table.current_snapshot()
     found = snapshot.manifests(table.io) if snapshot else []
     known = manifests or Manifests(table.io)
-    deletes = _RowDeletes(known.live(manifest for manifest in found if manifest.content == ManifestContent.DELETES))
+    deletes = RowDeletes(known.live(manifest for manifest in found if manifest.content == ManifestContent.DELETES))
     for entry in known.live(manifest for manifest in found if manifest.content == ManifestContent.DATA):
-        yield entry, deletes.applying_to(entry)
-
-
-_FALSE = b"\x00"
-"""The bound of a column that is false in every record (Iceberg spec, "Binary single-value serialization")."""
-
-
-class _RowDeletes:
-    """Which row-level deletes may apply to a data file (Iceberg spec, "Scan planning").
-
-    Partition and sequence number decide; a delete file that names other data files in its bounds is counted too,
-    because a false alarm costs a wait and a missed delete would bring deleted rows back.
-    """
-
-    def __init__(self, found: Iterator[ManifestEntry]) -> None:
-        self._by_partition: dict[tuple[int, tuple[Any, ...]], list[tuple[DataFileContent, int]]] = defaultdict(list)
-        self._everywhere: list[tuple[DataFileContent, int]] = []
-        for entry in found:
-            delete = (entry.data_file.content, entry.sequence_number or 0)
-            values = _values(entry.data_file)
-            if values:
-                self._by_partition[(entry.data_file.spec_id, values)].append(delete)
-            else:
-                self._everywhere.append(delete)
-
-    def applying_to(self, entry: ManifestEntry) -> int:
-        own = self._by_partition.get((entry.data_file.spec_id, _values(entry.data_file)), [])
-        number = entry.sequence_number or 0
-        return sum(
-            number < deleted or (number == deleted and content == DataFileContent.POSITION_DELETES)
-            for content, deleted in [*own, *self._everywhere]
-        )
-
-
-class _Facts:
-    """Turns manifest entries of one table into segments and strays."""
-
-    def __init__(self, table: Table, identifier: str) -> None:
-        self._columns = Columns.of(table, identifier)
-        self._specs = table.specs()
-        self._fields = {field.name: field for field in table.schema().fields}
-        # Optional columns (C10); a table that lacks them has no transactions, nor has one of typed columns: a marker is
-        # told by the bytes of its key.
-        transactional = has_transactions(table) and not self._columns.adopted
-        self._optional = frozenset(TRANSACTION_COLUMNS if transactional else ())
-        self._commits = commits(table)
-
-    def of(self, entry: ManifestEntry, row_deletes: int) -> Segment | Stray | None:
-        """The segment, or the stray, that ``entry`` lists; None for a file that is neither and holds no record."""
-        file, columns = entry.data_file, self._columns
-        topic = self._single(file, columns.topic) if columns.topic else columns.topic_name
-        partition = self._single(file, columns.partition) if columns.partition else 0
-        if topic is None or partition is None:
-            return self._stray(file, topic, partition) if file.record_count else None
-        # A manifest entry names the snapshot that added the file, also after manifests were rewritten (Iceberg spec).
-        commit = self._commits.get(entry.snapshot_id or 0)
-        offsets, times = self._bounds(file, columns.offset), self._times(file, commit)
-        # A file that no partition field keeps to one level has landed, as far as Firn can know.
-        level = next(self._identities(file, columns.level), None) or LANDED
-        return Segment(
-            path=file.file_path,
-            topic_partition=TopicPartition(topic, partition),
-            level=level,
-            base_offset=offsets[0] if offsets else -1,
-            last_offset=offsets[1] if offsets else -1,
-            records=file.record_count,
-            bytes=file.file_size_in_bytes,
-            tombstones=self._tombstones(file),
-            # At least so many: in a composite key NULLs of different columns may be of the same records.
-            null_keys=max(self._nulls(file, name) or 0 for name in columns.key),
-            oldest_ms=times[0] if times else 0,
-            newest_ms=times[1] if times else 0,
-            sequence_number=entry.sequence_number or 0,
-            row_deletes=row_deletes,
-            committed_ms=commit.at_ms if commit else None,
-            by_firn=commit is not None and commit.by_firn,
-            whole=commit is not None and commit.whole,
-            keys=self._keys(file, level),
-            stamped=self._stamped(file),
-            first_horizon_ms=self._horizon(file.lower_bounds),
-            last_horizon_ms=self._horizon(file.upper_bounds),
-            transactional=self._may_be_true(file, "is_transactional"),
-            control=self._may_be_true(file, "is_control"),
-            problem=next(self._problems(file, level, partition), None) if file.record_count else None,
-        )
-
-    def _keys(self, file: DataFile, level: int) -> int | None:
-        """Distinct keys: a cleaned segment holds one record per key, and equal bounds leave room for one key."""
-        nulls = [self._nulls(file, name) for name in self._columns.key]
-        if None in nulls:
-            return None
-        keyed = file.record_count - max(number or 0 for number in nulls)
-        if level >= RUN or not keyed:
-            return keyed
-        # A bound that was cut short is never equal to the other: the upper one is rounded up (Iceberg spec).
-        bounds = [(self._of(file.lower_bounds, name), self._of(file.upper_bounds, name)) for name in self._columns.key]
-        return 1 if all(lower is not None and lower == upper for lower, upper in bounds) else None
-
-    def _may_be_true(self, file: DataFile, column: str) -> bool:
-        """Whether a record of ``file`` may be so marked; certain only by bounds, or when all are NULL."""
-        if column not in self._optional or not file.record_count:
-            return False
-        upper = self._of(file.upper_bounds, column)
-        if upper is not None:
-            return upper != _FALSE
-        return self._nulls(file, column) != file.record_count
-
-    def _stamped(self, file: DataFile) -> int:
-        nulls = self._nulls(file, self._columns.delete_horizon)
-        return 0 if nulls is None else file.record_count - nulls
-
-    def _horizon(self, bounds: Mapping[int, bytes] | None) -> int | None:
-        """A delete horizon in milliseconds, rounded up: a tombstone must not look past it too early."""
-        bound = self._bound(bounds, self._columns.delete_horizon)
-        return None if bound is None else -(-int(bound) // 1000)
-
-    def _problems(self, file: DataFile, level: int, partition: int) -> Iterator[str]:
-        """What is missing or wrong in the metadata of a file with records, each with what is allowed (C26)."""
-        columns = self._columns
-        if level not in LEVELS:
-            yield f"has level {level}; allowed: NULL, {', '.join(str(known) for known in LEVELS)}"
-        if not any(True for _ in self._identities(file, columns.level)) and self._range(file, columns.level):
-            yield (
-                f"was written under partition spec {file.spec_id}, which keeps no levels apart, and has some in column "
-                f"{columns.level}; allowed: NULL, or partitioned by it ({REWRITE})"
-            )
-        if partition < 0:
-            yield f"has partition {partition}; allowed: 0 or more"
-        for column in filter(None, (columns.offset, columns.timestamp)):
-            bounds = self._bounds(file, column)
-            if bounds is None:
-                yield (
-                    f"has no bounds for column {column}, or NULLs in it; allowed: "
-                    f"write.metadata.metrics.column.{column}=full when it is written, and no NULLs"
-                )
-            elif column == columns.offset and bounds[0] < 0:
-                yield f"has offset {bounds[0]}; allowed: 0 or more"
-        for column in filter(None, (*columns.key, columns.tombstone_null)):
-            if self._nulls(file, column) is None:
-                yield (
-                    f"has no null count for column {column}; allowed: write.metadata.metrics.column.{column} not "
-                    "`none` when it is written"
-                )
-
-    def _stray(self, file: DataFile, topic: str | None, partition: int | None) -> Stray:
-        columns = self._columns
-        split = [name for name in (columns.topic, columns.partition) if name]
-        if not all(any(True for _ in self._identities(file, name)) for name in split):
-            problem = (
-                f"was written under partition spec {file.spec_id} and may hold several topic partitions; allowed: "
-                f"partitioned by {', '.join(split)} ({REWRITE})"
-            )
-        else:
-            problem = f"has topic {topic}, partition {partition}; allowed: both set for every record"
-        offsets = self._bounds(file, columns.offset)
-        return Stray(
-            path=file.file_path,
-            problem=problem,
-            topics=self._range(file, columns.topic) if columns.topic else (topic, topic),
-            partitions=self._range(file, columns.partition) if columns.partition else (partition, partition),
-            base_offset=max(offsets[0], 0) if offsets else 0,
-        )
-
-    def _times(self, file: DataFile, commit: Commit | None) -> tuple[int, int] | None:
-        """Oldest and newest timestamp, epoch milliseconds; None when unknown.
-
-        Without a timestamp column both are the time of the commit, as under Kafka's LogAppendTime. A commit that the
-        table has forgotten was before the oldest that it remembers.
-        """
-        column = self._columns.timestamp
-        if column is None:
-            at_ms = commit.at_ms if commit else min((known.at_ms for known in self._commits.values()), default=0)
-            return at_ms, at_ms
-        bounds = self._bounds(file, column)
-        if bounds is None or isinstance(self._fields[column].field_type, LongType):
-            return bounds
-        return bounds[0] // 1000, bounds[1] // 1000
-
-    def _tombstones(self, file: DataFile) -> int | None:
-        """How many records are tombstones; None when only the records themselves tell."""
-        if self._columns.tombstone is None:
-            return 0
-        column = self._columns.tombstone_null
-        return (self._nulls(file, column) or 0) if column else None
-
-    def _single(self, file: DataFile, column: str) -> Any:
-        """The value that ``column`` has in every record of ``file``; None when that is not certain, or it is NULL."""
-        for value in self._identities(file, column):
-            return value
-        values = self._range(file, column)
-        return values[0] if values and values[0] == values[1] and self._nulls(file, column) == 0 else None
-
-    def _range(self, file: DataFile, column: str) -> tuple[Any, Any] | None:
-        """Between which values ``column`` lies in ``file``; None when it is NULL in every record."""
-        for value in self._identities(file, column):
-            return None if value is None else (value, value)
-        if self._nulls(file, column) == file.record_count:
-            return None
-        # Bounds of text may be cut short, and are bounds all the same.
-        return self._bound(file.lower_bounds, column), self._bound(file.upper_bounds, column)
-
-    def _identities(self, file: DataFile, column: str) -> Iterator[Any]:
-        """The value of ``column`` where the file's own partition spec has it as it is; nothing otherwise."""
-        spec = self._specs.get(file.spec_id)
-        for field, value in zip(spec.fields if spec else (), _values(file), strict=False):
-            if field.source_id == self._fields[column].field_id and isinstance(field.transform, IdentityTransform):
-                yield value
-
-    def _bounds(self, file: DataFile, column: str) -> tuple[int, int] | None:
-        """Lowest and highest value, never cut short by Iceberg; None when unknown, or a record has NULL there."""
-        lower, upper = self._bound(file.lower_bounds, column), self._bound(file.upper_bounds, column)
-        return None if lower is None or upper is None or self._nulls(file, column) else (int(lower), int(upper))
-
-    def _bound(self, bounds: Mapping[int, bytes] | None, column: str) -> Any:
-        """A bound of an integer, time or text (Iceberg spec, "Binary single-value serialization")."""
-        field = self._fields[column]
-        found = bounds.get(field.field_id) if bounds else None
-        if found is None:
-            return None
-        # An int's bound stays short when its column becomes a long: the length is not the type's to say.
-        return (
-            found.decode() if isinstance(field.field_type, StringType) else int.from_bytes(found, "little", signed=True)
-        )
-
-    def _of(self, bounds: Mapping[int, bytes] | None, column: str) -> bytes | None:
-        return bounds.get(self._fields[column].field_id) if bounds else None
-
-    def _nulls(self, file: DataFile, column: str) -> int | None:
-        """How many records have NULL in ``column``; None when unknown."""
-        field = self._fields[column]
-        if field.required:
-            return 0
-        if file.null_value_counts and field.field_id in file.null_value_counts:
-            return file.null_value_counts[field.field_id]
-        # Sizes are kept whatever the metrics mode: a column without one came after the file, and is NULL in all of it.
-        return file.record_count if file.column_sizes and field.field_id not in file.column_sizes else None
-
-
-def _values(file: DataFile) -> tuple[Any, ...]:
-    """Partition values in the order of the spec's fields."""
-    return tuple(file.partition[position] for position in range(len(file.partition)))
+        yield entry, deletes.reaching(place_of(entry.data_file), entry.sequence_number or 0) if deletes.any else 0

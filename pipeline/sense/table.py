@@ -6,6 +6,7 @@ from pipeline.lake import Lake
 from pipeline.policy import Policies
 from pipeline.segments import Segments, TopicPartition, read
 from pipeline.segments.buried import buried
+from pipeline.segments.cache import ManifestCache
 from pipeline.sense.state import PartitionState, sense
 from pipeline.sense.undecided import transactions_of
 
@@ -24,8 +25,9 @@ def sense_table(
     """
     table = lake.table(identifier)
     policies = Policies.parse(identifier, table.properties)
-    segments = read(table, identifier)
+    cache = ManifestCache.of(lake)
+    segments = read(table, identifier, cache=cache)
     wanted = frozenset(only)
     transactions = transactions_of(table, segments, wanted) if look_at_transactions else {}
-    found = sense(segments, policies, now_ms, buried(lake, identifier), transactions)
+    found = sense(segments, policies, now_ms, buried(lake, identifier, cache), transactions)
     return segments, [state for state in found if not wanted or state.topic_partition in wanted]

@@ -1,0 +1,195 @@
+"""What was read of manifests, kept between processes: in packs, files of Arrow rows under Firn's home on this machine.
+
+A manifest never changes, so what was read of it stays true for as long as a snapshot lists it. Packs are written under
+another name and then renamed, and a pack's name is the digest of its content: a reader sees a whole pack or none, and
+one that was damaged is not believed but read again from the manifests. Processes share packs without a lock; who comes
+second does some work twice. Nothing but time is lost when the folder is deleted.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pipeline.errors import RefusedError
+from pipeline.lake import Lake
+from pipeline.segments.entries import SCHEMA, Found
+from pipeline.segments.segment import Stray
+
+log = logging.getLogger(__name__)
+
+LIMIT_SETTING: Final = "FIRN_CACHE_BYTES"
+DEFAULT_LIMIT: Final = 1 << 30
+"""Bytes of all packs together: room for some 20 million segments."""
+
+_PACKS: Final = 8
+"""More packs of a table become one."""
+_SUFFIX: Final = ".arrow"
+_MANIFESTS: Final = b"firn.manifests"
+
+
+@dataclass(frozen=True)
+class ManifestCache:
+    """Packs below ``folder``, a folder per table; those that were used longest ago go when there are more than
+    ``limit`` bytes of them."""
+
+    folder: Path
+    limit: int = DEFAULT_LIMIT
+
+    @classmethod
+    def of(cls, lake: Lake) -> "ManifestCache | None":
+        """The cache in the home of ``lake``; None when FIRN_CACHE_BYTES is 0. RefusedError when that is no size."""
+        text = os.environ.get(LIMIT_SETTING, str(DEFAULT_LIMIT))
+        if not (text.isascii() and text.isdigit()):
+            raise RefusedError(f"{LIMIT_SETTING} is {text!r}; allowed: a number of bytes, 0 for no cache of manifests")
+        return cls(lake.cache_folder / "manifests", int(text)) if int(text) else None
+
+    def load(self, table_uuid: str, names: Collection[str]) -> "Held":
+        """What is known of manifests of a table by these names; a name must say all that what is known depends on."""
+        folder = self.folder / table_uuid
+        wanted = frozenset(names)
+        found: dict[str, Found] = {}
+        packs, rows = [], 0
+        for path in sorted(folder.glob(f"*{_SUFFIX}")):
+            pack = _read(path)
+            if pack:
+                packs.append(path)
+                rows += pack.rows.num_rows
+                found |= pack.of_manifests(wanted)
+        return Held(self, folder, found, tuple(packs), rows)
+
+    def evict(self) -> None:
+        """Delete the packs that were used longest ago, of whatever table, until the rest keeps to the limit."""
+        found = [(path, path.stat()) for path in self.folder.glob(f"*/*{_SUFFIX}")]
+        size = sum(stat.st_size for _, stat in found)
+        for path, stat in sorted(found, key=lambda one: one[1].st_mtime_ns):
+            if size <= self.limit:
+                return
+            path.unlink(missing_ok=True)
+            size -= stat.st_size
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the cache holds of the manifests of one snapshot."""
+
+    cache: ManifestCache
+    folder: Path
+    found: Mapping[str, Found]
+    packs: tuple[Path, ...]
+    rows: int
+    """In all packs, those of manifests that are no longer asked for included."""
+
+    def add(self, fresh: Mapping[str, Found]) -> None:
+        """Keep ``fresh`` as well; when there are many packs, or most of their rows are of no use, all of it anew.
+
+        What can't be written is not kept: it will be read again.
+        """
+        live = sum(found.rows.num_rows for found in self.found.values())
+        anew = len(self.packs) >= _PACKS or (self.packs and 2 * live < self.rows)
+        kept = Pack.of({**self.found, **fresh} if anew else fresh)
+        if not kept.names:
+            return
+        try:
+            written = _write(kept, self.folder)
+            for path in self.packs if anew else ():
+                if path != written:
+                    path.unlink(missing_ok=True)
+            self.cache.evict()
+        except OSError as error:
+            log.warning("what was read of manifests is not kept: %s", error)
+
+
+@dataclass(frozen=True)
+class Pack:
+    """What some manifests list: each has a name, the number of ``rows`` that are its own, and strays."""
+
+    rows: pa.Table
+    names: tuple[str, ...]
+    counts: tuple[int, ...]
+    strays: tuple[tuple[Stray, ...], ...]
+
+    @classmethod
+    def of(cls, found: Mapping[str, Found]) -> "Pack":
+        """The pack of what was ``found``, by the manifests' names."""
+        parts = found.values()
+        return cls(
+            Found.together(parts).rows,
+            tuple(found),
+            tuple(part.rows.num_rows for part in parts),
+            tuple(part.strays for part in parts),
+        )
+
+    def of_manifests(self, wanted: Collection[str]) -> dict[str, Found]:
+        """What it holds of the ``wanted`` ones."""
+        found, first = {}, 0
+        for name, count, strays in zip(self.names, self.counts, self.strays, strict=True):
+            if name in wanted:
+                found[name] = Found(self.rows.slice(first, count), strays)
+            first += count
+        return found
+
+    def content(self) -> pa.Buffer:
+        """The pack as an Arrow file."""
+        described = [
+            {"name": name, "rows": count, "strays": [asdict(stray) for stray in strays]}
+            for name, count, strays in zip(self.names, self.counts, self.strays, strict=True)
+        ]
+        schema = SCHEMA.with_metadata({_MANIFESTS: json.dumps(described).encode()})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+            writer.write_table(self.rows.cast(schema))
+        return sink.getvalue()
+
+    @classmethod
+    def parse(cls, content: bytes) -> "Pack":
+        """The pack in ``content``, which is that of a pack written by this version of Firn."""
+        with pa.ipc.open_file(pa.py_buffer(content)) as reader:
+            rows, described = reader.read_all(), json.loads(reader.schema.metadata[_MANIFESTS])
+        return cls(
+            rows.replace_schema_metadata(),
+            tuple(one["name"] for one in described),
+            tuple(one["rows"] for one in described),
+            tuple(tuple(_stray(stray) for stray in one["strays"]) for one in described),
+        )
+
+
+def _stray(document: Mapping[str, Any]) -> Stray:
+    bounds = {name: document[name] and tuple(document[name]) for name in ("topics", "partitions")}
+    return Stray(**{**document, **bounds})
+
+
+def _digest(content: bytes | pa.Buffer) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _read(path: Path) -> Pack | None:
+    """The pack at ``path``; None when it is gone, or damaged, which ends it."""
+    try:
+        content = path.read_bytes()
+        if _digest(content) == path.stem:
+            # Those that were used longest ago go first.
+            os.utime(path)
+            return Pack.parse(content)
+        path.unlink(missing_ok=True)
+    except OSError:
+        return None
+    log.warning("%s is damaged; its manifests are read again", path)
+    return None
+
+
+def _write(pack: Pack, folder: Path) -> Path:
+    content = pack.content()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{_digest(content)}{_SUFFIX}"
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False) as file:
+        file.write(content)
+    Path(file.name).rename(path)
+    return path

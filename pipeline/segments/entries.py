@@ -1,0 +1,161 @@
+"""What manifests tell of data files, as rows: one per live entry, true for as long as the manifest is listed.
+
+A row holds what does not depend on the table's other manifests and snapshots. When the file came in, which row-level
+deletes reach it and whether it is listed more than once is added when the rows of a snapshot are put together.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.manifest import ManifestEntry
+
+from pipeline.segments import arrays
+from pipeline.segments.arrays import Arrays, ByPartition, Ints
+from pipeline.segments.commits import Commit
+from pipeline.segments.deletes import RowDeletes, place_of
+from pipeline.segments.facts import Facts
+from pipeline.segments.segment import Segment, Stray, TopicPartition
+
+_OF_SNAPSHOTS: Final = ("committed_ms", "by_firn", "whole", "row_deletes", "copies")
+"""Facts of a segment that its entry alone does not tell."""
+
+SCHEMA: Final = pa.schema(
+    [
+        *(field for field in arrays.SCHEMA if field.name not in _OF_SNAPSHOTS),
+        pa.field("snapshot_id", pa.int64()),
+        pa.field("place", pa.string()),
+    ]
+)
+"""A segment's own facts, the snapshot that added it, and where row-level deletes find it (``deletes.place_of``)."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one manifest lists, or several: ``rows`` as ``SCHEMA``, and strays."""
+
+    rows: pa.Table
+    strays: tuple[Stray, ...] = ()
+
+    @classmethod
+    def of(cls, facts: Facts, entries: Iterable[ManifestEntry]) -> "Found":
+        """What ``entries`` tell."""
+        segments: list[Segment] = []
+        snapshots: list[int | None] = []
+        places: list[str] = []
+        strays = []
+        for entry in entries:
+            found = facts.of(entry)
+            if isinstance(found, Stray):
+                strays.append(found)
+            elif found is not None:
+                segments.append(found)
+                # The entry names the snapshot that added the file, also after manifests were rewritten (Iceberg spec).
+                snapshots.append(entry.snapshot_id)
+                places.append(place_of(entry.data_file))
+        rows = arrays.rows(segments).drop_columns(list(_OF_SNAPSHOTS))
+        rows = rows.append_column("snapshot_id", pa.array(snapshots, pa.int64()))
+        return cls(rows.append_column("place", pa.array(places, pa.string())).cast(SCHEMA), tuple(strays))
+
+    @classmethod
+    def together(cls, found: Iterable["Found"]) -> "Found":
+        """All of ``found``, in their order."""
+        parts = list(found)
+        rows = pa.concat_tables([SCHEMA.empty_table(), *(part.rows for part in parts)])
+        return cls(rows, tuple(stray for part in parts for stray in part.strays))
+
+    def is_incomplete(self, facts: Facts) -> bool:
+        """Whether a footer that was needed could not be read: looking again may tell more."""
+        return any(facts.unread(path) for path in (*self.rows["path"].to_pylist(), *(one.path for one in self.strays)))
+
+    def arrays(self, commits: Mapping[int, Commit], deletes: RowDeletes, times_of_commits: bool) -> Arrays:
+        """The segments of the snapshot that lists these files.
+
+        ``commits`` are those that the table remembers; ``times_of_commits``: records are as old as their commit, as
+        under Kafka's LogAppendTime, and where that is forgotten as old as the oldest that is remembered.
+        """
+        count = self.rows.num_rows
+        dated = _dated(self.rows["snapshot_id"], commits)
+        columns = {name: self.rows[name] for name in SCHEMA.names if name in arrays.SCHEMA.names} | dated
+        if times_of_commits:
+            forgotten = min((commit.at_ms for commit in commits.values()), default=0)
+            columns["oldest_ms"] = columns["newest_ms"] = pc.fill_null(dated["committed_ms"], forgotten)
+        columns["row_deletes"] = pa.array(_reached(self.rows, deletes))
+        columns["copies"] = pa.array(np.ones(count, dtype=np.int64))
+        return Arrays.of_rows(_once(pa.table([columns[name] for name in arrays.SCHEMA.names], schema=arrays.SCHEMA)))
+
+
+def _dated(snapshots: pa.ChunkedArray, commits: Mapping[int, Commit]) -> dict[str, pa.Array]:
+    """The commit of each of ``snapshots``, as columns; no clock where the table has forgotten it."""
+    known = list(commits.values())
+    places = pc.index_in(snapshots.combine_chunks(), pa.array(list(commits), pa.int64()))
+
+    def column(values: Iterable[int | bool], kind: pa.DataType) -> pa.Array:
+        return pa.array(list(values), kind).take(places)
+
+    return {
+        "committed_ms": column((commit.at_ms for commit in known), pa.int64()),
+        "by_firn": column((commit.by_firn for commit in known), pa.bool_()).fill_null(False),  # noqa: FBT003  # Arrow's
+        "whole": column((commit.whole for commit in known), pa.bool_()).fill_null(False),  # noqa: FBT003  # Arrow's
+    }
+
+
+def _reached(rows: pa.Table, deletes: RowDeletes) -> Ints:
+    if not deletes.any:
+        return np.zeros(rows.num_rows, dtype=np.int64)
+    files = zip(rows["place"].to_pylist(), rows["sequence_number"].to_pylist(), strict=True)
+    return np.fromiter((deletes.reaching(place, number) for place, number in files), np.int64, rows.num_rows)
+
+
+def _once(rows: pa.Table) -> pa.Table:
+    """``rows`` with one for a file that the table lists more than once."""
+    paths = rows["path"].combine_chunks()
+    counts = pc.value_counts(paths)
+    again = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    if not len(again):
+        return rows
+    twice = pc.is_in(paths, again)
+    found = ByPartition(Arrays.of_rows(rows.filter(twice)))
+    merged = _unambiguous(_merged(segment for own in found.values() for segment in own))
+    return pa.concat_tables([rows.filter(pc.invert(twice)), arrays.rows(merged)])
+
+
+def _merged(segments: Iterable[Segment]) -> Collection[Segment]:
+    """One segment for all listings of a file in the same place; the oldest comes first."""
+    found: dict[tuple[str, TopicPartition, int], Segment] = {}
+    for segment in sorted(segments, key=lambda segment: segment.sequence_number):
+        key = (segment.path, segment.topic_partition, segment.level)
+        found[key] = _copied(found[key], segment) if key in found else segment
+    return found.values()
+
+
+def _copied(first: Segment, again: Segment) -> Segment:
+    """One segment of a file that the table lists more than once, as some sinks do after a lost answer.
+
+    Its copies are never taken apart: one without the other would be other records than readers see.
+    """
+    return replace(
+        first,
+        records=first.records + again.records,
+        bytes=first.bytes + again.bytes,
+        tombstones=None if first.tombstones is None else first.tombstones + (again.tombstones or 0),
+        null_keys=first.null_keys + again.null_keys,
+        stamped=first.stamped + again.stamped,
+        sequence_number=min(first.sequence_number, again.sequence_number),
+        row_deletes=max(first.row_deletes, again.row_deletes),
+        copies=first.copies + again.copies,
+    )
+
+
+def _unambiguous(segments: Collection[Segment]) -> Iterator[Segment]:
+    """``segments``, with a problem for each file that is listed under several topic partitions or levels."""
+    times = Counter(segment.path for segment in segments)
+    for segment in segments:
+        if times[segment.path] == 1:
+            yield segment
+        else:
+            yield replace(segment, problem="is listed under other partition values as well; allowed: one")
