@@ -191,5 +191,7 @@ def _write(pack: Pack, folder: Path) -> Path:
     path = folder / f"{_digest(content)}{_SUFFIX}"
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False) as file:
         file.write(content)
+    # By the same clock as those that are read: the file system's own may lag behind it.
+    os.utime(file.name)
     Path(file.name).rename(path)
     return path
