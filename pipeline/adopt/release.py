@@ -8,7 +8,7 @@ from pyiceberg.table import Table, Transaction
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.mapping import COLUMNS, RELEASED, ColumnMapping
-from pipeline.policy.policy import PREFIX
+from pipeline.policy.policies import PREFIX
 from pipeline.stage import stages_of
 
 

@@ -14,7 +14,7 @@ from pipeline.cli.options import AsJson, Force, Now, PlanFiles, StageNames, Tabl
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
 from pipeline.lake.spark import session
-from pipeline.plan import Plan, plan_table
+from pipeline.plan import Plan, plan_work
 from pipeline.plan.plan import LEVEL_OUT
 from pipeline.segments import TopicPartition
 from pipeline.sense import Lane
@@ -29,7 +29,10 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Print the plans of a lane: which segments go in, what comes out, and why. Changes nothing."""
-    plans = plan_table(Lake.load(), table, lane, at(now), force)
+    work = plan_work(Lake.load(), table, lane, at(now), force)
+    plans = work.plans
+    for text in (*work.left(), *work.oversized()):
+        show.error(f"{table}: {text}")
     written = [found.write(write) for found in plans] if write else []
     if as_json:
         show.as_json([found.model_dump(mode="json") for found in plans])

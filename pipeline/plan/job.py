@@ -115,7 +115,6 @@ class Job:
 class _Open:
     """A job that may still take plans."""
 
-    position: int
     plans: list[Plan] = field(default_factory=list)
     topic_partitions: set[TopicPartition] = field(default_factory=set)
     bytes: int = 0
@@ -139,27 +138,48 @@ class _Open:
         self.words += words_of(plan)
 
 
-def jobs_of(plans: Iterable[Plan], limits: Limits = LIMITS) -> list[Job]:
-    """Pack ``plans``, which are in the order of work, into jobs; a job stands where its first plan stood.
+class Packing:
+    """Packs plans into jobs one by one, in the order of work; a job stands where its first plan stood.
 
-    Plans of a table and lane that may share a job fill one after the other, in their order; those that may not stand
-    between them and close none. The same plans in the same order give the same jobs.
+    Plans of a table and lane that may share a job fill one after the other; those that may not stand between them and
+    close none. The same plans in the same order give the same jobs.
     """
-    found: list[_Open] = []
-    filling: dict[tuple[str, str, Lane], _Open] = {}
-    for position, plan in enumerate(plans):
-        if _alone(plan) or not _Open(position).has_room(plan, limits):
-            job = _Open(position)
-            found.append(job)
-        else:
-            job = filling.get(_kind(plan)) or _Open(position)
-            if job.plans and not job.has_room(plan, limits):
-                job = _Open(position)
-            if not job.plans:
-                filling[_kind(plan)] = job
-                found.append(job)
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self._limits = limits
+        self._jobs: list[_Open] = []
+        self._filling: dict[tuple[str, str, Lane], _Open] = {}
+
+    @property
+    def jobs(self) -> list[Job]:
+        return [Job(tuple(job.plans)) for job in self._jobs]
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def has_room(self, plan: Plan) -> bool:
+        """Whether ``plan`` would go into a job that is there already."""
+        job = self._filling.get(_kind(plan))
+        return job is not None and not _alone(plan) and job.has_room(plan, self._limits)
+
+    def add(self, plan: Plan) -> None:
+        """Put ``plan`` into the job that is being filled, or a new one."""
+        if self.has_room(plan):
+            self._filling[_kind(plan)].add(plan)
+            return
+        job = _Open()
+        if not _alone(plan) and job.has_room(plan, self._limits):
+            self._filling[_kind(plan)] = job
         job.add(plan)
-    return [Job(tuple(job.plans)) for job in sorted(found, key=lambda job: job.position)]
+        self._jobs.append(job)
+
+
+def jobs_of(plans: Iterable[Plan], limits: Limits = LIMITS) -> list[Job]:
+    """Pack ``plans``, which are in the order of work, into jobs (see ``Packing``)."""
+    packing = Packing(limits)
+    for plan in plans:
+        packing.add(plan)
+    return packing.jobs
 
 
 def words_of(plan: Plan) -> int:

@@ -1,19 +1,51 @@
 """Make plans from states: pure functions, no I/O but what ``plan_table`` reads of the table and its stages."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 from pipeline.clock import to_ms
 from pipeline.lake import Lake
-from pipeline.plan.failure import failed_plans, waiting
+from pipeline.plan.admission import Candidate, Postponed, RunBudget, admit
+from pipeline.plan.failure import FailedPlan, failed_plans, waiting
+from pipeline.plan.job import Job, jobs_of
+from pipeline.plan.order import inputs_of, rank
 from pipeline.plan.plan import Input, Plan
 from pipeline.segments import Segment, Segments, TopicPartition
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Due, Lane, PartitionState, due, sense_table
+from pipeline.sense.budget import keys_of
 from pipeline.sense.lanes import ANY_POLICY
 
 log = logging.getLogger(__name__)
+
+SHOWN = 20
+"""Lines about one kind of thing that is left out: a table may have a million topic partitions."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is due in one lane of a table: what this run takes, in the order of work, and what it leaves."""
+
+    plans: list[Plan]
+    jobs: list[Job]
+    postponed: list[Postponed]
+    """Due, without room in this run's budgets: they wait for the next."""
+    failed: list[FailedPlan]
+    """Due, but failed before on the same segments (C20)."""
+    states: list[PartitionState]
+
+    def left(self) -> Iterator[str]:
+        """What is due and left out, a line each: all that failed, and of those without room the first ones."""
+        yield from map(str, self.failed)
+        yield from _first(map(str, self.postponed), len(self.postponed), "more wait for the next run")
+
+    def oversized(self) -> Iterator[str]:
+        """The first segments that no plan can take, each with what was found and what is allowed (C17, C18)."""
+        found = [problem for state in self.states for problem in state.oversized]
+        yield from _first(found, len(found), "more segments that no plan can take: firn status names them")
 
 
 def plan_table(
@@ -24,23 +56,64 @@ def plan_table(
     force: bool = False,
     only: Iterable[TopicPartition] = (),
 ) -> list[Plan]:
-    """The plans of ``lane`` for table ``identifier`` as of ``now`` (aware, or epoch milliseconds); the filthiest first.
+    """The plans of ``plan_work``; what is left out is a warning in the log."""
+    work = plan_work(lake, identifier, lane, now, force, only)
+    for line in work.left():
+        log.warning("%s: %s", identifier, line)
+    return work.plans
 
-    ``only`` restricts the work to these topic partitions. A plan that failed on the same segments before is left out,
-    with a warning in the log, unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an
-    unknown table, a table without the record columns, or a wrong property.
+
+def plan_work(
+    lake: Lake,
+    identifier: str,
+    lane: Lane | str,
+    now: datetime | int,
+    force: bool = False,
+    only: Iterable[TopicPartition] = (),
+) -> Work:
+    """What is due in ``lane`` of table ``identifier`` as of ``now`` (aware, or epoch milliseconds).
+
+    In the order of work (see ``pipeline.plan.order``), within the budgets of one run of a lane, ``firn.run.max.bytes``
+    and so on. `retain` counts in none of them: it reads and writes nothing but metadata.
+
+    ``only`` restricts the work to these topic partitions. A plan that failed on the same segments before is left out
+    unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an unknown table, a table
+    without the record columns, or a wrong property.
     """
-    now_ms = now if isinstance(now, int) else to_ms(now)
+    lane, now_ms = Lane(lane), now if isinstance(now, int) else to_ms(now)
     # Whole segments are dropped whatever is in them: no record is looked at for that.
-    segments, states = sense_table(lake, identifier, now_ms, tuple(only), look_at_transactions=lane != Lane.RETAIN)
-    plans = [plan for state in states if (plan := plan_partition(Lane(lane), segments, state, force))]
-    if force or not plans:
-        return plans
-    held = {}
-    for plan, marker in waiting(failed_plans(lake, identifier), plans):
-        held[plan.id] = marker
-        log.warning("%s: %s", identifier, marker)
-    return [plan for plan in plans if plan.id not in held]
+    segments, states = sense_table(lake, identifier, now_ms, tuple(only), look_at_transactions=lane is not Lane.RETAIN)
+    due = candidates(lane, segments, states, force)
+    failed: dict[str, FailedPlan] = {}
+    if due and not force:
+        found = waiting(failed_plans(lake, identifier), (candidate.plan for candidate in due))
+        failed = {plan.id: marker for plan, marker in found}
+    possible = [candidate for candidate in due if candidate.plan.id not in failed]
+    if lane is Lane.RETAIN or not states:
+        plans = [candidate.plan for candidate in possible]
+        return Work(plans, jobs_of(plans), [], list(failed.values()), states)
+    # Topics have no budgets of their own for a run: those of any are the table's.
+    admission = admit(possible, RunBudget.of(states[0].policy))
+    return Work(admission.plans, admission.jobs, admission.postponed, list(failed.values()), states)
+
+
+def candidates(
+    lane: Lane, segments: Segments, states: Iterable[PartitionState], force: bool = False
+) -> list[Candidate]:
+    """The plans of ``lane`` for ``states``, in the order of work."""
+    found = [(plan, state) for state in states if (plan := plan_partition(lane, segments, state, force))]
+    return [_candidate(plan, state) for plan, state in sorted(found, key=lambda one: rank(*one))]
+
+
+def _first(lines: Iterable[str], count: int, rest: str) -> Iterator[str]:
+    yield from islice(lines, SHOWN)
+    if count > SHOWN:
+        yield f"{count - SHOWN} {rest}"
+
+
+def _candidate(plan: Plan, state: PartitionState) -> Candidate:
+    head = [segment for segment in inputs_of(plan, state) if segment.level != TAIL]
+    return Candidate(plan, 0 if plan.lane is Lane.MERGE else keys_of(head))
 
 
 def plan_partition(lane: Lane, segments: Segments, state: PartitionState, force: bool = False) -> Plan | None:

@@ -1,20 +1,11 @@
-"""What a topic's configs are, what they allow, and where their values come from (C21).
+"""What a topic's configs are, and what they allow (C21): Kafka's own name, meaning and default where Kafka has one."""
 
-A property is ``firn.<name>`` for every topic of a table and ``firn.topic.<topic>.<name>`` for one topic; the latter
-wins. ``<name>`` is Kafka's own where Kafka has the config, with Kafka's meaning and default.
-"""
-
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from pipeline.errors import RefusedError
-from pipeline.policy.profiles import BYTES_PER_KEY, with_defaults
+from pipeline.policy.profiles import BYTES_PER_KEY
 
-PREFIX = "firn."
-TOPIC_PREFIX = "firn.topic."
 LONG_MAX = 2**63 - 1
 DAY_MS = 86_400_000
 GIB = 1 << 30
@@ -182,6 +173,31 @@ class Policy(BaseModel):
         alias="stage.max.age.ms",
         description="A stage older than this is discarded by the next run.",
     )
+    run_max_bytes: int = Field(
+        default=16 << 40, ge=1, alias="run.max.bytes", description="Bytes that a run of a lane may take."
+    )
+    run_max_records: int = Field(
+        default=100_000_000_000,
+        ge=1,
+        alias="run.max.records",
+        description="Records that a run of a lane may take.",
+    )
+    run_max_keys: int = Field(
+        default=100_000_000_000,
+        ge=1,
+        alias="run.max.keys",
+        description="Keys of the head that a run of a lane may look at.",
+    )
+    run_max_jobs: int = Field(
+        default=1000, ge=1, alias="run.max.jobs", description="Spark jobs of a run of a lane; small plans share one."
+    )
+    run_max_wait_ms: int = Field(
+        default=DAY_MS,
+        ge=0,
+        le=LONG_MAX,
+        alias="run.max.wait.ms",
+        description="A plan that has been due for longer is overdue, as one past max.compaction.lag.ms is.",
+    )
 
     @property
     def compacts(self) -> bool:
@@ -196,7 +212,7 @@ class Policy(BaseModel):
     @property
     def segment_target(self) -> int:
         """Bytes at which Firn closes a segment: one that a plan can take again."""
-        return min(self.segment_bytes, self.max_input_bytes, self.plan_max_bytes)
+        return min(self.segment_bytes, self.max_input_bytes, self.plan_max_bytes, self.run_max_bytes)
 
     @property
     def bytes_per_key(self) -> int:
@@ -216,114 +232,6 @@ NAMES = {field.alias: name for name, field in Policy.model_fields.items() if fie
 
 TABLE_ONLY = frozenset(
     {"stage.max.age.ms", "cleaner.dedupe.buffer.size", "cleaner.threads", "cleaner.io.buffer.load.factor"}
+    | {name for name in NAMES if name.startswith("run.")}
 )
 """What concerns all topics of a table together."""
-
-
-@dataclass(frozen=True)
-class Policies:
-    """The policy of every topic of one table."""
-
-    default: Policy
-    topics: Mapping[str, Policy]
-
-    def of(self, topic: str) -> Policy:
-        """The policy of ``topic``."""
-        return self.topics.get(topic, self.default)
-
-    @classmethod
-    def parse(cls, identifier: str, properties: Mapping[str, str]) -> "Policies":
-        """Read the ``firn.`` properties of table ``identifier``.
-
-        Raises RefusedError naming the property, the value and what is allowed; unknown names and contradictions are
-        refused as well, because a threshold that is silently ignored is worse than none.
-        """
-        common: dict[str, str] = {}
-        topics: dict[str, dict[str, str]] = {}
-        for key, value in properties.items():
-            if key.startswith(TOPIC_PREFIX):
-                topic, name = _split(identifier, key, value)
-                if name in topics.setdefault(topic, {}):
-                    raise RefusedError(
-                        f"table {identifier}: property {key} = {value!r} is set a second time for topic {topic}, once "
-                        "with and once without quotes; allowed: one of them"
-                    )
-                topics[topic][name] = value
-            elif key.startswith(PREFIX):
-                name = key.removeprefix(PREFIX)
-                if name not in NAMES:
-                    raise _unknown(identifier, key, value)
-                common[name] = value
-        return cls(
-            default=_policy(identifier, PREFIX, common, common),
-            topics={
-                topic: _policy(identifier, f"{TOPIC_PREFIX}{topic}.", common | own, own)
-                for topic, own in topics.items()
-            },
-        )
-
-
-def _split(identifier: str, key: str, value: str) -> tuple[str, str]:
-    """Topic and config name of a topic property. Topics may hold dots, so the longest known name at the end counts.
-
-    Where that is not what is meant, the topic is written in double quotes, which no topic of Kafka's holds.
-    """
-    rest = key.removeprefix(TOPIC_PREFIX)
-    topic, _, name = rest[1:].rpartition('".')
-    if rest.startswith('"') and topic and name in NAMES and name not in TABLE_ONLY:
-        return topic, name
-    for name in sorted(NAMES, key=len, reverse=True):
-        topic = rest.removesuffix(f".{name}")
-        if topic and topic != rest and name not in TABLE_ONLY:
-            return topic, name
-    raise _unknown(identifier, key, value)
-
-
-def _policy(identifier: str, prefix: str, values: Mapping[str, str], own: Mapping[str, str]) -> Policy:
-    try:
-        policy = Policy.model_validate(with_defaults(values, DEFAULT.cleaner_threads))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        name = str(problem["loc"][0])
-        owner = prefix if name in own else PREFIX
-        raise RefusedError(
-            f"table {identifier}: property {owner}{name} is {values[name]!r}; allowed: {_allowed(problem['msg'])}"
-        ) from error
-    for name, found, allowed in _contradictions(policy):
-        raise RefusedError(f"table {identifier}: property {prefix}{name} is {found}; allowed: {allowed}")
-    return policy
-
-
-def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
-    """Values that exclude each other: which property, what was found, what is allowed beside the other one."""
-    lag = policy.min_compaction_lag_ms
-    if lag > policy.max_compaction_lag_ms:  # Kafka's LogConfig.validate refuses the same
-        yield (
-            "min.compaction.lag.ms",
-            lag,
-            f"at most max.compaction.lag.ms, which is {policy.max_compaction_lag_ms}",
-        )
-    if policy.compacts and policy.deletes and UNLIMITED < policy.retention_ms < lag:
-        # Records would be dropped before they were promised to be left alone.
-        yield "retention.ms", policy.retention_ms, f"at least min.compaction.lag.ms, which is {lag}, or {UNLIMITED}"
-    for name, limit in (("max.input.bytes", policy.max_input_bytes), ("plan.max.bytes", policy.plan_max_bytes)):
-        # What Firn writes has to be small enough to be read again. The default makes way, what is set does not.
-        if "segment_bytes" in policy.model_fields_set and policy.segment_bytes > limit:
-            yield "segment.bytes", policy.segment_bytes, f"at most {name}, which is {limit}"
-    if policy.keys_per_plan < 1:
-        room = (
-            f"room for a key of {policy.bytes_per_key} bytes in each of {policy.cleaner_threads} cleaner.threads at "
-            f"cleaner.io.buffer.load.factor {policy.cleaner_io_buffer_load_factor}"
-        )
-        yield "cleaner.dedupe.buffer.size", policy.cleaner_dedupe_buffer_size, room
-
-
-def _unknown(identifier: str, key: str, value: str) -> RefusedError:
-    return RefusedError(
-        f"table {identifier}: property {key} = {value!r} is unknown; allowed: {', '.join(sorted(NAMES))}"
-    )
-
-
-def _allowed(message: str) -> str:
-    """pydantic says "Input should be X"; X is what is allowed."""
-    return message.removeprefix("Input should be ")

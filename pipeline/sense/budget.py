@@ -6,7 +6,7 @@ whatever the budget: it decides how much is cleaned at once.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pipeline.policy import Policy
@@ -18,7 +18,7 @@ Group = TypeVar("Group", bound=Sequence[Segment])
 
 @dataclass(frozen=True)
 class Budget:
-    """The limits of one plan on the head: file bytes, records and keys. The tail is streamed and does not count."""
+    """The limits of one plan on the head: file bytes, records and keys. No plan is larger than a run may be."""
 
     bytes: int
     records: int
@@ -26,14 +26,21 @@ class Budget:
     """None: no keys are looked at (lane ``merge``)."""
 
     @classmethod
-    def of(cls, policy: Policy) -> "Budget":
-        """The budget of a cleaning under ``policy``."""
-        return cls(policy.plan_max_bytes, policy.plan_max_records, policy.keys_per_plan)
+    def of(cls, policy: Policy, tail: Sequence[Segment] = ()) -> "Budget":
+        """The budget of a cleaning under ``policy``, beside the ``tail`` that goes along.
+
+        The tail is streamed: it does not count for the plan, but it does for the run.
+        """
+        return cls(
+            min(policy.plan_max_bytes, policy.run_max_bytes - sum(segment.bytes for segment in tail)),
+            min(policy.plan_max_records, policy.run_max_records - sum(segment.records for segment in tail)),
+            min(policy.keys_per_plan, policy.run_max_keys),
+        )
 
     @classmethod
     def of_copies(cls, policy: Policy) -> "Budget":
         """The budget of a merge under ``policy``."""
-        return cls(policy.plan_max_bytes, policy.plan_max_records, None)
+        return replace(cls.of(policy), keys=None)
 
     def fitting(self, groups: Iterable[Group]) -> list[Group]:
         """The oldest ``groups`` that fit together, each whole; stops at the first that does not, to keep neighbours."""
@@ -61,27 +68,40 @@ def excess(segment: Segment, policy: Policy) -> tuple[str, ...]:
     if segment.level != TAIL:
         found += _over("plan.max.bytes", policy.plan_max_bytes, segment.bytes, "bytes")
         found += _over("plan.max.records", policy.plan_max_records, segment.records, "records")
+        found += _over("run.max.bytes", policy.run_max_bytes, segment.bytes, "bytes")
+        found += _over("run.max.records", policy.run_max_records, segment.records, "records")
     return tuple(f"segment {segment} {problem}" for problem in found)
 
 
 def excess_keys(segment: Segment, policy: Policy) -> tuple[str, ...]:
     """Why no cleaning can take ``segment`` of the head: its keys, in words. A merge still can."""
     keys, size = keys_of([segment]), policy.bytes_per_key
-    if segment.level == TAIL or not policy.compacts or keys <= policy.keys_per_plan:
+    if segment.level == TAIL or not policy.compacts:
         return ()
+    found = tuple(f"segment {segment} {over}" for over in _over("run.max.keys", policy.run_max_keys, keys, "keys"))
+    if keys <= policy.keys_per_plan:
+        return found
     problem = (
         f"segment {segment} needs {keys * size} bytes for {keys} keys; available: {policy.keys_per_plan * size} bytes "
         f"for {policy.keys_per_plan} keys (firn.cleaner.dedupe.buffer.size {policy.cleaner_dedupe_buffer_size} over "
         f"firn.cleaner.threads {policy.cleaner_threads}, load factor {policy.cleaner_io_buffer_load_factor})"
     )
-    return (problem,)
+    return (*found, problem)
+
+
+def excess_beside(tail: Sequence[Segment], segment: Segment, policy: Policy) -> tuple[str, ...]:
+    """The limits of a run that ``segment`` of the head exceeds together with the ``tail`` that has to go along."""
+    together = (*tail, segment)
+    found = _over("run.max.bytes", policy.run_max_bytes, sum(one.bytes for one in together), "bytes")
+    found += _over("run.max.records", policy.run_max_records, sum(one.records for one in together), "records")
+    return tuple(f"segment {segment} and the tail of {len(tail)} segments together {problem}" for problem in found)
 
 
 def can_be_cleaned_as_one(group: Sequence[Segment], policy: Policy) -> bool:
     """Whether one segment made of ``group`` would fit a cleaning: a merge makes nothing that is stuck for ever."""
     if sum(segment.bytes for segment in group) > policy.max_input_bytes:
         return False
-    return not policy.compacts or keys_of(group) <= policy.keys_per_plan
+    return not policy.compacts or keys_of(group) <= min(policy.keys_per_plan, policy.run_max_keys)
 
 
 def _over(name: str, limit: int, size: int, unit: str) -> list[str]:

@@ -125,7 +125,7 @@ def _full(state: PartitionState, force: bool) -> Due | None:
     if state.tail_is_held:
         return None
     possible = _possible(state.cleanable, state)
-    dirty = _fitting(possible, state)
+    dirty = _fitting(possible, state, state.tail_inputs)
     left_out = len(possible) - len(dirty)
     if force and (dirty or (state.tail_inputs and not state.cleanable)):
         return Due(Lane.FULL, dirty, f"forced, dirty ratio {state.dirty_ratio:.3f}", left_out)
@@ -148,9 +148,12 @@ def _possible(candidates: tuple[Segment, ...], state: PartitionState) -> tuple[S
     return tuple(takewhile(lambda segment: not state.too_large(segment), candidates))
 
 
-def _fitting(candidates: tuple[Segment, ...], state: PartitionState) -> tuple[Segment, ...]:
-    """The oldest candidates that fit the budgets of one cleaning together."""
-    return tuple(segment for (segment,) in Budget.of(state.policy).fitting([(segment,) for segment in candidates]))
+def _fitting(
+    candidates: tuple[Segment, ...], state: PartitionState, tail: tuple[Segment, ...] = ()
+) -> tuple[Segment, ...]:
+    """The oldest candidates that fit the budgets of one cleaning together, beside the ``tail`` that goes along."""
+    budget = Budget.of(state.policy, tail)
+    return tuple(segment for (segment,) in budget.fitting([(segment,) for segment in candidates]))
 
 
 def _neighbours(

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from pipeline.policy import Policies, Policy
 from pipeline.segments import Segment, Segments, Stray, TopicPartition
 from pipeline.segments.segment import LANDED, TAIL
-from pipeline.sense.budget import excess, excess_keys
+from pipeline.sense.budget import excess, excess_beside, excess_keys
 from pipeline.sense.transactions import NO_TRANSACTIONS, Transactions, Undecided
 
 
@@ -165,7 +165,10 @@ class PartitionState:
     @cached_property
     def oversized(self) -> tuple[str, ...]:
         """Segments too large for any cleaning (C17, C18), each with what was found and what is allowed."""
-        return tuple(problem for segment in self.head + self.tail for problem in self.too_large(segment))
+        found = tuple(problem for segment in self.head + self.tail for problem in self.too_large(segment))
+        if not self.cleanable or not self.tail_inputs or self.too_large(self.cleanable[0]):
+            return found
+        return found + excess_beside(self.tail_inputs, self.cleanable[0], self.policy)
 
     def too_large(self, segment: Segment) -> tuple[str, ...]:
         """The limits of a cleaning that ``segment`` exceeds on its own, in words."""

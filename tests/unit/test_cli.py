@@ -261,6 +261,17 @@ class TestPlan:
         assert firn("plan", TABLE, "--lane", "merge", "--json").json == []
         assert len(firn("plan", TABLE, "--lane", "merge", "--force", "--json").json) == 1
 
+    def test_c26_what_has_no_room_is_named_beside_the_plans(self, firn: Firn, lake: Lake) -> None:
+        firn("create", TABLE, "--property", "firn.run.max.records=3")
+        for partition in range(2):
+            append(lake, [row(offset, partition=partition) for offset in range(2)])
+        append(lake, [row(offset, partition=2) for offset in range(4)])
+        ran = firn("plan", TABLE, "--lane", "full", "--force", "--json")
+        assert [plan["partition"] for plan in ran.json] == [0]
+        assert "orders-1 full waits for the next run: it needs 2 records; available: 1 of 3" in ran.err
+        assert "orders-2 L0 [0..3]" in ran.err
+        assert "needs 4 records; available: 3 (firn.run.max.records)" in ran.err
+
     def test_people_see_what_goes_in_and_why(self, firn: Firn, landed: str) -> None:
         out = firn("plan", landed, "--lane", "merge").out
         assert "2 of 2 L0 segments" in out

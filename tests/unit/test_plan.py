@@ -66,6 +66,9 @@ policies = st.builds(
     max_input_bytes=st.sampled_from((600, 10**9)),
     plan_max_bytes=st.sampled_from((800, 2500, 10**9)),
     plan_max_records=st.sampled_from((40, 10**9)),
+    run_max_bytes=st.sampled_from((1500, 10**9)),
+    run_max_records=st.sampled_from((60, 10**9)),
+    run_max_keys=st.sampled_from((30, 10**9)),
     cleaner_dedupe_buffer_size=st.sampled_from((1200, 10**12)),
     cleaner_threads=st.integers(1, 2),
 )
@@ -143,8 +146,13 @@ def check(plan: Plan, segments: tuple[Segment, ...], policy: Policy, force: bool
     assert sum(one.bytes for one in head) <= policy.plan_max_bytes
     assert sum(one.records for one in head) <= policy.plan_max_records
     assert all(one.bytes <= policy.max_input_bytes for one in taken)
+    if head and lane is not Lane.RETAIN:
+        # A run's budget counts the tail as well.
+        assert plan.bytes <= policy.run_max_bytes
+        assert plan.records <= policy.run_max_records
     if lane is not Lane.MERGE:
-        assert sum(one.records if one.keys is None else one.keys for one in head) <= policy.keys_per_plan
+        keys = sum(one.records if one.keys is None else one.keys for one in head)
+        assert keys <= min(policy.keys_per_plan, policy.run_max_keys)
     # Neighbours: nothing of the head with a record lies between two inputs of the head.
     with_records = [one for one in state.segments if one.records and (one.level != TAIL or lane is not Lane.FULL)]
     if head:

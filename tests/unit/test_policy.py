@@ -162,6 +162,11 @@ def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:
         ("null.keys", "drop", "'quarantine' or 'fail'"),
         ("stage.max.age.ms", "59999", "greater than or equal to 60000"),
         ("stage.max.age.ms", str(3 * DAY_MS), "less than or equal to 172800000"),
+        ("run.max.bytes", "0", "greater than or equal to 1"),
+        ("run.max.records", "0", "greater than or equal to 1"),
+        ("run.max.keys", "-1", "greater than or equal to 1"),
+        ("run.max.jobs", "1.5", "a valid integer"),
+        ("run.max.wait.ms", "-1", "greater than or equal to 0"),
     ],
 )
 def test_c26_a_wrong_value_is_refused_with_property_value_and_what_is_allowed(
@@ -234,6 +239,7 @@ def test_c21_a_topic_may_not_contradict_its_table() -> None:
             "bytes is 11; allowed: at most max.input.bytes, which is 10",
         ),
         ({"segment.bytes": "11", "plan.max.bytes": "10"}, "bytes is 11; allowed: at most plan.max.bytes, which is 10"),
+        ({"segment.bytes": "11", "run.max.bytes": "10"}, "bytes is 11; allowed: at most run.max.bytes, which is 10"),
         ({"cleaner.dedupe.buffer.size": "95"}, "size is 95; allowed: room for a key of 24 bytes in each of 4"),
         ({"cleaner.dedupe.buffer.size": "24", "cleaner.threads": "1"}, "at cleaner.io.buffer.load.factor 0.9"),
     ],

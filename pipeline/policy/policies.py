@@ -1,0 +1,127 @@
+"""Where a table's policies come from: its properties (C21).
+
+A property is ``firn.<name>`` for every topic of a table and ``firn.topic.<topic>.<name>`` for one topic; the latter
+wins.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from pipeline.errors import RefusedError
+from pipeline.policy.policy import DEFAULT, NAMES, TABLE_ONLY, UNLIMITED, Policy
+from pipeline.policy.profiles import with_defaults
+
+PREFIX = "firn."
+TOPIC_PREFIX = "firn.topic."
+
+
+@dataclass(frozen=True)
+class Policies:
+    """The policy of every topic of one table."""
+
+    default: Policy
+    topics: Mapping[str, Policy]
+
+    def of(self, topic: str) -> Policy:
+        """The policy of ``topic``."""
+        return self.topics.get(topic, self.default)
+
+    @classmethod
+    def parse(cls, identifier: str, properties: Mapping[str, str]) -> "Policies":
+        """Read the ``firn.`` properties of table ``identifier``.
+
+        Raises RefusedError naming the property, the value and what is allowed; unknown names and contradictions are
+        refused as well, because a threshold that is silently ignored is worse than none.
+        """
+        common: dict[str, str] = {}
+        topics: dict[str, dict[str, str]] = {}
+        for key, value in properties.items():
+            if key.startswith(TOPIC_PREFIX):
+                topic, name = _split(identifier, key, value)
+                if name in topics.setdefault(topic, {}):
+                    raise RefusedError(
+                        f"table {identifier}: property {key} = {value!r} is set a second time for topic {topic}, once "
+                        "with and once without quotes; allowed: one of them"
+                    )
+                topics[topic][name] = value
+            elif key.startswith(PREFIX):
+                name = key.removeprefix(PREFIX)
+                if name not in NAMES:
+                    raise _unknown(identifier, key, value)
+                common[name] = value
+        return cls(
+            default=_policy(identifier, PREFIX, common, common),
+            topics={
+                topic: _policy(identifier, f"{TOPIC_PREFIX}{topic}.", common | own, own)
+                for topic, own in topics.items()
+            },
+        )
+
+
+def _split(identifier: str, key: str, value: str) -> tuple[str, str]:
+    """Topic and config name of a topic property. Topics may hold dots, so the longest known name at the end counts.
+
+    Where that is not what is meant, the topic is written in double quotes, which no topic of Kafka's holds.
+    """
+    rest = key.removeprefix(TOPIC_PREFIX)
+    topic, _, name = rest[1:].rpartition('".')
+    if rest.startswith('"') and topic and name in NAMES and name not in TABLE_ONLY:
+        return topic, name
+    for name in sorted(NAMES, key=len, reverse=True):
+        topic = rest.removesuffix(f".{name}")
+        if topic and topic != rest and name not in TABLE_ONLY:
+            return topic, name
+    raise _unknown(identifier, key, value)
+
+
+def _policy(identifier: str, prefix: str, values: Mapping[str, str], own: Mapping[str, str]) -> Policy:
+    try:
+        policy = Policy.model_validate(with_defaults(values, DEFAULT.cleaner_threads))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = str(problem["loc"][0])
+        owner = prefix if name in own else PREFIX
+        raise RefusedError(
+            f"table {identifier}: property {owner}{name} is {values[name]!r}; allowed: {_allowed(problem['msg'])}"
+        ) from error
+    for name, found, allowed in _contradictions(policy):
+        raise RefusedError(f"table {identifier}: property {prefix}{name} is {found}; allowed: {allowed}")
+    return policy
+
+
+def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
+    """Values that exclude each other: which property, what was found, what is allowed beside the other one."""
+    lag = policy.min_compaction_lag_ms
+    if lag > policy.max_compaction_lag_ms:  # Kafka's LogConfig.validate refuses the same
+        yield (
+            "min.compaction.lag.ms",
+            lag,
+            f"at most max.compaction.lag.ms, which is {policy.max_compaction_lag_ms}",
+        )
+    if policy.compacts and policy.deletes and UNLIMITED < policy.retention_ms < lag:
+        # Records would be dropped before they were promised to be left alone.
+        yield "retention.ms", policy.retention_ms, f"at least min.compaction.lag.ms, which is {lag}, or {UNLIMITED}"
+    for name in ("max.input.bytes", "plan.max.bytes", "run.max.bytes"):
+        limit = getattr(policy, NAMES[name])
+        # What Firn writes has to be small enough to be read again. The default makes way, what is set does not.
+        if "segment_bytes" in policy.model_fields_set and policy.segment_bytes > limit:
+            yield "segment.bytes", policy.segment_bytes, f"at most {name}, which is {limit}"
+    if policy.keys_per_plan < 1:
+        room = (
+            f"room for a key of {policy.bytes_per_key} bytes in each of {policy.cleaner_threads} cleaner.threads at "
+            f"cleaner.io.buffer.load.factor {policy.cleaner_io_buffer_load_factor}"
+        )
+        yield "cleaner.dedupe.buffer.size", policy.cleaner_dedupe_buffer_size, room
+
+
+def _unknown(identifier: str, key: str, value: str) -> RefusedError:
+    return RefusedError(
+        f"table {identifier}: property {key} = {value!r} is unknown; allowed: {', '.join(sorted(NAMES))}"
+    )
+
+
+def _allowed(message: str) -> str:
+    """pydantic says "Input should be X"; X is what is allowed."""
+    return message.removeprefix("Input should be ")
