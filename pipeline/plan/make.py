@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
-from pipeline.clock import to_ms
+from pipeline.clock import show_ms, to_ms
 from pipeline.lake import Lake
 from pipeline.plan.admission import Candidate, Postponed, RunBudget, admit
 from pipeline.plan.failure import FailedPlan, failed_plans, waiting
@@ -83,6 +83,14 @@ def plan_work(
     lane, now_ms = Lane(lane), now if isinstance(now, int) else to_ms(now)
     # Whole segments are dropped whatever is in them: no record is looked at for that.
     segments, states = sense_table(lake, identifier, now_ms, tuple(only), look_at_transactions=lane is not Lane.RETAIN)
+    behind = behind_ms(segments, now_ms)
+    if behind:
+        log.warning(
+            "%s: the clock %s is %s ms behind the newest commit of Firn: new delete horizons count from that",
+            identifier,
+            show_ms(now_ms),
+            behind,
+        )
     due = candidates(lane, segments, states, force)
     failed: dict[str, FailedPlan] = {}
     if due and not force:
@@ -103,6 +111,17 @@ def candidates(
     """The plans of ``lane`` for ``states``, in the order of work."""
     found = [(plan, state) for state in states if (plan := plan_partition(lane, segments, state, force))]
     return [_candidate(plan, state) for plan, state in sorted(found, key=lambda one: rank(*one))]
+
+
+def behind_ms(segments: Segments, now_ms: int) -> int:
+    """How far the clock ``now_ms`` is behind the newest that Firn published a plan by; 0 when it is not.
+
+    A run that was due before the last one, or a machine with another clock, is no reason to do nothing: by an earlier
+    clock less is removed, less is dropped and more is left alone, which is safe. Only delete horizons would be too
+    early, so they count from the later clock: a tombstone stays at least delete.retention.ms past everything that was
+    published before (C8).
+    """
+    return max(0, (segments.newest_clock_ms or now_ms) - now_ms)
 
 
 def _first(lines: Iterable[str], count: int, rest: str) -> Iterator[str]:
@@ -141,7 +160,7 @@ def plan_partition(lane: Lane, segments: Segments, state: PartitionState, force:
         segment_bytes=policy.segment_target,
         clean_below=min(outside, default=None),
         log_end_offset=state.log_end_offset,
-        delete_retention_ms=policy.delete_retention_ms,
+        delete_retention_ms=policy.delete_retention_ms + behind_ms(segments, state.now_ms),
         cleaner_threads=policy.cleaner_threads,
         left_out=work.left_out,
         transactional=lane not in ANY_POLICY and any(segment.transactional or segment.control for segment in inputs),

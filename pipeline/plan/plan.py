@@ -71,6 +71,8 @@ class Plan(BaseModel):
     log_end_offset: int
     """Highest offset of the topic partition: never removed (C4)."""
     delete_retention_ms: int = Field(ge=0)
+    """How long past ``now_ms`` a tombstone stays that this plan's cleaning stamps (C8). Longer than the policy says by
+    what the clock is behind an earlier commit of Firn's."""
     cleaner_threads: int = Field(default=1, ge=1)
     """How many plans like this one may be worked on at a time: they share the table's budget in keys (C17)."""
     left_out: int = Field(default=0, ge=0)

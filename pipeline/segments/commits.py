@@ -33,3 +33,8 @@ class Commit:
 def commits(table: Table) -> Mapping[int, Commit]:
     """The commit of every snapshot that ``table`` holds, by snapshot id; expired ones are missing."""
     return {snapshot.snapshot_id: Commit.of(snapshot) for snapshot in table.metadata.snapshots}
+
+
+def newest_clock(table: Table) -> int | None:
+    """The latest clock, epoch milliseconds, of a plan that Firn published; None where the history has none."""
+    return max((commit.at_ms for commit in commits(table).values() if commit.by_firn), default=None)

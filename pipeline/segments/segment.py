@@ -132,6 +132,8 @@ class Segments:
     snapshot_id: int | None
     by_partition: Mapping[TopicPartition, tuple[Segment, ...]]
     strays: tuple[Stray, ...] = ()
+    newest_clock_ms: int | None = None
+    """The latest clock of a plan that Firn published on the table; None where its history has none."""
 
     @classmethod
     def of(

@@ -1,12 +1,14 @@
 """Read what is needed to tell the state of a table's topic partitions: metadata, and the markers of transactions."""
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from pipeline.lake import Lake
 from pipeline.policy import Policies
 from pipeline.segments import Segments, TopicPartition, read
 from pipeline.segments.buried import buried
 from pipeline.segments.cache import ManifestCache
+from pipeline.segments.commits import newest_clock
 from pipeline.sense.state import PartitionState, sense
 from pipeline.sense.undecided import transactions_of
 
@@ -26,7 +28,7 @@ def sense_table(
     table = lake.table(identifier)
     policies = Policies.parse(identifier, table.properties)
     cache = ManifestCache.of(lake)
-    segments = read(table, identifier, cache=cache)
+    segments = replace(read(table, identifier, cache=cache), newest_clock_ms=newest_clock(table))
     wanted = frozenset(only)
     transactions = transactions_of(table, segments, wanted) if look_at_transactions else {}
     found = sense(segments, policies, now_ms, buried(lake, identifier, cache), transactions)

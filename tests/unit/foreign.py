@@ -1,4 +1,5 @@
-"""What other writers leave in a table: row-level deletes, files without a row, listed twice, or of another spec."""
+"""What other writers leave in a table: row-level deletes, files without a row, listed twice or of another spec, and
+other manifests of the same files."""
 
 import time
 import uuid
@@ -122,7 +123,7 @@ def _commit(lake: Lake, table: Table, delete: DataFile) -> None:
     """Add a snapshot with one more manifest, which holds ``delete``."""
     parent = table.current_snapshot()
     assert parent is not None
-    number, snapshot_id = table.metadata.next_sequence_number(), uuid.uuid4().int >> 66
+    snapshot_id = uuid.uuid4().int >> 66
     place = f"{table.location()}/metadata/{uuid.uuid4()}"
     with write_manifest(
         2, table.spec(), table.schema(), table.io.new_output(f"{place}.avro"), snapshot_id, "deflate"
@@ -145,18 +146,40 @@ def _commit(lake: Lake, table: Table, delete: DataFile) -> None:
         deleted_rows_count=0,
         partitions=written.partitions,
     )
+    _list(lake, table, [*parent.manifests(table.io), manifest], snapshot_id, Operation.OVERWRITE)
+
+
+def rewrite_manifests(lake: Lake, identifier: str = lakes.TABLE) -> None:
+    """Commit the same data files under one new manifest, as ``rewrite_manifests`` of other engines does."""
+    table = lake.table(identifier)
+    parent = table.current_snapshot()
+    assert parent is not None
+    snapshot_id = uuid.uuid4().int >> 66
+    place = f"{table.location()}/metadata/{uuid.uuid4()}.avro"
+    with write_manifest(2, table.spec(), table.schema(), table.io.new_output(place), snapshot_id, "deflate") as writer:
+        for manifest in parent.manifests(table.io):
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                writer.existing(entry)
+    _list(lake, table, [writer.to_manifest_file()], snapshot_id, Operation.REPLACE)
+
+
+def _list(lake: Lake, table: Table, manifests: Sequence[ManifestFile], snapshot_id: int, operation: Operation) -> None:
+    """Commit a snapshot of ``manifests``."""
+    parent, number = table.current_snapshot(), table.metadata.next_sequence_number()
+    assert parent is not None
+    place = f"{table.location()}/metadata/{uuid.uuid4()}-list.avro"
     with write_manifest_list(
-        2, table.io.new_output(f"{place}-list.avro"), snapshot_id, parent.snapshot_id, number, "deflate"
+        2, table.io.new_output(place), snapshot_id, parent.snapshot_id, number, "deflate"
     ) as listing:
-        listing.add_manifests([*parent.manifests(table.io), manifest])
+        listing.add_manifests(list(manifests))
     snapshot = Snapshot.model_validate(
         {
             "snapshot-id": snapshot_id,
             "parent-snapshot-id": parent.snapshot_id,
             "sequence-number": number,
             "timestamp-ms": time.time_ns() // 1_000_000,
-            "manifest-list": f"{place}-list.avro",
-            "summary": Summary(Operation.OVERWRITE),
+            "manifest-list": place,
+            "summary": Summary(operation),
             "schema-id": table.schema().schema_id,
         }
     )
