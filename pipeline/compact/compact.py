@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from pipeline.compact import fate
-from pipeline.compact.layout import read_options, write_options
-from pipeline.compact.repeats import without_repeats
-from pipeline.compact.working import as_stored, column, with_working_columns
+from pipeline.compact.inputs import Reader, spark_name
+from pipeline.compact.layout import scans, write_options
+from pipeline.compact.survey import Survey, prepared, surveyed
+from pipeline.compact.working import as_stored
 from pipeline.errors import FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
@@ -24,6 +25,7 @@ from pipeline.lake.spark import reason
 from pipeline.plan import Plan
 from pipeline.sense import Lane
 from pipeline.stage import BURIED, INPUTS, QUARANTINED, Accounting, Stage, discard, mark, open_stage
+from pipeline.stage.leave import leave
 from pipeline.stage.stage import BOOKS_PROPERTY
 
 if TYPE_CHECKING:
@@ -75,64 +77,62 @@ def _outcome(lake: Lake, plan: Plan, spark: "SparkSession") -> Outcome:
 def _write(lake: Lake, stage: Stage, spark: "SparkSession") -> Stage:
     """Clean the inputs into the stage's main branch and record the books of what was written."""
     plan = stage.plan
-    fates = Observation(f"fates of {plan.id}")
     try:
         columns = Columns.of(stage.table, stage.identifier)
-        inputs, repeated = _inputs(lake, stage, columns, spark)
-        writer = _result(inputs, plan, columns, fates).writeTo(spark_name(lake, stage.identifier))
-        several = len(stage.table.spec().fields) > len(columns.partition_fields)
-        for key, value in write_options(plan, several).items():
-            writer = writer.option(key, value)
-        writer.overwrite(F.lit(True))
-        counted = fates.get
+        reader = Reader(spark, spark_name(lake, stage.identifier), columns, (plan,))
+        books = _copy(lake, stage, reader) if plan.lane is Lane.MERGE else _clean(lake, stage, reader)
     except (PySparkException, Py4JError) as error:
         raise UnavailableError(
             f"plan {plan.id} ({plan.title}): Spark could not write stage {plan.stage}: {reason(error)}"
         ) from error
-    written = Stage.load(lake, stage.identifier)
-    books = _books(written, counted, repeated).check(f"stage {stage.identifier}")
-    return written.record(lake, BOOKS_PROPERTY, books.model_dump())
+    return Stage.load(lake, stage.identifier).record(lake, BOOKS_PROPERTY, books.model_dump())
 
 
-def _inputs(lake: Lake, stage: Stage, columns: Columns, spark: "SparkSession") -> tuple[DataFrame, int]:
-    """The plan's inputs with working columns, and how many repeated records were left out of them."""
-    inputs = with_working_columns(read(lake, stage, spark), columns)
-    return (inputs, 0) if stage.plan.lane is Lane.MERGE else without_repeats(inputs, stage.plan)
+def _copy(lake: Lake, stage: Stage, reader: Reader) -> Accounting:
+    """Lane merge (C13)."""
+    records = fate.merged(reader.records(INPUTS, scans(reader.plans, frozenset(), reader.columns)))
+    counted = _replace(stage, reader, records)
+    return _books(Stage.load(lake, stage.identifier), counted)
 
 
-def _result(inputs: DataFrame, plan: Plan, columns: Columns, fates: Observation) -> DataFrame:
-    """The records that stay or go to a side table, level set; ``fates`` counts the others as they are dropped."""
-    judged = fate.merged(inputs) if plan.lane is Lane.MERGE else fate.cleaned(inputs, plan)
+def _clean(lake: Lake, stage: Stage, reader: Reader) -> Accounting:
+    """The other lanes, in two passes (C2 to C10)."""
+    with surveyed(reader) as survey:
+        for error in survey.repeats.refused.values():
+            raise error
+        stage = leave(lake, stage, survey.stay)
+        read = reader.records(stage.rewritten, scans(reader.plans, survey.stay, reader.columns))
+        records = fate.cleaned(prepared(read, reader.plans, survey.repeats), survey.words)
+        counted = _replace(stage, reader, records)
+    return _books(Stage.load(lake, stage.identifier), counted, survey)
+
+
+def _replace(stage: Stage, reader: Reader, judged: DataFrame) -> dict[str, int]:
+    """Write the records that stay or go to a side table as the stage's content; how many met each fate."""
+    fates = Observation(f"fates of {stage.identifier}")
     counts = [F.count_if(F.col(fate.FATE) == name).alias(name) for name in _COUNTED]
     level = (
         F.when(F.col(fate.FATE) == fate.QUARANTINED, QUARANTINED)
         .when(F.col(fate.FATE) == fate.REMOVED, BURIED)
-        .otherwise(plan.level_out)
+        .otherwise(reader.plans[0].level_out)
     )
     kept = judged.observe(fates, *counts).where(~F.col(fate.FATE).isin(*_DROPPED))
-    stored = as_stored(kept, columns, level).drop(fate.FATE)
-    # One task writes one segment: its records in offset order, those for side tables (level < 0) before the others.
-    return stored.sortWithinPartitions(column(columns.level), column(columns.offset))
+    writer = as_stored(kept, reader.columns, level).writeTo(reader.name)
+    for key, value in write_options(reader.plans[0]).items():
+        writer = writer.option(key, value)
+    writer.overwrite(F.lit(True))
+    return fates.get
 
 
-def read(lake: Lake, stage: Stage, spark: "SparkSession") -> DataFrame:
-    """The records that the plan takes, each input segment in the task of its output segment."""
-    reader = spark.read.option("versionAsOf", INPUTS)
-    for key, value in read_options(stage.plan).items():
-        reader = reader.option(key, value)
-    return reader.table(spark_name(lake, stage.identifier))
-
-
-def spark_name(lake: Lake, identifier: str) -> str:
-    """``identifier`` as Spark SQL quotes it, in the lake's catalog."""
-    return ".".join(f"`{part}`" for part in (lake.name, *identifier.split(".")))
-
-
-def _books(stage: Stage, fates: dict[str, int], repeated: int) -> Accounting:
+def _books(stage: Stage, fates: dict[str, int], survey: Survey | None = None) -> Accounting:
     kept = stage.sorted_files().kept
     plan = stage.plan
+    stay = survey.stay if survey else frozenset()
+    repeated = sum(survey.repeats.counts.values()) if survey else 0
+    taken = [segment for segment in plan.inputs if segment.path not in stay]
+    left = [segment for segment in plan.inputs if segment.path in stay]
     return Accounting(
-        records_in=plan.records + fates[fate.RESTORED],
+        records_in=sum(segment.records for segment in taken) + fates[fate.RESTORED],
         records_out=sum(file.record_count for file in kept),
         superseded=fates[fate.SUPERSEDED] + repeated,
         repeated=repeated,
@@ -141,8 +141,11 @@ def _books(stage: Stage, fates: dict[str, int], repeated: int) -> Accounting:
         restored=fates[fate.RESTORED],
         aborted=fates[fate.OF_ABORTED],
         markers_removed=fates[fate.MARKER_REMOVED],
-        bytes_in=plan.bytes,
+        bytes_in=sum(segment.bytes for segment in taken),
         bytes_out=sum(file.file_size_in_bytes for file in kept),
-        segments_in=len(plan.inputs),
+        segments_in=len(taken),
         segments_out=len(kept),
-    )
+        segments_left=len(left),
+        records_left=sum(segment.records for segment in left),
+        bytes_left=sum(segment.bytes for segment in left),
+    ).check(f"stage {stage.identifier}")

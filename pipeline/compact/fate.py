@@ -1,16 +1,17 @@
 """What becomes of each record, as Spark expressions: kept, superseded, removed, or quarantined (C2 to C5, C7 to C10).
 
-Two passes. The first reads keys and offsets only and finds the newest offset of each key. The second streams whole
-records past that; values never go through a shuffle.
+This is pass 2: whole records are streamed past what pass 1 found out; values never go through a shuffle.
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.compact.transactions import ABORTED, CONTROL, ENDED, TRANSACTION_COLUMNS, with_transactions
-from pipeline.compact.working import COLUMNS, HORIZON, KEY, LEVEL, OFFSET, TOMBSTONE, WAS_BURIED, small
-from pipeline.plan import Plan
-from pipeline.segments.segment import RUN
+from pipeline.compact.bitmap import has, with_words
+from pipeline.compact.figures import CLEAN_BELOW, LOG_END, NOW, STAMP
+from pipeline.compact.newest import LOSES, SUPERSEDES, SURVIVES
+from pipeline.compact.transactions import ABORTED, CONTROL, ENDED
+from pipeline.compact.working import HORIZON, KEY, LEVEL, OFFSET, POSITION, TOMBSTONE, WAS_BURIED
+from pipeline.segments.segment import RUN, TAIL
 
 FATE = "_firn_fate"
 KEPT, SUPERSEDED, REMOVED, QUARANTINED = "kept", "superseded", "removed", "quarantined"
@@ -20,70 +21,40 @@ RESTORED = "restored"
 STILL_BURIED = "still buried"
 """Removed by an earlier cleaning, and read only to see whether it is needed again."""
 
-_PLACE = "_firn_place"
-_SURVIVES = "_firn_survives"
-_SUPERSEDES = "_firn_supersedes"
+_SURVIVES, _SUPERSEDES = "_firn_is_newest", "_firn_has_older"
 
 
 def merged(inputs: DataFrame) -> DataFrame:
     """Lane merge: a copy. Every record is kept as it is, stamps included (C13)."""
-    return inputs.withColumn(FATE, F.lit(KEPT)).drop(*COLUMNS)
+    return inputs.withColumn(FATE, F.lit(KEPT))
 
 
-def cleaned(inputs: DataFrame, plan: Plan) -> DataFrame:
-    """The other lanes: every input record with its fate, tombstones stamped where they become clean."""
-    if plan.buried:
-        # A tombstone that was restored once and removed again is buried twice.
-        # (Not by dropDuplicates: it makes every column nullable, and a table may require some.)
-        place = F.row_number().over(Window.partitionBy(KEY, OFFSET).orderBy(OFFSET))
-        buried = inputs.where(F.col(WAS_BURIED)).withColumn(_PLACE, place).where(F.col(_PLACE) == 1).drop(_PLACE)
-        inputs = inputs.where(~F.col(WAS_BURIED)).unionByName(buried)
-    inputs = with_transactions(inputs, plan)
-    survivors = _survivors(inputs, plan)
-    # One join column where one is enough: Spark has a faster hash table for a single long.
-    judged = (
-        inputs.join(survivors, on=[OFFSET, WAS_BURIED], how="left")
-        if plan.buried
-        else inputs.join(survivors.drop(WAS_BURIED), on=OFFSET, how="left")
+def cleaned(inputs: DataFrame, words: DataFrame) -> DataFrame:
+    """The other lanes: every record with its fate, tombstones stamped where they become clean.
+
+    ``words`` are what pass 1 found out (``newest``); with the column LOSES a record of the tail survives unless it is
+    told to lose, otherwise every record has to be told to survive.
+    """
+    position = F.col(POSITION)
+    survives = has(SURVIVES, position)
+    if LOSES in words.columns:
+        survives = F.when(F.col(LEVEL) == TAIL, ~has(LOSES, position)).otherwise(survives)
+    judged = with_words(inputs, position, words).withColumns(
+        {_SURVIVES: survives, _SUPERSEDES: has(SUPERSEDES, position)}
     )
     fate = (
-        F.when(F.col(WAS_BURIED), F.when(F.col(_SURVIVES).isNull(), STILL_BURIED).otherwise(RESTORED))
+        F.when(F.col(WAS_BURIED), F.when(F.col(_SURVIVES), RESTORED).otherwise(STILL_BURIED))
         # Control records have no user key, whatever their bytes, and neither has what was aborted (C10).
-        .when(F.col(CONTROL), F.when(_marker_removable(plan), MARKER_REMOVED).otherwise(KEPT))
+        .when(F.col(CONTROL), F.when(_marker_removable(), MARKER_REMOVED).otherwise(KEPT))
         .when(F.col(ABORTED), OF_ABORTED)
         # The end of the log stays even without a key (C4): the next cleaning past it quarantines it.
-        .when(F.col(KEY).isNull() & (F.col(OFFSET) == plan.log_end_offset), KEPT)
+        .when(F.col(KEY).isNull() & (F.col(OFFSET) == F.col(LOG_END)), KEPT)
         .when(F.col(KEY).isNull(), QUARANTINED)
-        .when(F.col(_SURVIVES).isNull(), SUPERSEDED)
-        .when(_removable(plan), REMOVED)
+        .when(~F.col(_SURVIVES), SUPERSEDED)
+        .when(_removable(), REMOVED)
         .otherwise(KEPT)
     )
-    state = judged.withColumn(FATE, fate).withColumn(HORIZON, _horizon(plan))
-    return state.drop(*COLUMNS, *TRANSACTION_COLUMNS, _SURVIVES, _SUPERSEDES)
-
-
-def _survivors(inputs: DataFrame, plan: Plan) -> DataFrame:
-    """Pass 1: the newest offset of every key, and whether an older one is among the inputs.
-
-    Offsets are unique within a topic partition, so the offset alone finds the record again in pass 2 and keys are
-    compared exactly, here and only here (C6). A buried tombstone counts only where a record of its key is in the table
-    again, and only if it is newer than all of them.
-    """
-    present = F.when(~F.col(WAS_BURIED), F.col(OFFSET))
-    buried = F.when(F.col(WAS_BURIED), F.col(OFFSET)) if plan.buried else F.lit(None).cast("bigint")
-    newest = (
-        inputs.where(F.col(KEY).isNotNull() & ~F.col(CONTROL) & ~F.col(ABORTED))
-        .groupBy(KEY)
-        .agg(F.max(present).alias("newest"), F.min(present).alias("oldest"), F.max(buried).alias("buried"))
-        .where(F.col("newest").isNotNull())
-        .select(
-            F.greatest("newest", "buried").alias(OFFSET),
-            F.coalesce(F.col("buried") > F.col("newest"), F.lit(False)).alias(WAS_BURIED),
-            (F.col("oldest") < F.greatest("newest", "buried")).alias(_SUPERSEDES),
-            F.lit(True).alias(_SURVIVES),
-        )
-    )
-    return small(newest, plan)
+    return judged.withColumn(FATE, fate).withColumn(HORIZON, _horizon())
 
 
 def _is_stamped() -> Column:
@@ -91,41 +62,35 @@ def _is_stamped() -> Column:
     return (F.col(LEVEL) >= RUN) & F.col(HORIZON).isNotNull()
 
 
-def _is_clean(plan: Plan) -> Column:
+def _is_clean() -> Column:
     """C7: nothing outside the inputs can hold an older offset."""
-    return F.lit(True) if plan.clean_below is None else F.col(OFFSET) < plan.clean_below
+    return F.col(CLEAN_BELOW).isNull() | (F.col(OFFSET) < F.col(CLEAN_BELOW))
 
 
-def _may_go(plan: Plan) -> Column:
+def _may_go() -> Column:
     """C9: stamped by an earlier commit, past the horizon, clean again now, and not the end of the log (C4)."""
-    return (
-        _is_stamped()
-        & (F.col(HORIZON) <= F.timestamp_millis(F.lit(plan.now_ms)))
-        & _is_clean(plan)
-        & (F.col(OFFSET) != plan.log_end_offset)
-    )
+    return _is_stamped() & (F.col(HORIZON) <= F.col(NOW)) & _is_clean() & (F.col(OFFSET) != F.col(LOG_END))
 
 
-def _removable(plan: Plan) -> Column:
+def _removable() -> Column:
     """C9. A tombstone that supersedes a record in this very commit must outlive it, or C2 would not hold."""
-    return F.col(TOMBSTONE) & _may_go(plan) & ~F.col(_SUPERSEDES)
+    return F.col(TOMBSTONE) & _may_go() & ~F.col(_SUPERSEDES)
 
 
-def _marker_removable(plan: Plan) -> Column:
+def _marker_removable() -> Column:
     """C10: in the same two stages, and only while no record of its transaction is seen."""
-    return F.col(ENDED) & _may_go(plan)
+    return F.col(ENDED) & _may_go()
 
 
-def _horizon(plan: Plan) -> Column:
+def _horizon() -> Column:
     """C8: stamped when first found clean, kept from then on; an older record that turned up late starts it again.
 
     Likewise a marker of whose transaction nothing is left (C10). Records without a key keep what they came with.
     """
-    stamp = F.timestamp_millis(F.lit(plan.now_ms + plan.delete_retention_ms))
     marker = (
         F.when(~F.col(ENDED), F.lit(None))
         .when(_is_stamped(), F.col(HORIZON))
-        .when(_is_clean(plan), stamp)
+        .when(_is_clean(), F.col(STAMP))
         .otherwise(F.lit(None))
     )
     return (
@@ -133,6 +98,6 @@ def _horizon(plan: Plan) -> Column:
         .when(F.col(KEY).isNull(), F.col(HORIZON))
         .when(~F.col(TOMBSTONE), F.lit(None))
         .when(_is_stamped() & ~F.col(_SUPERSEDES), F.col(HORIZON))
-        .when(_is_clean(plan), stamp)
+        .when(_is_clean(), F.col(STAMP))
         .otherwise(F.lit(None))
     )

@@ -1,32 +1,94 @@
-"""Which input segments share a task, and so which become one output segment.
+"""Which segments share a task, and so which become one output segment.
 
 Values never go through a shuffle: a Spark task reads some segments that are neighbours in offset order and writes one.
 Iceberg's own scan planning packs them, in the order in which the stage lists them (Iceberg docs, "Spark configuration",
 read options): with a lookback of 1 a bin is closed before the next is opened.
 """
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from pipeline.compact.staying import series
+from pipeline.compact.working import column
+from pipeline.lake.columns import Columns
 from pipeline.plan import Plan
+from pipeline.plan.plan import Input
+
+MOST_SCANS = 16
+"""So many series of segments are packed each by a scan of its own; segments of further ones are written one by one."""
 
 
-def read_options(plan: Plan) -> dict[str, str]:
-    """Read options by which one task takes the inputs of one output segment."""
-    options = {"lookback": "1"}
-    if plan.inputs_per_segment is None:
-        # A bin is closed at segment.bytes of input. Opening a file counts nothing: the point is to have few segments.
-        return options | {"split-size": str(plan.segment_bytes), "file-open-cost": "1"}
-    # When opening costs more than any file's bytes, every file weighs the same and a bin is a number of files (C13).
-    weight = max(segment.bytes for segment in plan.inputs)
-    return options | {"split-size": str(weight * plan.inputs_per_segment), "file-open-cost": str(weight)}
+@dataclass(frozen=True)
+class Scan:
+    """One read of a stage: Iceberg's read options, and which of its records (None: all)."""
+
+    options: Mapping[str, str]
+    where: Column | None = None
 
 
-def write_options(plan: Plan, several_partitions: bool) -> dict[str, str]:
-    """Options that leave the tasks as they were read: no shuffle, no further sort, rolled at ``segment.bytes``.
+def scans(plans: Sequence[Plan], stay: frozenset[str], columns: Columns) -> list[Scan]:
+    """How to read what is rewritten of ``plans`` so that no task reads across a segment that stays.
 
-    With ``several_partitions`` a task's records are of several Iceberg partitions in turn, because the table is
-    partitioned by more than makes a segment: then a task writes a segment for each, all open at the same time.
+    Its output would span that segment's offsets, and segments are ranges of offsets.
+    """
+    if not stay:
+        return [Scan(_packed(plans))]
+    every = [(plan, found) for plan in plans for found in series(plan, stay)]
+    every.sort(key=lambda item: -len(item[1]))
+    together = [(plan, found) for plan, found in every if len(found) > 1][:MOST_SCANS]
+    own = [_range(plan, found, columns) for plan, found in together]
+    packed = [Scan(_packed(plans), where) for where in own]
+    if len(together) == len(every):
+        return packed
+    others = reduce(lambda left, right: left & right, (~where for where in own), F.lit(True))
+    return [*packed, Scan(_one_by_one(plans), others)]
+
+
+def write_options(plan: Plan) -> dict[str, str]:
+    """Options that leave the tasks as they were read: no shuffle, no sort, rolled at ``segment.bytes``.
+
+    The records of a task may be of several Iceberg partitions in turn (levels of side tables, topic partitions that
+    share a task, fields that the table is partitioned by beside Firn's own): it writes a segment for each, all open at
+    the same time.
     """
     return {
         "use-table-distribution-and-ordering": "false",
-        "fanout-enabled": str(several_partitions).lower(),
+        "fanout-enabled": "true",
         "target-file-size-bytes": str(plan.segment_bytes),
     }
+
+
+def _packed(plans: Sequence[Plan]) -> dict[str, str]:
+    """One task takes the inputs of one output segment."""
+    whole = plans[0].inputs_per_segment
+    if whole is None:
+        # A bin is closed at segment.bytes of input. Opening a file counts nothing: the point is to have few segments.
+        return {"lookback": "1", "split-size": str(plans[0].segment_bytes), "file-open-cost": "1"}
+    return _by_number(plans, whole)
+
+
+def _one_by_one(plans: Sequence[Plan]) -> dict[str, str]:
+    return _by_number(plans, 1)
+
+
+def _by_number(plans: Sequence[Plan], segments: int) -> dict[str, str]:
+    """When opening costs more than any file's bytes, every file weighs the same: a bin is a number of files (C13)."""
+    weight = max(segment.bytes for plan in plans for segment in plan.inputs)
+    return {"lookback": "1", "split-size": str(weight * segments), "file-open-cost": str(weight)}
+
+
+def _range(plan: Plan, found: Sequence[Input], columns: Columns) -> Column:
+    """The records of ``found``, which are neighbours: no other segment of the plan has offsets between theirs."""
+    held = [segment for segment in found if segment.records]
+    lowest = min((segment.base_offset for segment in held), default=0)
+    highest = max((segment.last_offset for segment in held), default=-1)
+    where = column(columns.offset).between(lowest, highest)
+    if columns.topic:
+        where &= column(columns.topic) == plan.topic
+    if columns.partition:
+        where &= column(columns.partition) == plan.partition
+    return where

@@ -4,40 +4,72 @@ Identical records are kept once. Two different records on one offset are refused
 can say. Nothing of this costs more than one look at the offsets unless there are repeats.
 """
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
+from pipeline.compact.bitmap import bit, bitmaps, has, with_words
 from pipeline.compact.comparable import comparable
-from pipeline.compact.working import HORIZON, LEVEL, OFFSET, WAS_BURIED, column, record_columns
+from pipeline.compact.working import (
+    HORIZON,
+    LEVEL,
+    OFFSET,
+    PLAN,
+    POSITION,
+    REPEATABLE_FROM,
+    WAS_BURIED,
+    column,
+    record_columns,
+)
 from pipeline.errors import RefusedError
 from pipeline.plan import Plan
 from pipeline.segments.segment import RUN
 
-_PLACE, _COMPARED = "_firn_place", "_firn_compared"
+_PLACE, _COMPARED, _REPEATED = "_firn_place", "_firn_compared", "_firn_repeated"
 
 SHOWN_BYTES = 60
 """So much of a key or value is shown of records that contradict each other."""
 
 
-def without_repeats(inputs: DataFrame, plan: Plan) -> tuple[DataFrame, int]:
-    """The inputs with every offset once, and how many records that took out.
+@dataclass(frozen=True)
+class Repeats:
+    """The offsets that occur more than once, how many records are too many by the number of the plan, and the plans
+    that are refused because two different records of theirs have the same offset."""
 
-    Raises RefusedError when two different records have the same offset; both are shown.
-    """
-    start = repeatable_from(plan)
-    if start is None:
-        return inputs, 0
-    suspects = inputs.where((F.col(OFFSET) >= start) & ~F.col(WAS_BURIED))
-    repeated = _count(suspects)
-    if not repeated:
-        return inputs, 0
-    offsets = suspects.groupBy(OFFSET).count().where(F.col("count") > 1).select(OFFSET)
-    rows = suspects.join(offsets, on=OFFSET, how="left_semi")
-    _refuse_contradictions(rows, plan)
-    # The copy that was cleaned furthest stays: it may carry a delete horizon.
-    order = Window.partitionBy(OFFSET).orderBy(F.col(LEVEL).desc(), F.col(HORIZON).desc_nulls_last())
-    first = rows.withColumn(_PLACE, F.row_number().over(order)).where(F.col(_PLACE) == 1).drop(_PLACE)
-    return inputs.join(offsets, on=OFFSET, how="left_anti").unionByName(first), repeated
+    words: DataFrame | None
+    counts: Mapping[int, int]
+    refused: Mapping[int, RefusedError]
+
+    def left_out_of(self, records: DataFrame) -> DataFrame:
+        """``records`` with every offset once; the few in question are the only ones that are moved whole."""
+        if self.words is None:
+            return records
+        marked = with_words(records, F.col(POSITION), self.words)
+        repeated = has(_REPEATED, F.col(POSITION))
+        # The copy that was cleaned furthest stays: it may carry a delete horizon.
+        order = Window.partitionBy(POSITION).orderBy(F.col(LEVEL).desc(), F.col(HORIZON).desc_nulls_last())
+        rows = marked.where(repeated).withColumn(_PLACE, F.row_number().over(order))
+        return marked.where(~repeated).unionByName(rows.where(F.col(_PLACE) == 1).drop(_PLACE)).drop(_REPEATED)
+
+
+NO_REPEATS = Repeats(None, {}, {})
+
+
+def find_repeats(inputs: DataFrame, plans: Sequence[Plan]) -> Repeats:
+    """What is repeated among ``inputs`` of ``plans``."""
+    if all(repeatable_from(plan) is None for plan in plans):
+        return NO_REPEATS
+    suspects = inputs.where((F.col(OFFSET) >= F.col(REPEATABLE_FROM)) & ~F.col(WAS_BURIED))
+    counts = _count(suspects)
+    if not counts:
+        return NO_REPEATS
+    twice = suspects.groupBy(POSITION).count().where(F.col("count") > 1)
+    words = bitmaps(twice, F.col(POSITION), {_REPEATED: F.lit(True)})
+    rows = with_words(suspects, F.col(POSITION), words).where(has(_REPEATED, F.col(POSITION))).drop(_REPEATED)
+    refused = {number: error for number in counts if (error := _contradiction(rows, number, plans[number]))}
+    return Repeats(words, counts, refused)
 
 
 def repeatable_from(plan: Plan) -> int | None:
@@ -56,35 +88,34 @@ def repeatable_from(plan: Plan) -> int | None:
     return min(starts, default=None)
 
 
-def _count(suspects: DataFrame) -> int:
-    """Records minus distinct offsets, counted in words of 64 offsets: segments are in offset order, so that most of
-    it is summed up before anything is shuffled."""
-    bit = F.call_function("shiftleft", F.lit(1).cast("bigint"), F.col(OFFSET).bitwiseAND(63).cast("int"))
-    words = suspects.groupBy(F.shiftright(OFFSET, 6)).agg(
-        F.count(F.lit(1)).alias("records"), F.bit_or(bit).alias("bits")
+def _count(suspects: DataFrame) -> dict[int, int]:
+    """Records minus distinct offsets by plan, where there is a difference.
+
+    Counted in words of 64: segments are in offset order, so that most of it is summed up before anything is shuffled.
+    """
+    words = suspects.groupBy(PLAN, F.shiftright(POSITION, 6)).agg(
+        F.count(F.lit(1)).alias("records"), F.bit_or(bit(F.col(POSITION))).alias("bits")
     )
-    (total,) = words.agg(F.sum(F.col("records") - F.bit_count("bits")).alias("repeated")).collect()
-    return int(total["repeated"] or 0)
+    repeated = F.sum(F.col("records") - F.bit_count("bits"))
+    found = words.groupBy(PLAN).agg(repeated.alias("repeated")).where(F.col("repeated") > 0).collect()
+    return {row[PLAN]: row["repeated"] for row in found}
 
 
-def _refuse_contradictions(rows: DataFrame, plan: Plan) -> None:
+def _contradiction(rows: DataFrame, number: int, plan: Plan) -> RefusedError | None:
+    """Why ``plan`` is refused: two different records at one offset, both shown; None when all copies are identical."""
+    own = rows.where(F.col(PLAN) == number)
+    names = record_columns(rows)
     compared = {
-        f"{_COMPARED}{number}": comparable(column(name), rows.schema[name].dataType)
-        for number, name in enumerate(record_columns(rows))
+        f"{_COMPARED}{place}": comparable(column(name), rows.schema[name].dataType) for place, name in enumerate(names)
     }
-    distinct = rows.withColumns(compared).dropDuplicates(list(compared)).drop(*compared)
+    distinct = own.withColumns(compared).dropDuplicates(list(compared)).drop(*compared)
     found = distinct.groupBy(OFFSET).count().where(F.col("count") > 1).orderBy(OFFSET).limit(1).collect()
     if not found:
-        return
+        return None
     offset = found[0][OFFSET]
-    shown = (
-        distinct.where(F.col(OFFSET) == offset)
-        .select(*(column(name) for name in record_columns(rows)))
-        .limit(2)
-        .collect()
-    )
+    shown = distinct.where(F.col(OFFSET) == offset).select(*(column(name) for name in names)).limit(2).collect()
     places = [segment.path for segment in plan.inputs if segment.base_offset <= offset <= segment.last_offset]
-    raise RefusedError(
+    return RefusedError(
         f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records: "
         f"{' and '.join(_describe(row) for row in shown)}; allowed: one record per offset, or identical copies of it "
         f"(segments {', '.join(places)})"

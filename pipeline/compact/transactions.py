@@ -4,10 +4,12 @@ One window over producer, offset and kind of the transactional records only; a p
 nothing. Kafka's CleanedTransactionMetadata does the same with the transaction index while it reads the log in order.
 """
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.compact.working import LEVEL, OFFSET, WAS_BURIED, small
+from pipeline.compact.bitmap import bitmaps, has, with_words
+from pipeline.compact.working import LEVEL, OFFSET, WAS_BURIED
 from pipeline.plan import Plan
 from pipeline.segments.segment import RUN
 
@@ -16,6 +18,10 @@ ABORTED = "_firn_aborted"
 ENDED = "_firn_ended"
 TRANSACTION_COLUMNS = (CONTROL, ABORTED, ENDED)
 
+_ABORTED_BITS, _ENDED_BITS = "_firn_aborted_bits", "_firn_ended_bits"
+_EVENTS = pa.schema(
+    [("producer", pa.int64()), ("at", pa.int64()), ("commit", pa.bool_()), ("landed", pa.bool_()), ("read", pa.bool_())]
+)
 _PRODUCER, _COMMIT, _AT, _READ = "producer", "commit", "at", "read"
 
 
@@ -29,14 +35,22 @@ def with_transactions(inputs: DataFrame, plan: Plan) -> DataFrame:
     if not plan.transactional:
         return inputs.withColumns(dict.fromkeys(TRANSACTION_COLUMNS, no))
     marks = _marks(inputs, plan)
-    marked = inputs.withColumn(CONTROL, _is_control()).join(small(marks, plan), on=OFFSET, how="left")
+    words = bitmaps(marks, F.col(OFFSET), {_ABORTED_BITS: F.col(ABORTED), _ENDED_BITS: F.col(ENDED)})
     # What was removed earlier was committed, whatever has its offset now.
     live = ~F.col(WAS_BURIED)
-    return marked.withColumns({name: live & F.coalesce(name, no) for name in TRANSACTION_COLUMNS})
+    found = {
+        CONTROL: live & _is_control(),
+        ABORTED: live & has(_ABORTED_BITS, F.col(OFFSET)),
+        ENDED: live & has(_ENDED_BITS, F.col(OFFSET)),
+    }
+    return with_words(inputs, F.col(OFFSET), words).withColumns(found).drop(_ABORTED_BITS, _ENDED_BITS)
 
 
 def _marks(inputs: DataFrame, plan: Plan) -> DataFrame:
-    """``ABORTED`` and ``ENDED`` for the offsets that one of them holds for."""
+    """``ABORTED`` and ``ENDED`` for the offsets that one of them holds for.
+
+    A marker that the plan names and that is among the inputs as well, from another segment, is there twice.
+    """
     inside = inputs.where(~F.col(WAS_BURIED) & (_is_control() | _is_transactional())).select(
         F.col("producer_id").alias(_PRODUCER),
         F.col(OFFSET).alias(_AT),
@@ -53,24 +67,19 @@ def _marks(inputs: DataFrame, plan: Plan) -> DataFrame:
     last_record = F.max(F.when(F.col(_READ), F.col(_AT))).over(before)
     last_end = F.max(F.when(is_marker, F.col(_AT))).over(before)
     seen = last_record.isNotNull() & (last_end.isNull() | (last_record > last_end))
-    return (
-        events.select(
-            F.col(_AT).alias(OFFSET),
-            (F.col("landed") & F.coalesce(~end, F.lit(False))).alias(ABORTED),
-            (is_marker & ~seen).alias(ENDED),
-        )
-        .where(F.col(ABORTED) | F.col(ENDED))
-        # A marker that the plan names and that is among the inputs as well, from another segment, is one marker.
-        .groupBy(OFFSET)
-        .agg(F.max(ABORTED).alias(ABORTED), F.max(ENDED).alias(ENDED))
-    )
+    return events.select(
+        F.col(_AT).alias(OFFSET),
+        (F.col("landed") & F.coalesce(~end, F.lit(False))).alias(ABORTED),
+        (is_marker & ~seen).alias(ENDED),
+    ).where(F.col(ABORTED) | F.col(ENDED))
 
 
 def _outside(inputs: DataFrame, plan: Plan) -> DataFrame:
     """The markers that the plan names, as events."""
-    schema = f"{_PRODUCER} bigint, {_AT} bigint, {_COMMIT} boolean, landed boolean, {_READ} boolean"
-    rows = [(*marker, False, False) for marker in plan.markers]
-    return inputs.sparkSession.createDataFrame(rows, schema)
+    rows = [
+        dict(zip((_PRODUCER, _AT, _COMMIT), marker, strict=True), landed=False, read=False) for marker in plan.markers
+    ]
+    return inputs.sparkSession.createDataFrame(pa.Table.from_pylist(rows, _EVENTS))
 
 
 def _is_control() -> Column:

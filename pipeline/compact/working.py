@@ -5,8 +5,10 @@ from pyspark.sql import functions as F
 
 from pipeline.lake.columns import Columns
 from pipeline.lake.condition import quoted
-from pipeline.plan import Plan
 from pipeline.stage.stage import BURIED
+
+WORKING = "_firn_"
+"""What the names of all columns begin with that only the compact room knows; a table has none like it."""
 
 KEY = "_firn_key"
 OFFSET = "_firn_offset"
@@ -15,8 +17,12 @@ LEVEL = "_firn_level"
 WAS_BURIED = "_firn_was_buried"
 COLUMNS = (KEY, OFFSET, TOMBSTONE, LEVEL, WAS_BURIED)
 
-BROADCAST_RECORDS = 20_000_000
-"""Up to so many input records a verdict per offset is broadcast (16 bytes each); beyond, Spark's join decides."""
+PLAN = "_firn_plan"
+"""The number of the record's plan in its job."""
+POSITION = "_firn_position"
+"""A number for every record of the job: in the order of offsets within a plan, others for other plans."""
+REPEATABLE_FROM = "_firn_repeatable_from"
+"""The lowest offset that may occur twice in the record's plan; NULL where none may."""
 
 HORIZON = "_firn_horizon"
 """The table's own column of delete horizons, under this name while it is worked on."""
@@ -43,14 +49,10 @@ def with_working_columns(inputs: DataFrame, columns: Columns) -> DataFrame:
     )
 
 
-def small(verdicts: DataFrame, plan: Plan) -> DataFrame:
-    """``verdicts``, at most one per input record, so that joining them moves no values where they are few."""
-    return F.broadcast(verdicts) if plan.records <= BROADCAST_RECORDS else verdicts
-
-
 def as_stored(records: DataFrame, columns: Columns, level: Column) -> DataFrame:
     """``records`` in the table's own columns again, at ``level``."""
-    return records.withColumnRenamed(HORIZON, columns.delete_horizon).withColumn(columns.level, level.cast("int"))
+    stored = [column(name) for name in record_columns(records)]
+    return records.select(*stored, F.col(HORIZON).alias(columns.delete_horizon), level.cast("int").alias(columns.level))
 
 
 def column(name: str) -> Column:
@@ -60,7 +62,7 @@ def column(name: str) -> Column:
 
 def record_columns(inputs: DataFrame) -> list[str]:
     """The columns of the record itself, which stay as they are (C1): all but those that Firn writes."""
-    return [name for name in inputs.columns if name not in (*COLUMNS, HORIZON)]
+    return [name for name in inputs.columns if name != HORIZON and not name.startswith(WORKING)]
 
 
 def _key(columns: Columns) -> Column:

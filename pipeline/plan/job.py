@@ -148,7 +148,7 @@ class Packing:
     def __init__(self, limits: Limits = LIMITS) -> None:
         self._limits = limits
         self._jobs: list[_Open] = []
-        self._filling: dict[tuple[str, str, Lane], _Open] = {}
+        self._filling: dict[tuple[str, str, Lane, int, int | None], _Open] = {}
 
     @property
     def jobs(self) -> list[Job]:
@@ -159,17 +159,17 @@ class Packing:
 
     def has_room(self, plan: Plan) -> bool:
         """Whether ``plan`` would go into a job that is there already."""
-        job = self._filling.get(_kind(plan))
+        job = self._filling.get(_shape(plan))
         return job is not None and not _alone(plan) and job.has_room(plan, self._limits)
 
     def add(self, plan: Plan) -> None:
         """Put ``plan`` into the job that is being filled, or a new one."""
         if self.has_room(plan):
-            self._filling[_kind(plan)].add(plan)
+            self._filling[_shape(plan)].add(plan)
             return
         job = _Open()
         if not _alone(plan) and job.has_room(plan, self._limits):
-            self._filling[_kind(plan)] = job
+            self._filling[_shape(plan)] = job
         job.add(plan)
         self._jobs.append(job)
 
@@ -195,8 +195,15 @@ def _kind(plan: Plan) -> tuple[str, str, Lane]:
     return plan.table, plan.table_uuid, plan.lane
 
 
+def _shape(plan: Plan) -> tuple[str, str, Lane, int, int | None]:
+    """What plans of one job have in common: they are read and written by one and the same set of options."""
+    return *_kind(plan), plan.segment_bytes, plan.inputs_per_segment
+
+
 def _alone(plan: Plan) -> bool:
-    """Whether ``plan`` needs more than offsets to tell what survives, or no Spark job at all."""
+    """Whether ``plan`` needs more than offsets to tell what survives, or groups of its own, or no Spark job at all."""
+    if plan.inputs_per_segment is not None and len(plan.inputs) % plan.inputs_per_segment:
+        return True
     return plan.lane is Lane.RETAIN or plan.transactional or bool(plan.buried) or _overlapping(plan)
 
 

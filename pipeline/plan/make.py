@@ -13,6 +13,7 @@ from pipeline.plan.failure import FailedPlan, failed_plans, waiting
 from pipeline.plan.job import Job, jobs_of
 from pipeline.plan.order import inputs_of, rank
 from pipeline.plan.plan import Input, Plan
+from pipeline.plan.stay import may_stay
 from pipeline.segments import Segment, Segments, TopicPartition
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Due, Lane, PartitionState, due, sense_table
@@ -109,7 +110,11 @@ def candidates(
     lane: Lane, segments: Segments, states: Iterable[PartitionState], force: bool = False
 ) -> list[Candidate]:
     """The plans of ``lane`` for ``states``, in the order of work."""
-    found = [(plan, state) for state in states if (plan := plan_partition(lane, segments, state, force))]
+    found = [
+        (plan, state)
+        for state in states
+        if (plan := plan_partition(lane, segments, state, force)) is not None and plan.changes
+    ]
     return [_candidate(plan, state) for plan, state in sorted(found, key=lambda one: rank(*one))]
 
 
@@ -145,7 +150,7 @@ def plan_partition(lane: Lane, segments: Segments, state: PartitionState, force:
     taken = {segment.path for segment in inputs}
     outside = [segment.base_offset for segment in state.segments if segment.path not in taken and segment.records]
     outside += [stray.base_offset for stray in state.strays]
-    return Plan(
+    plan = Plan(
         table=segments.identifier,
         table_uuid=segments.table_uuid,
         snapshot_id=segments.snapshot_id,
@@ -165,7 +170,18 @@ def plan_partition(lane: Lane, segments: Segments, state: PartitionState, force:
         left_out=work.left_out,
         transactional=lane not in ANY_POLICY and any(segment.transactional or segment.control for segment in inputs),
         markers=() if lane in ANY_POLICY else state.transactions.deciding(inputs),
-    ).sealed()
+    )
+    return _with_staying(plan, inputs).sealed()
+
+
+def _with_staying(plan: Plan, inputs: tuple[Segment, ...]) -> Plan:
+    """``plan``, told which of its inputs may stay where they are."""
+    if plan.lane is not Lane.FULL or not plan.tail_is_older:
+        return plan
+    stay = may_stay(inputs, plan.clean_below, plan.now_ms)
+    return plan.model_copy(
+        update={"inputs": tuple(Input.of(segment, may_stay=segment.path in stay) for segment in inputs)}
+    )
 
 
 def _inputs(work: Due, state: PartitionState) -> tuple[Segment, ...]:

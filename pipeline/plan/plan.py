@@ -31,9 +31,11 @@ class Input(BaseModel):
     bytes: int = Field(ge=0)
     copies: int = Field(default=1, ge=1)
     """How often the table lists the file; records and bytes count every time."""
+    may_stay: bool = False
+    """Whether nothing in it changes unless the head has a newer record of one of its keys."""
 
     @classmethod
-    def of(cls, segment: Segment) -> Self:
+    def of(cls, segment: Segment, may_stay: bool = False) -> Self:
         return cls(
             path=segment.path,
             level=segment.level,
@@ -42,6 +44,7 @@ class Input(BaseModel):
             records=segment.records,
             bytes=segment.bytes,
             copies=segment.copies,
+            may_stay=may_stay,
         )
 
 
@@ -90,6 +93,22 @@ class Plan(BaseModel):
     def level_out(self) -> int:
         """The level of the segments that this plan makes; RefusedError when its lane makes none."""
         return LEVEL_OUT[self.of_lane(*LEVEL_OUT).lane]
+
+    @property
+    def changes(self) -> bool:
+        """Whether there is anything to do: a tail without a head may stay as it is, even when asked for."""
+        return not all(segment.may_stay for segment in self.inputs)
+
+    @property
+    def tail_is_older(self) -> bool:
+        """Whether every record of the tail is known to be older than every other record of the plan.
+
+        Then keys of the tail need no comparing among themselves (C16). Not so when records came late, or where the
+        transactions of all of them have to be told first (C10).
+        """
+        tail = max((one.last_offset for one in self.inputs if one.level == TAIL and one.records), default=None)
+        head = min((one.base_offset for one in self.inputs if one.level != TAIL and one.records), default=None)
+        return tail is not None and (head is None or tail < head) and not self.buried and not self.transactional
 
     @property
     def stage(self) -> str:

@@ -82,7 +82,7 @@ def _publish(lake: Lake, identifier: str) -> Publication:
         plan = stage.plan
         target = lake.table(plan.table)
         books = summary(plan, validated.accounting)
-        swap = Swap(target, [segment.path for segment in plan.inputs], validated.files.kept, books)
+        swap = Swap(target, stage.replaced(), validated.files.kept, books)
 
         def check(current: Table, manifests: Manifests) -> None:
             check_inputs(current, plan, manifests)

@@ -15,7 +15,8 @@ class Accounting(BaseModel):
     ``records_in`` are those of the input segments and the ``restored`` ones: tombstones removed earlier that come back
     because an older record of their key turned up. ``superseded`` includes the ``repeated`` ones, copies of a record
     that was written more than once. ``aborted`` are records of aborted transactions, ``markers_removed`` the markers
-    of transactions that nothing is left of (C10).
+    of transactions that nothing is left of (C10). What is `left` was looked at and stays where it is: it counts neither
+    as in nor as out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -34,6 +35,9 @@ class Accounting(BaseModel):
     bytes_out: int = Field(ge=0)
     segments_in: int = Field(ge=0)
     segments_out: int = Field(ge=0)
+    segments_left: int = Field(default=0, ge=0)
+    records_left: int = Field(default=0, ge=0)
+    bytes_left: int = Field(default=0, ge=0)
 
     def check(self, subject: str) -> Self:
         """Self when the books balance; RefusedError naming ``subject`` when they do not."""

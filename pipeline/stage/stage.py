@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
@@ -22,6 +23,9 @@ from pipeline.stage.accounting import Accounting
 
 INPUTS = "inputs"
 """Tag of the stage whose content is exactly the plan's input segments."""
+
+REWRITTEN = "rewritten"
+"""Tag of the inputs without those segments of the tail that stay where they are; missing when none does."""
 
 QUARANTINED = -1
 """Level of staged records that go to the quarantine table instead of the topic table (C5)."""
@@ -77,8 +81,13 @@ class Stage:
     def result(self) -> int | None:
         """Snapshot id of what the plan produced; None before compaction."""
         head = self.table.metadata.current_snapshot_id
-        tagged = self.table.metadata.refs.get(INPUTS)
-        return head if tagged and tagged.snapshot_id != head else None
+        tagged = {ref.snapshot_id for name, ref in self.table.metadata.refs.items() if name in (INPUTS, REWRITTEN)}
+        return head if tagged and head not in tagged else None
+
+    @property
+    def rewritten(self) -> str:
+        """The tag of the segments that the result replaces; the other inputs stay in the target."""
+        return REWRITTEN if REWRITTEN in self.table.metadata.refs else INPUTS
 
     @property
     def accounting(self) -> Accounting | None:
@@ -121,11 +130,20 @@ class Stage:
         lake.set_properties(self.identifier, {name: bound.model_dump_json()})
         return Stage.load(lake, self.identifier)
 
+    def replaced(self) -> list[str]:
+        """Paths of the plan's inputs that the result replaces, in the plan's order; the others stay in the target."""
+        tagged = self.table.snapshot_by_name(self.rewritten)
+        found = {file.file_path for file in self._files_of(tagged)} if tagged else set()
+        return [segment.path for segment in self.plan.inputs if segment.path in found]
+
     def files(self) -> list[DataFile]:
         """The data files of the result, with full metrics; empty when nothing was left."""
         snapshot = self.table.current_snapshot()
         if snapshot is None or self.result is None:
             return []
+        return self._files_of(snapshot)
+
+    def _files_of(self, snapshot: Snapshot) -> list[DataFile]:
         manifests = [
             manifest for manifest in snapshot.manifests(self.table.io) if manifest.content == ManifestContent.DATA
         ]

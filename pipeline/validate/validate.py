@@ -12,12 +12,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from expectations import Claim, JudgementError, Reading, Verdict, build_data_docs, judge
-from pipeline.compact.compact import spark_name
+from pipeline.compact.inputs import spark_name
 from pipeline.errors import FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.spark import reason
-from pipeline.stage import INPUTS, Accounting, Stage, mark
+from pipeline.stage import Accounting, Stage, mark
 from pipeline.stage.stage import VERDICT_PROPERTY
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _judge(lake: Lake, stage: Stage, spark: "SparkSession") -> Verdict:
     name = spark_name(lake, stage.identifier)
     try:
         # Both sides by snapshot: what is judged is what the verdict will be recorded for (C23).
-        inputs = spark.read.option("versionAsOf", INPUTS).table(name)
+        inputs = spark.read.option("versionAsOf", stage.rewritten).table(name)
         result = spark.read.option("versionAsOf", str(stage.result)).table(name)
         reading = _reading(Columns.of(stage.table, stage.identifier))
         return judge(inputs, result, _claim(stage, books), lake.reports_folder, reading=reading)
@@ -129,5 +129,5 @@ def _claim(stage: Stage, books: Accounting) -> Claim:
         delete_retention_ms=plan.delete_retention_ms,
         transactional=plan.transactional,
         markers=plan.markers,
-        **books.model_dump(exclude={"expired"}),
+        **books.model_dump(exclude={"expired", "segments_left", "records_left", "bytes_left"}),
     )

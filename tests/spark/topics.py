@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from pipeline.compact import compact
+from pipeline.compact import Outcome, compact
 from pipeline.lake import Lake, records
 from pipeline.land import land
 from pipeline.plan import Plan, plan_table
@@ -118,14 +118,19 @@ class Topic:
 
     def validated(self, plans: Sequence[Plan]) -> list[str]:
         """Compact and validate ``plans``; the names of their stages."""
-        outcomes = compact(self.lake, plans, self.spark)
-        assert [str(outcome.error) for outcome in outcomes if outcome.error] == []
+        outcomes = self.compacted(*plans)
         judged = validate(self.lake, [outcome.stage for outcome in outcomes], self.spark)
         for result in judged:
             assert result.error is None, result.error
             assert result.verdict is not None
             assert result.passed, [finding.observed for finding in result.verdict.failures]
         return [outcome.stage for outcome in outcomes]
+
+    def compacted(self, *plans: Plan) -> list[Outcome]:
+        """Compact ``plans``; none may fail."""
+        outcomes = compact(self.lake, plans, self.spark)
+        assert [str(outcome.error) for outcome in outcomes if outcome.error] == []
+        return outcomes
 
     def run(self, now: int = NOW, *, force: bool = False, until_idle: bool = False) -> list[LaneRun]:
         """The whole chain; nothing may fail."""

@@ -139,7 +139,8 @@ def check(plan: Plan, segments: tuple[Segment, ...], policy: Policy, force: bool
     taken = [by_path[one.path] for one in plan.inputs]
     head = [one for one in taken if one.level != TAIL]
     # Whole segments, each once, in offset order.
-    assert [Input.of(one) for one in taken] == list(plan.inputs)
+    assert [Input.of(one) for one in taken] == [one.model_copy(update={"may_stay": False}) for one in plan.inputs]
+    assert lane is Lane.FULL or not any(one.may_stay for one in plan.inputs), "only a full clean leaves a tail in place"
     assert len(set(taken)) == len(taken)
     assert taken == sorted(taken, key=lambda one: one.order)
     # Budgets count what a plan takes of the head; a segment too large is never taken (C18).
@@ -264,7 +265,7 @@ def test_c23_a_changed_plan_is_refused(field: str) -> None:
 @pytest.mark.parametrize("field", list(Input.model_fields))
 def test_c23_a_changed_input_is_refused(field: str) -> None:
     document = json.loads(example().model_dump_json())
-    document["inputs"][0][field] = "file:/b" if field == "path" else 77
+    document["inputs"][0][field] = {"path": "file:/b", "may_stay": True}.get(field, 77)
     with pytest.raises(RefusedError, match="what its content digests to"):
         Plan.parse(json.dumps(document), "p.json")
 

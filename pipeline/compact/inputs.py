@@ -1,0 +1,76 @@
+"""Reading a stage: the records that a job takes, with everything that is told of them before keys are compared."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipeline.compact.figures import with_figures
+from pipeline.compact.layout import Scan
+from pipeline.compact.newest import FILE
+from pipeline.compact.working import KEY, OFFSET, WAS_BURIED, column, with_working_columns
+from pipeline.lake import Lake
+from pipeline.lake.columns import Columns
+from pipeline.plan import Plan
+from pipeline.segments.segment import TAIL
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PLACE = "_firn_place"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads the snapshots of one stage in the terms of its plans."""
+
+    spark: "SparkSession"
+    name: str
+    columns: Columns
+    plans: Sequence[Plan]
+
+    def records(self, tag: str, scans: Sequence[Scan] = (Scan({}),)) -> DataFrame:
+        """All records under ``tag``, each scan packing segments into tasks in its own way."""
+        found = [self._scan(tag, scan) for scan in scans]
+        return reduce(DataFrame.unionByName, found)
+
+    def head(self, tag: str) -> DataFrame:
+        """The records under ``tag`` that are not of the tail."""
+        return self._scan(tag, Scan({}, ~self._is_tail()))
+
+    def tail(self, tag: str) -> DataFrame:
+        """The records of the tail under ``tag``, and the FILE of each."""
+        return self._scan(tag, Scan({}, self._is_tail()), with_file=True)
+
+    def _scan(self, tag: str, scan: Scan, *, with_file: bool = False) -> DataFrame:
+        reader = self.spark.read.option("versionAsOf", tag)
+        for key, value in scan.options.items():
+            reader = reader.option(key, value)
+        records = reader.table(self.name)
+        if with_file:
+            records = records.select("*", F.col("_file").alias(FILE))
+        if scan.where is not None:
+            records = records.where(scan.where)
+        return with_figures(with_working_columns(records, self.columns), self.columns, self.plans)
+
+    def _is_tail(self) -> Column:
+        """In the table's own column, by which it is partitioned: other files are not opened."""
+        return F.coalesce(column(self.columns.level) == TAIL, F.lit(False))
+
+
+def buried_once(inputs: DataFrame) -> DataFrame:
+    """``inputs`` without the copies of a tombstone that was restored once and removed again: it is buried twice.
+
+    (Not by dropDuplicates: it makes every column nullable, and a table may require some.)
+    """
+    place = F.row_number().over(Window.partitionBy(KEY, OFFSET).orderBy(OFFSET))
+    buried = inputs.where(F.col(WAS_BURIED)).withColumn(_PLACE, place).where(F.col(_PLACE) == 1).drop(_PLACE)
+    return inputs.where(~F.col(WAS_BURIED)).unionByName(buried)
+
+
+def spark_name(lake: Lake, identifier: str) -> str:
+    """``identifier`` as Spark SQL quotes it, in the lake's catalog."""
+    return ".".join(f"`{part}`" for part in (lake.name, *identifier.split(".")))

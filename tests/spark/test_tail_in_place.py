@@ -1,0 +1,145 @@
+"""Cost follows garbage: segments of the tail that lose nothing stay where they are (C16, C24)."""
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame
+
+from pipeline.compact import fate
+from pipeline.compact.inputs import Reader, spark_name
+from pipeline.compact.layout import scans
+from pipeline.compact.survey import prepared, surveyed
+from pipeline.lake.columns import Columns
+from pipeline.plan import Plan
+from pipeline.stage import open_stage
+from tests.spark.topics import NOW, Record, Topic
+
+PER_SEGMENT = 20
+VALUE = bytes(range(256)) * 2
+
+
+def with_tail(topic: Topic, segments: int, **properties: str) -> Topic:
+    """A tail of ``segments`` segments of PER_SEGMENT keys each: k000 to k019, k020 to k039 and so on."""
+    records = [Record(offset, b"k%03d" % offset, b"%d" % offset + VALUE) for offset in range(segments * PER_SEGMENT)]
+    batches = [records[start : start + PER_SEGMENT] for start in range(0, len(records), PER_SEGMENT)]
+    topic.create(segment_bytes="1024", **properties).land(*batches)
+    topic.clean("full")
+    assert topic.levels() == [3] * segments
+    return topic
+
+
+def update(topic: Topic, *keys: int) -> None:
+    start = topic.segments()[-1].last_offset + 1
+    topic.land([Record(start + n, b"k%03d" % key, b"new" + VALUE) for n, key in enumerate(keys)])
+
+
+def paths(topic: Topic) -> dict[int, str]:
+    return {segment.base_offset: segment.path for segment in topic.segments() if segment.level == 3}
+
+
+def test_what_loses_nothing_keeps_its_path(topic: Topic) -> None:
+    with_tail(topic, 5)
+    before, rows = paths(topic), topic.seen()
+    update(topic, 45, 47)
+    (books,) = topic.clean("full", force=True)
+    after = paths(topic)
+    assert [path for base, path in after.items() if base < 100] == [
+        before[0],
+        before[20],
+        after[40],
+        before[60],
+        before[80],
+    ]
+    assert after[40] != before[40]
+    assert [record for record in rows if record.offset not in (45, 47)] == topic.seen()[:-2]
+    assert topic.offsets()[-2:] == [100, 101]
+    assert (books.segments_in, books.segments_left, books.records_in, books.records_left) == (2, 4, 22, 80)
+    assert (books.superseded, books.records_out) == (2, 20)
+
+
+def test_what_is_rewritten_does_not_reach_across_what_stays(topic: Topic) -> None:
+    """Segments are ranges of offsets, also where several series of them were written in one job."""
+    with_tail(topic, 9)
+    update(topic, 10, 30, 90, 150, 170)
+    topic.clean("full", force=True)
+    found = topic.segments()
+    assert all(left.last_offset < right.base_offset for left, right in itertools.pairwise(found))
+    assert topic.offsets() == [n for n in range(185) if n not in (10, 30, 90, 150, 170)]
+
+
+def test_a_tombstone_past_its_horizon_asks_for_its_segment_only(topic: Topic) -> None:
+    """C9: what only the clock makes removable is found by metadata, and nothing else is written for it."""
+    with_tail(topic, 4, delete_retention_ms="1000")
+    topic.land([Record(80, b"k025", None), *(Record(81 + n, b"l%03d" % n, VALUE) for n in range(PER_SEGMENT))])
+    topic.clean("full", force=True)
+    before = paths(topic)
+    assert 25 not in topic.offsets()
+    assert 80 in topic.offsets()
+    topic.land([Record(200, b"m", VALUE)])
+    (books,) = topic.clean("full", NOW + 2000, force=True)
+    assert books.tombstones_removed == 1
+    assert 80 not in topic.offsets()
+    kept = {base: path for base, path in paths(topic).items() if base < 80}
+    assert kept == {base: path for base, path in before.items() if base < 80}
+
+
+def test_segments_whose_bounds_exclude_the_heads_keys_are_not_read(topic: Topic) -> None:
+    """A file that is gone can't be read: the plan is compacted all the same."""
+    with_tail(topic, 4)
+    gone = paths(topic)[60]
+    update(topic, 5, 6)
+    (plan,) = topic.plans("full", force=True)
+    Path(gone.removeprefix("file:")).unlink()
+    topic.compacted(plan)
+
+
+def test_a_composite_or_typed_key_is_told_apart_as_well(topic: Topic) -> None:
+    """More keys than are looked up one by one: the hull of the head's keys prunes, the join decides."""
+    with_tail(topic, 3)
+    start = topic.segments()[-1].last_offset + 1
+    many = [Record(start + n, b"k%03d!%d" % (n % 20, n), VALUE) for n in range(1_200)]
+    topic.land([*many, Record(start + len(many), b"k007", VALUE)])
+    before = paths(topic)
+    topic.clean("full", force=True)
+    assert 7 not in topic.offsets()
+    assert {path for base, path in paths(topic).items() if base in (20, 40)} == {before[20], before[40]}
+
+
+@pytest.mark.parametrize("lane", ["clean", "full"])
+def test_no_exchange_carries_a_value(topic: Topic, capsys: pytest.CaptureFixture[str], lane: str) -> None:
+    """Values are read in pass 2, and written by the task that read them."""
+    with_tail(topic, 3)
+    for _ in range(4):
+        update(topic, 5, 25)
+    topic.clean("merge")
+    (plan,) = topic.plans(lane, force=True)
+    for frame in passes(topic, plan):
+        moved = exchanged(frame, capsys)
+        assert moved, "a plan without any exchange would make this test blind"
+        assert not any(re.match(r"(value|headers)#", name) for name in moved), moved
+
+
+def passes(topic: Topic, plan: Plan) -> list[DataFrame]:
+    """What pass 1 finds out about ``plan``, and what pass 2 writes, not yet run."""
+    stage = open_stage(topic.lake, plan)
+    columns = Columns.of(stage.table, stage.identifier)
+    reader = Reader(topic.spark, spark_name(topic.lake, stage.identifier), columns, (plan,))
+    with surveyed(reader) as survey:
+        read = reader.records(stage.rewritten, scans(reader.plans, survey.stay, columns))
+        return [survey.words, fate.cleaned(prepared(read, reader.plans, survey.repeats), survey.words)]
+
+
+def exchanged(frame: DataFrame, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The columns that pass through exchanges, broadcast ones included, as Spark explains them."""
+    capsys.readouterr()
+    frame.explain("formatted")
+    blocks = re.split(r"\n\n", capsys.readouterr().out)
+    return [
+        name.strip()
+        for block in blocks
+        if re.match(r"\(\d+\) \w*Exchange", block)
+        for listed in re.findall(r"Input \[\d+\]: \[(.*)\]", block)
+        for name in listed.split(",")
+    ]

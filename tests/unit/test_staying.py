@@ -1,0 +1,142 @@
+"""Which segments of the tail a full clean leaves in place (design: a tail file that loses no record stays)."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.compact.staying import series, staying
+from pipeline.plan import Plan
+from pipeline.plan.plan import Input
+from pipeline.plan.stay import may_stay
+from pipeline.segments import Segment, TopicPartition
+from pipeline.segments.segment import LANDED, TAIL
+from pipeline.sense import Lane
+
+NOW = 1_000_000
+SEGMENT_BYTES = 1_000
+
+
+def segment(base: int, last: int, level: int = TAIL, **facts: object) -> Segment:
+    known = Segment(
+        path=f"{level}-{base}",
+        topic_partition=TopicPartition("orders", 0),
+        level=level,
+        base_offset=base,
+        last_offset=last,
+        records=last - base + 1,
+        bytes=100,
+        tombstones=0,
+        null_keys=0,
+        oldest_ms=0,
+        newest_ms=0,
+        sequence_number=1,
+        row_deletes=0,
+    )
+    return replace(known, **facts)  # type: ignore[arg-type]  # facts are fields by name
+
+
+@pytest.mark.parametrize(
+    ("facts", "stays"),
+    [
+        ({}, True),
+        ({"null_keys": 1}, False),
+        ({"copies": 2}, False),
+        ({"tombstones": None}, False),
+        ({"tombstones": 2}, False),
+        ({"tombstones": 2, "stamped": 2, "first_horizon_ms": NOW + 1}, True),
+        ({"tombstones": 2, "stamped": 2, "first_horizon_ms": NOW}, False),
+        ({"tombstones": 2, "stamped": 1, "first_horizon_ms": NOW + 1}, False),
+        ({"tombstones": 2, "stamped": 2}, False),
+        ({"level": LANDED}, False),
+    ],
+)
+def test_c8_c9_c5_metadata_tells_what_nothing_happens_to(facts: dict[str, object], *, stays: bool) -> None:
+    found = may_stay([segment(0, 9, **facts)], None, NOW)  # type: ignore[arg-type]
+    assert bool(found) is stays
+
+
+def test_c7_tombstones_that_are_not_clean_are_left_alone() -> None:
+    dirty = segment(10, 19, tombstones=1, stamped=1, first_horizon_ms=0)
+    assert may_stay([dirty], 10, NOW) == {dirty.path}
+    assert may_stay([dirty], 11, NOW) == frozenset()
+
+
+def test_segments_that_may_share_an_offset_are_read() -> None:
+    """Which of two equal offsets stays is told by the records (C1)."""
+    tail = [segment(0, 9), segment(9, 19), segment(20, 29), segment(30, 39)]
+    head = [segment(39, 50, LANDED)]
+    assert may_stay(tail + head, None, NOW) == {"3-20"}
+
+
+def plan_of(*inputs: Input) -> Plan:
+    return Plan(
+        table="db.orders",
+        table_uuid="uuid",
+        snapshot_id=1,
+        lane=Lane.FULL,
+        topic="orders",
+        partition=0,
+        now_ms=NOW,
+        reason="test",
+        inputs=inputs,
+        inputs_per_segment=None,
+        segment_bytes=SEGMENT_BYTES,
+        clean_below=None,
+        log_end_offset=10_000,
+        delete_retention_ms=0,
+    )
+
+
+def tail_of(*sizes: int, head: int = 0) -> Plan:
+    """A plan over tail segments of ``sizes`` bytes in offset order, and a head segment of ``head`` bytes if not 0."""
+    tail = [
+        Input(
+            path=str(n), level=TAIL, base_offset=n * 10, last_offset=n * 10 + 9, records=10, bytes=size, may_stay=True
+        )
+        for n, size in enumerate(sizes)
+    ]
+    end = len(sizes) * 10
+    landed = Input(path="head", level=LANDED, base_offset=end, last_offset=end + 9, records=10, bytes=head)
+    return plan_of(*tail, *([landed] if head else []))
+
+
+def test_what_loses_nothing_stays() -> None:
+    assert staying(tail_of(1000, 1000, 1000, head=50), {"1"}) == {"0", "2"}
+
+
+def test_small_neighbours_go_along_until_a_segment_is_as_large_as_it_should_be() -> None:
+    """Daily heads add up as in a binary counter; large segments are not written again for their sake."""
+    assert staying(tail_of(1000, 400, 200, 100, head=100), ()) == {"0"}
+    assert staying(tail_of(1000, 400, 200, 150, head=100), ()) == {"0", "1", "2", "3"}
+    assert staying(tail_of(*[100] * 40), {"20"}) != frozenset()
+
+
+sizes = st.lists(st.integers(1, 2 * SEGMENT_BYTES), min_size=1, max_size=12)
+
+
+@given(sizes=sizes, head=st.integers(0, 500), data=st.data())
+def test_no_more_than_a_segment_goes_along_with_each_series(sizes: list[int], head: int, data: st.DataObject) -> None:
+    plan = tail_of(*sizes, head=head)
+    touched = data.draw(st.sets(st.sampled_from([str(n) for n in range(len(sizes))])))
+    stay = staying(plan, touched)
+    assert not stay & (touched | {"head"})
+    size = {one.path: one.bytes for one in plan.inputs}
+    asked = [path for path in size if path in touched or path == "head"]
+    along = sum(size[path] for path in size if path not in stay and path not in asked)
+    assert along <= len(asked) * 1.5 * SEGMENT_BYTES
+    assert all(size[path] <= SEGMENT_BYTES // 2 for path in size if path not in stay and path not in asked)
+
+
+@given(sizes=sizes, head=st.integers(0, 500), data=st.data())
+def test_series_are_what_is_written_cut_at_what_stays(sizes: list[int], head: int, data: st.DataObject) -> None:
+    plan = tail_of(*sizes, head=head)
+    stay = frozenset(data.draw(st.sets(st.sampled_from([str(n) for n in range(len(sizes))]))))
+    found = list(series(plan, stay))
+    assert [one.path for series in found for one in series] == [one.path for one in plan.inputs if one.path not in stay]
+    for left, right in itertools.pairwise(found):
+        between = [one for one in plan.inputs if left[-1].last_offset < one.base_offset < right[0].base_offset]
+        assert between
+        assert all(one.path in stay for one in between)
