@@ -98,6 +98,18 @@ SEED ?= 1
 conformance: setup $(DONE)/kafka-jars ## compare with Kafka's own cleaner on WORKLOADS=300 random workloads from SEED=1
 	@$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED)
 
+# The full compiler, a parallel collector and room for joins: what a user would give to jobs of this size.
+BENCH := SPARK_DRIVER_MEMORY=6g SPARK_SUBMIT_OPTS="-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m -Xlog:disable" \
+	$(BIN)/python -m tests.bench
+SCALE ?= 1
+.PHONY: bench
+bench: setup $(DONE)/kafka-jars ## measure beside peers on the same files, into docs/performance.md (SCALE=1: about an hour)
+	@$(BENCH) --scale $(SCALE) --docs
+
+.PHONY: bench-quick
+bench-quick: setup $(DONE)/kafka-jars ## the same in a few minutes, into .firn/bench/report
+	@$(BENCH) --scale $(SCALE) --quick
+
 .PHONY: lint
 lint: setup ## ruff: rules and format, changing nothing
 	@$(BIN)/ruff check .

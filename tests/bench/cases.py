@@ -1,0 +1,74 @@
+"""Which inputs are measured with which entries. A family varies one thing around the base."""
+
+from dataclasses import dataclass
+
+from tests.bench import engines, firn, kafka, spark
+from tests.bench.data import Shape
+from tests.bench.entries import Entry, Task
+
+FULL, CLEAN, MERGE = firn.ENTRIES
+BASE_RECORDS = 200_000
+"""Records of the tail of the base at SCALE=1: 1 KB values, so 200 MB of keys and values."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One shape, the entries on it and how often each runs after the warm-up. ``family`` groups cases in the report."""
+
+    family: str
+    shape: Shape
+    entries: tuple[Entry, ...]
+    runs: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.family}: {self.shape.title}, {self.shape.records:,} keys"
+
+
+def _of(task: Task, *groups: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    return tuple(entry for group in groups for entry in group if entry.task is task)
+
+
+_ALL_FULL = (FULL, *_of(Task.FULL, spark.ENTRIES, engines.ENTRIES, kafka.ENTRIES))
+_PEERS = (FULL, *_of(Task.FULL, spark.BIN_PACK, spark.ROW_NUMBER, spark.MERGE_INTO, engines.DUCKDB))
+_FEW = (FULL, *_of(Task.FULL, spark.BIN_PACK, spark.ROW_NUMBER, engines.DUCKDB))
+_HEAD = (
+    CLEAN,
+    *_of(Task.CLEAN, spark.ENTRIES, engines.ENTRIES),
+    MERGE,
+    *_of(Task.MERGE, spark.ENTRIES, engines.ENTRIES),
+)
+
+
+def quick(scale: float) -> list[Case]:
+    """The goals that a few minutes can show."""
+    records = int(BASE_RECORDS * scale / 2)
+    return [
+        Case("base", Shape(1000, "uniform", None, 1, records), _ALL_FULL, 3),
+        Case("little changed", Shape(1000, "append", 0.01, 1, records), _PEERS, 3),
+        Case("lanes of the head", Shape(1000, "uniform", None, 1, records), _HEAD, 2),
+    ]
+
+
+def full(scale: float) -> list[Case]:
+    """Everything. At SCALE=1 no family takes ten minutes on two cores."""
+    base = int(BASE_RECORDS * scale)
+    small = base * 5
+    """As many bytes with values of 100 B."""
+    return [
+        Case("base", Shape(1000, "uniform", None, 1, base), _ALL_FULL, 5),
+        Case("base", Shape(100, "uniform", None, 1, small), _ALL_FULL, 3),
+        Case("little changed", Shape(1000, "append", 0.01, 1, base * 2), _PEERS, 3),
+        Case("little changed", Shape(1000, "zipf", 0.01, 1, base), _PEERS, 3),
+        Case("little changed", Shape(1000, "uniform", 0.01, 1, base), _PEERS, 3),
+        Case("more changed", Shape(1000, "uniform", 0.3, 1, base), _FEW, 3),
+        Case("more changed", Shape(1000, "uniform", 0.9, 1, base // 2), _FEW, 3),
+        Case("keys", Shape(1000, "zipf", 0.3, 1, base // 2), _FEW, 3),
+        Case("keys", Shape(1000, "append", 0.3, 1, base // 2), _FEW, 3),
+        Case("keys", Shape(100, "zipf", None, 1, small), _FEW, 3),
+        Case("keys", Shape(100, "append", 0.3, 1, small // 2), _FEW, 3),
+        Case("partitions", Shape(1000, "uniform", None, 8, base), _FEW, 3),
+        Case("partitions", Shape(1000, "uniform", None, 64, base), _FEW, 3),
+        Case("lanes of the head", Shape(1000, "uniform", None, 1, base), _HEAD, 3),
+        *(Case("growth", Shape(1000, "uniform", None, 1, base // 2 * times), _FEW, 3) for times in (1, 2, 4, 8)),
+    ]

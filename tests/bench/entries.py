@@ -1,0 +1,85 @@
+"""What a benchmark times: an entry takes a shape's inputs and leaves files; only the time between counts.
+
+Set-up (a copy of the table's metadata, properties) and the check of the output lie outside of it.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.bench.check import Fingerprint
+from tests.bench.inputs import Inputs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Task(StrEnum):
+    """What entries do: those of one task can be compared with each other."""
+
+    FULL = "full"
+    """Head and tail become the new tail: one record per key."""
+    CLEAN = "clean"
+    """Merged segments of the head become a run: one record per key of the head."""
+    MERGE = "merge"
+    """Landed segments become larger ones; nothing is lost."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all entries share: the Spark session, how many cores each may use, and a folder for what they write."""
+
+    spark: "SparkSession"
+    cores: int
+    scratch: Path
+
+
+@dataclass
+class Measured:
+    """One run: wall seconds, those of its parts by name, and the files it left, to be checked."""
+
+    seconds: float = 0.0
+    rooms: dict[str, float] = field(default_factory=dict)
+    files: list[Path] = field(default_factory=list)
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Add the wall seconds of the block."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds += time.monotonic() - started
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One competitor. ``run`` gives a measured run and keeps its output until the context is left.
+
+    ``keeps_everything``: a copy by design, held against all records of the task's input, not the newest per key.
+    """
+
+    name: str
+    title: str
+    task: Task
+    run: Callable[[Bench, Inputs], AbstractContextManager[Measured]]
+    keeps_everything: bool = False
+    cores: int | None = None
+    """How many cores it can use; None: all of the benchmark's."""
+
+    def expected(self, inputs: Inputs) -> Fingerprint:
+        """The records that a run has to leave."""
+        if self.task is Task.FULL:
+            return inputs.everything if self.keeps_everything else inputs.newest
+        return inputs.head if self.keeps_everything else inputs.head_newest
+
+
+def sources(task: Task, inputs: Inputs) -> list[Path]:
+    """The files that an entry of ``task`` reads."""
+    if task is Task.FULL:
+        return list(inputs.whole.files)
+    return inputs.merged_files if task is Task.CLEAN else inputs.head_files
