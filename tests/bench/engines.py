@@ -74,8 +74,6 @@ DUCKDB = tuple(
     for task in (Task.FULL, Task.CLEAN)
 )
 POLARS = (_entry("Polars", "Polars group_by, semi join, sink_parquet", _polars, Task.FULL),)
-RECODE = tuple(
-    _entry("pyarrow copy", "pyarrow decodes and encodes the same files: copies every record", _recode, task, keeps_everything=True)
-    for task in (Task.FULL, Task.MERGE)
-)
+_COPY = "pyarrow decodes and encodes the same files: copies every record"
+RECODE = tuple(_entry("pyarrow copy", _COPY, _recode, task, keeps_everything=True) for task in (Task.FULL, Task.MERGE))
 ENTRIES = (*DUCKDB, *POLARS, *RECODE)

@@ -70,6 +70,8 @@ class Entry:
     keeps_everything: bool = False
     cores: int | None = None
     """How many cores it can use; None: all of the benchmark's."""
+    warms_itself: bool = False
+    """It starts a process for every run, which does a run of its own that does not count."""
 
     def expected(self, inputs: Inputs) -> Fingerprint:
         """The records that a run has to leave."""

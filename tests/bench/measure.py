@@ -71,7 +71,7 @@ def measure(bench: Bench, lake: Lake, cases: Sequence[Case], say: Say) -> Iterat
     warm: set[tuple[str, Task]] = set()
     for number, case in enumerate(cases, 1):
         say(f"[{number}/{len(cases)}] {case.name}")
-        cold = [entry for entry in case.entries if (entry.name, entry.task) not in warm]
+        cold = [entry for entry in case.entries if not (entry.warms_itself or (entry.name, entry.task) in warm)]
         _warm_up(bench, lake, cold, say)
         warm |= {(entry.name, entry.task) for entry in cold}
         inputs = prepare(lake, case.shape, bench.spark)

@@ -1,0 +1,144 @@
+"""What `make bench` rests on: inputs that are what they are said to be, and goals that can be missed."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import cast, get_args
+
+import numpy as np
+import pytest
+
+from tests.bench import cases, data, goals, plots, tables
+from tests.bench.data import Keys, Shape
+from tests.bench.results import Measurement, Memory, Report, Timing
+
+EVERY_KEYS = cast("tuple[Keys, ...]", get_args(Keys))
+
+
+def shape(keys: Keys, superseded: float | None) -> Shape:
+    return Shape(100, keys, superseded, 2, 2_000)
+
+
+@pytest.mark.parametrize("keys", EVERY_KEYS)
+@pytest.mark.parametrize("superseded", [None, 0.01, 0.3])
+def test_survivors_are_the_newest_of_their_key(keys: Keys, superseded: float | None) -> None:
+    one = data.stream(shape(keys, superseded), 1)
+    newest = dict(zip(one.keys.tolist(), one.offsets.tolist(), strict=True))
+    assert sorted(one.offsets[one.survivors()].tolist()) == sorted(newest.values())
+    of_head = dict(zip(one.keys[one.tail :].tolist(), one.offsets[one.tail :].tolist(), strict=True))
+    assert sorted(one.offsets[one.head_survivors()].tolist()) == sorted(of_head.values())
+
+
+@pytest.mark.parametrize("keys", EVERY_KEYS)
+@pytest.mark.parametrize("superseded", [0.01, 0.3])
+def test_so_much_of_the_tail_is_superseded_as_the_shape_says(keys: Keys, superseded: float) -> None:
+    one = data.stream(shape(keys, superseded), 0)
+    assert len(set(one.keys[: one.tail].tolist())) == one.tail, "one record per key in the tail"
+    assert np.mean(~one.survivors()[: one.tail]) == superseded
+
+
+@pytest.mark.parametrize("keys", ["uniform", "zipf"])
+def test_half_of_all_records_go(keys: Keys) -> None:
+    assert np.mean(data.stream(shape(keys, None), 0).survivors()) == 0.5
+
+
+def test_a_record_is_the_same_in_every_slice() -> None:
+    wanted = shape("zipf", None)
+    one = data.stream(wanted, 0)
+    whole = data.batches(wanted, one, 0, len(one), level=None)
+    assert data.batches(wanted, one, 500, 1_700, level=None).equals(whole.slice(500, 1_200))
+    assert whole["value"].null_count == one.tombstones.sum() > 0
+    assert set(map(len, whole["key"].to_pylist())) == {data.KEY_BYTES}
+    assert len(set(whole["key"].to_pylist())) == len(set(one.keys.tolist()))
+
+
+def test_values_compress_to_less_than_half() -> None:
+    """Half of a value is the same everywhere, the other has 6 bits in a byte."""
+    rows = data.values(Shape(1000, "uniform", None, 1, 10), data.stream(shape("uniform", None), 0), 0, 10)
+    assert len(np.unique(rows[:, 500:], axis=0)) == 1
+    assert len(np.unique(rows[:, :500])) == 64
+
+
+def test_every_case_has_a_name_of_its_own() -> None:
+    for chosen in (cases.quick(1), cases.full(1)):
+        assert len({case.name for case in chosen}) == len(chosen)
+
+
+def timing(name: str, seconds: float, **others: float) -> Timing:
+    rooms = {"validate": others.get("validate", 0.0), "processor": seconds}
+    cores = 1 if name.startswith("Kafka") else 2
+    replaced = others.get("replaced", 1.0)
+    return Timing(name, name, "full", cores, seconds, [seconds], rooms, 10, 1, replaced)
+
+
+def measurement(keys: Keys, superseded: float | None, *timings: Timing, size: int = 10**9) -> Measurement:
+    one = Shape(1000, keys, superseded, 1, 500)
+    return Measurement("base", one, 1_000, size, size // 4, size // 4, 1 << 20, list(timings))
+
+
+def met(*measurements: Measurement, memory: Memory | None = None) -> dict[str, bool | None]:
+    report = Report({}, 1.0, quick=False, measurements=list(measurements), memory=memory)
+    return {found.goal: found.met for found in goals.findings(report) if found.met is not None}
+
+
+def test_a_goal_is_met_or_missed_by_its_figure() -> None:
+    peers = [timing("bin-pack", 10), timing("row_number", 30), timing("DuckDB", 10)]
+    fast = met(measurement("uniform", None, timing("firn full", 10, validate=1), *peers, size=10**11))
+    slow = met(measurement("uniform", None, timing("firn full", 10.1, validate=2), *peers, size=10**11))
+    assert len(fast) == 4
+    assert set(fast.values()) == {True}
+    assert slow.keys() == fast.keys()
+    assert set(slow.values()) == {False}
+
+
+def test_goals_for_little_changed() -> None:
+    peers = [timing("row_number", 10), timing("MERGE", 5)]
+    clustered = measurement("append", 0.01, timing("firn full", 1, replaced=0.05), *peers)
+    scattered = measurement("uniform", 0.01, timing("firn full", 1.01, replaced=1), *peers)
+    assert list(met(clustered).values()) == [True] * 4
+    assert list(met(scattered).values()) == [False, False, True]
+
+
+def test_kafka_is_compared_per_core() -> None:
+    kafka = timing("Kafka, zstd", 10)
+    goal = "at least Kafka's cleaner per core"
+    assert met(measurement("uniform", None, timing("firn full", 5), kafka))[goal]
+    assert not met(measurement("uniform", None, timing("firn full", 5.1), kafka))[goal]
+
+
+def test_smaller_than_5_gb_says_nothing_about_5_gb() -> None:
+    found = met(measurement("uniform", None, timing("firn full", 5), timing("DuckDB", 10)))
+    assert "not slower than DuckDB's QUALIFY from 5 GB on" not in found
+
+
+def test_memory_is_met_when_exact() -> None:
+    memory = Memory(50_000_000, 60_000_000, 4 << 30, 5 << 30, 100.0, exact=True)
+    assert list(met(memory=memory).values()) == [True]
+    assert list(met(memory=replace(memory, exact=False)).values()) == [False]
+
+
+def test_an_entry_that_differs_has_no_figures() -> None:
+    wrong = replace(timing("firn full", 1), problem="left 1 record, should be 2")
+    assert met(measurement("uniform", None, wrong, timing("row_number", 30))) == {}
+
+
+def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
+    one = measurement("zipf", None, timing("firn full", 10), timing("row_number", 30))
+    memory = Memory(5, 6, 7, 8, 9.0, exact=True)
+    report = Report({"cores": "2"}, 1.0, quick=True, measurements=[one], memory=memory)
+    report.write(tmp_path / "results.json")
+    assert Report.read(tmp_path / "results.json") == report
+
+
+def test_results_replace_only_what_was_generated(tmp_path: Path) -> None:
+    document = tmp_path / "performance.md"
+    document.write_text(f"by hand\n{tables.BEGIN}\nold\n{tables.END}\nby hand too\n", encoding="utf-8")
+    one = measurement("zipf", None, timing("firn full", 10), timing("row_number", 30))
+    report = Report({"cores": "2"}, 1.0, quick=False, measurements=[one])
+    images = [path.relative_to(tmp_path) for path in plots.draw(report, tmp_path / "images")]
+    tables.into(document, tables.markdown(report, images))
+    text = document.read_text(encoding="utf-8")
+    assert text.startswith(f"by hand\n{tables.BEGIN}\n")
+    assert text.endswith(f"{tables.END}\nby hand too\n")
+    assert "old" not in text
+    assert "| row_number | 30.00 |" in text
+    assert "(images/bench-base.png)" in text
