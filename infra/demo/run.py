@@ -100,8 +100,8 @@ def print_seconds(tasks: Iterable[dict[str, Any]]) -> None:
 def print_amplification(table: Table) -> None:
     """What Firn has written for what was landed, from the books in the snapshot summaries (C24)."""
     summaries = [snapshot.summary for snapshot in table.metadata.snapshots if snapshot.summary]
-    published = [summary for summary in summaries if summary.get("firn.plan-id")]
-    landed = [summary for summary in summaries if not summary.get("firn.plan-id")]
+    published = [summary for summary in summaries if summary.get("firn.lane")]
+    landed = [summary for summary in summaries if not summary.get("firn.lane")]
     records = sum(int(summary["firn.records-out"] or 0) for summary in published)
     written = sum(int(summary["firn.bytes-out"] or 0) for summary in published)
     of_records = records / sum(int(summary["added-records"] or 0) for summary in landed)

@@ -161,7 +161,7 @@ def stages(table: TableName, as_json: AsJson = False) -> None:
                     "stage": item.identifier,
                     "state": item.state,
                     "failure": item.failure and item.failure.model_dump(),
-                    "plan": item.plan.title,
+                    "plan": item.title,
                 }
                 for item in found
             ]
@@ -170,7 +170,7 @@ def stages(table: TableName, as_json: AsJson = False) -> None:
         show.table(
             f"{table}: stages",
             ("stage", "state", "plan"),
-            [(item.identifier, str(item.failure or item.state), item.plan.title) for item in found],
+            [(item.identifier, str(item.failure or item.state), item.title) for item in found],
         )
 
 

@@ -22,11 +22,10 @@ from pipeline.errors import FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.spark import reason
-from pipeline.plan import Plan
+from pipeline.plan import Job, Plan
 from pipeline.sense import Lane
-from pipeline.stage import BURIED, INPUTS, QUARANTINED, Accounting, Stage, discard, mark, open_stage
+from pipeline.stage import BURIED, INPUTS, QUARANTINED, Accounting, Books, Stage, mark, open_stage
 from pipeline.stage.leave import leave
-from pipeline.stage.stage import BOOKS_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,19 +58,15 @@ def compact(lake: Lake, plans: Sequence[Plan], spark: "SparkSession") -> list[Ou
 
 def _outcome(lake: Lake, plan: Plan, spark: "SparkSession") -> Outcome:
     try:
-        stage = open_stage(lake, plan)
-        if stage.failure:
-            # Who runs the very plan again that failed wants another try.
-            discard(lake, stage.identifier)
-            stage = open_stage(lake, plan)
-        if stage.accounting is None:
+        stage = open_stage(lake, Job((plan,)))
+        if stage.books is None:
             stage = _write(lake, stage, spark)
     except RefusedError as error:
-        mark(lake, plan.stage, "compact", str(error))
+        mark(lake, plan.stage, plan, "compact", str(error))
         return Outcome(plan, plan.stage, None, error)
     except FirnError as error:
         return Outcome(plan, plan.stage, None, error)
-    return Outcome(plan, plan.stage, stage.accounting, None)
+    return Outcome(plan, plan.stage, stage.books.plans[plan.id] if stage.books else None, None)
 
 
 def _write(lake: Lake, stage: Stage, spark: "SparkSession") -> Stage:
@@ -85,7 +80,7 @@ def _write(lake: Lake, stage: Stage, spark: "SparkSession") -> Stage:
         raise UnavailableError(
             f"plan {plan.id} ({plan.title}): Spark could not write stage {plan.stage}: {reason(error)}"
         ) from error
-    return Stage.load(lake, stage.identifier).record(lake, BOOKS_PROPERTY, books.model_dump())
+    return Stage.load(lake, stage.identifier).record_books(lake, Books(plans={plan.id: books}))
 
 
 def _copy(lake: Lake, stage: Stage, reader: Reader) -> Accounting:
@@ -125,8 +120,8 @@ def _replace(stage: Stage, reader: Reader, judged: DataFrame) -> dict[str, int]:
 
 
 def _books(stage: Stage, fates: dict[str, int], survey: Survey | None = None) -> Accounting:
-    kept = stage.sorted_files().kept
     plan = stage.plan
+    kept = stage.sorted_files()[plan.id].kept
     stay = survey.stay if survey else frozenset()
     repeated = sum(survey.repeats.counts.values()) if survey else 0
     taken = [segment for segment in plan.inputs if segment.path not in stay]

@@ -1,6 +1,7 @@
 """Firn's commits on a table, newest first, as far as its snapshots reach.
 
-The summary of a snapshot says which plan it published; its own manifests say which data files it took out.
+A snapshot says which plans it published, in its summary or in a document that the summary names; its own manifests say
+which data files it took out.
 """
 
 from collections.abc import Iterator
@@ -11,42 +12,45 @@ from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStat
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
-from pipeline.stage.accounting import SUMMARY_PREFIX
-from pipeline.stage.published import PLAN_ID
-
-_REMOVED = ("superseded", "tombstones-removed", "expired", "quarantined", "aborted", "markers-removed")
-"""Terms of the books (C24) under which records leave a table."""
+from pipeline.errors import RefusedError
+from pipeline.segments import TopicPartition
+from pipeline.stage.published import JOB_ID, LANE, PublishedPlan, plans_of
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit on the table; ``plan``, ``lane`` and ``reason`` are None where it was not Firn's."""
+    """A commit on the table, or one plan's share of it.
+
+    ``plan``, ``lane`` and ``reason`` are None where it was not Firn's. Of a job whose plans are not known any more
+    ``plan`` is the id of the job, and there is no ``topic_partition``.
+    """
 
     snapshot_id: int
     parent_id: int | None
     at_ms: int
     operation: str
-    plan: str | None
-    lane: str | None
-    reason: str | None
-    topic_partition: str | None
-    removed: int
-    """Records that a commit of Firn's took away, whatever the reason."""
+    plan: str | None = None
+    lane: str | None = None
+    reason: str | None = None
+    topic_partition: str | None = None
+    removed: int = 0
+    """Records that a plan of Firn's took away, whatever the reason."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "Commit":
-        """What ``snapshot`` says of itself."""
+    def of(cls, snapshot: Snapshot, plan: PublishedPlan | None) -> "Commit":
+        """What ``snapshot`` says of itself, and of ``plan``."""
         said = snapshot.summary.additional_properties if snapshot.summary else {}
+        books = plan.accounting if plan else None
         return cls(
             snapshot_id=snapshot.snapshot_id,
             parent_id=snapshot.parent_snapshot_id,
             at_ms=snapshot.timestamp_ms,
             operation=snapshot.summary.operation.value if snapshot.summary else "unknown",
-            plan=said.get(PLAN_ID),
-            lane=said.get(f"{SUMMARY_PREFIX}lane"),
-            reason=said.get(f"{SUMMARY_PREFIX}reason"),
-            topic_partition=said.get(f"{SUMMARY_PREFIX}topic-partition"),
-            removed=sum(int(said.get(f"{SUMMARY_PREFIX}{term}", 0)) for term in _REMOVED),
+            plan=plan.id if plan else said.get(JOB_ID),
+            lane=plan.lane if plan else said.get(LANE),
+            reason=plan.reason if plan else None,
+            topic_partition=str(plan.topic_partition) if plan else None,
+            removed=books.records_in - books.records_out if books else 0,
         )
 
 
@@ -57,25 +61,41 @@ class History:
         self._table = table
 
     @cached_property
-    def commits(self) -> tuple[Commit, ...]:
-        """Every commit that is still known, newest first."""
-        return tuple(Commit.of(snapshot) for snapshot in self._snapshots)
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """Every snapshot that is still known, newest first."""
+        return tuple(ancestors_of(self._table.current_snapshot(), self._table.metadata))
+
+    def commits(self) -> Iterator[Commit]:
+        """Every commit that is still known, newest first: each plan's share of it where it was Firn's."""
+        for snapshot in self.snapshots:
+            yield from self._of(snapshot)
 
     @property
     def complete(self) -> bool:
         """Whether nothing before the oldest known commit is expired."""
-        return not self.commits or self.commits[-1].parent_id is None
+        return not self.snapshots or self.snapshots[-1].parent_snapshot_id is None
 
-    def removals(self) -> Iterator[tuple[Commit, ManifestEntry]]:
+    def removals(self) -> Iterator[tuple[Snapshot, ManifestEntry]]:
         """Every data file that a commit took out of the table, newest commit first."""
-        for snapshot in self._snapshots:
+        for snapshot in self.snapshots:
             for manifest in snapshot.manifests(self._table.io):
                 # A file that is taken out is listed once more, by the commit that does it (Iceberg spec, "Manifests").
                 if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id == snapshot.snapshot_id:
                     for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=False):
                         if entry.status == ManifestEntryStatus.DELETED:
-                            yield Commit.of(snapshot), entry
+                            yield snapshot, entry
 
-    @cached_property
-    def _snapshots(self) -> tuple[Snapshot, ...]:
-        return tuple(ancestors_of(self._table.current_snapshot(), self._table.metadata))
+    def taking(self, snapshot: Snapshot, topic_partition: TopicPartition | None) -> Commit:
+        """The commit of ``snapshot``: the share that took a segment of ``topic_partition``, where it is known."""
+        found = list(self._of(snapshot))
+        return next((one for one in found if one.topic_partition == str(topic_partition)), found[0])
+
+    def _of(self, snapshot: Snapshot) -> Iterator[Commit]:
+        try:
+            plans = plans_of(self._table, snapshot)
+        except RefusedError:
+            plans = ()
+        for plan in plans:
+            yield Commit.of(snapshot, plan)
+        if not plans:
+            yield Commit.of(snapshot, None)

@@ -113,15 +113,18 @@ def _removed(
 ) -> tuple[list[Removed], str]:
     """The records that Firn's commits took away, newest commit first, and how far back was looked."""
     history = History(table)
-    taking = [commit for commit in history.commits if commit.topic_partition and commit.removed]
-    if only:
-        taking = [commit for commit in taking if commit.topic_partition == str(only)]
     found: list[Removed] = []
     readers: dict[str, Versions] = {}
-    for number, commit in enumerate(taking):
-        place = commit.topic_partition or ""
-        if number == limit:
+    looked: set[int] = set()
+    for commit in history.commits():
+        place = commit.topic_partition
+        if place is None and commit.plan:
+            return found, f"what snapshot {commit.snapshot_id} removed is not known: the list of its plans is gone"
+        if place is None or not commit.removed or (only and place != str(only)):
+            continue
+        if commit.snapshot_id not in looked and len(looked) == limit:
             return found, f"the newest {limit} commits that removed records were looked through; --commits goes further"
+        looked.add(commit.snapshot_id)
         if commit.parent_id is None or table.snapshot_by_id(commit.parent_id) is None:
             return found, f"what snapshot {commit.snapshot_id} removed is not known: the one before it is expired"
         if place not in readers:
@@ -131,10 +134,10 @@ def _removed(
         except FileNotFoundError:
             return found, f"what snapshot {commit.snapshot_id} removed is not known: its data files are deleted"
     if history.complete:
-        return found, f"all {len(taking)} commits that removed records were looked through"
+        return found, f"all {len(looked)} commits that removed records were looked through"
     return found, (
-        f"all {len(taking)} commits that removed records since snapshot {history.commits[-1].snapshot_id} were looked "
-        "through; older ones are expired"
+        f"all {len(looked)} commits that removed records since snapshot {history.snapshots[-1].snapshot_id} were "
+        "looked through; older ones are expired"
     )
 
 

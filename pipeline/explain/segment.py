@@ -61,14 +61,15 @@ def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list
         }
         return [_explained(identifier, item, prospects) for item in live]
     history = History(lake.table(identifier))
-    for commit, entry in history.removals():
+    for snapshot, entry in history.removals():
         if name in (entry.data_file.file_path, _file_name(entry.data_file.file_path)):
             found = facts(lake.table(identifier), identifier, entry)
             if found:
-                return [SegmentExplanation(identifier, found, removed_by=commit)]
+                owner = found.topic_partition if isinstance(found, Segment) else None
+                return [SegmentExplanation(identifier, found, removed_by=history.taking(snapshot, owner))]
     raise RefusedError(
-        f"table {identifier} holds no segment {name!r}, and none of the {len(history.commits)} commits that are still "
-        "known removed one; allowed: a path, a file name, or <topic>-<partition>@<offset>"
+        f"table {identifier} holds no segment {name!r}, and none of the {len(history.snapshots)} commits that are "
+        "still known removed one; allowed: a path, a file name, or <topic>-<partition>@<offset>"
     )
 
 

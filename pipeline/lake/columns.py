@@ -7,6 +7,7 @@ column may be renamed or moved afterwards.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -109,9 +110,14 @@ class Columns:
 
     def level_field(self, table: Table) -> int:
         """Where the partitioning of ``table`` has the level; it passed ``of``."""
-        place = position(table.schema(), table.spec(), self.level)
-        assert place is not None
-        return place
+        return _place(table, table.spec(), self.level)
+
+    def owner(self, table: Table, file: DataFile) -> tuple[str, int]:
+        """Topic and partition of the records in ``file``, which is partitioned by both where ``table`` has them."""
+        spec = table.specs()[file.spec_id]
+        topic = file.partition[_place(table, spec, self.topic)] if self.topic else self.topic_name
+        partition = file.partition[_place(table, spec, self.partition)] if self.partition else 0
+        return topic, partition
 
     @property
     def partition_fields(self) -> tuple[str, ...]:
@@ -181,6 +187,12 @@ def position(schema: Schema, spec: PartitionSpec, name: str) -> int | None:
         if field.source_id == source and isinstance(field.transform, IdentityTransform):
             return place
     return None
+
+
+def _place(table: Table, spec: PartitionSpec, name: str) -> int:
+    place = position(table.schema(), spec, name)
+    assert place is not None  # the table passed ``of``
+    return place
 
 
 def _field(fields: Mapping[int, NestedField], role: str, column: Column, identifier: str) -> NestedField:

@@ -1,9 +1,11 @@
-"""Publish: the one commit on the real table that carries a plan out, by metadata alone. No JVM.
+"""Publish: the one commit on the real table that carries plans out, by metadata alone. No JVM.
 
-``publish`` swaps a plan's inputs for the validated stage's files, ``retain`` only takes inputs out.
+``publish_job`` swaps the inputs of a stage's plans for its validated files, ``retain_job`` only takes inputs out;
+``publish`` and ``retain`` do so for one plan and raise what the others name.
 """
 
-from pipeline.publish.publish import Publication, publish
-from pipeline.publish.retain import retain
+from pipeline.publish.publish import publish, publish_job
+from pipeline.publish.race import Publication, Published
+from pipeline.publish.retain import retain, retain_job
 
-__all__ = ["Publication", "publish", "retain"]
+__all__ = ["Publication", "Published", "publish", "publish_job", "retain", "retain_job"]

@@ -1,48 +1,71 @@
-"""What may have landed since a plan was made, and forbids its commit (C9, C10)."""
+"""What may have landed since plans were made, and forbids their commit (C9, C10)."""
+
+from collections.abc import Iterator, Mapping
 
 from pyiceberg.table import Table
 
 from pipeline.errors import ConflictError
 from pipeline.plan import Plan
-from pipeline.segments import read
+from pipeline.segments import Segments, read
 from pipeline.segments.manifests import Manifests
 from pipeline.sense import transactions_of
 from pipeline.sense.transactions import NO_TRANSACTIONS
 from pipeline.stage import Accounting
 
 
-def check_nothing_older(target: Table, plan: Plan, accounting: Accounting, manifests: Manifests) -> None:
+def late_conflicts(
+    target: Table, work: Mapping[str, tuple[Plan, Accounting]], manifests: Manifests
+) -> Mapping[str, ConflictError]:
+    """Which plans of ``work`` (by plan id, with their books) must be made again because of what landed since.
+
+    The table is looked through once for all of them, and not at all when no plan removes anything for good.
+    """
+    concerned = {key: (plan, books) for key, (plan, books) in work.items() if _removes(books) or plan.transactional}
+    if not concerned:
+        return {}
+    segments = read(target, next(iter(concerned.values()))[0].table, manifests)
+    return {
+        plan_id: ConflictError(f"plan {plan.id} ({plan.title}){problem}; plan again")
+        for plan_id, (plan, books) in concerned.items()
+        if (problem := next(_problems(target, segments, plan, books), None))
+    }
+
+
+def _removes(books: Accounting) -> bool:
+    return bool(books.tombstones_removed or books.markers_removed)
+
+
+def _problems(target: Table, segments: Segments, plan: Plan, books: Accounting) -> Iterator[str]:
+    if _removes(books):
+        yield from _older_records(segments, plan, books)
+    if plan.transactional:
+        yield from _other_markers(target, segments, plan)
+
+
+def _older_records(segments: Segments, plan: Plan, books: Accounting) -> Iterator[str]:
     """C9, C10: a tombstone, or a marker, goes only while nothing outside the inputs can hold an older record."""
-    if not accounting.tombstones_removed and not accounting.markers_removed:
-        return
     taken = {segment.path for segment in plan.inputs}
     end = max(segment.last_offset for segment in plan.inputs)
     bound = end if plan.clean_below is None else min(end, plan.clean_below)
-    segments = read(target, plan.table, manifests)
     own = segments.by_partition.get(plan.topic_partition, ())
     landed = [segment for segment in own if segment.path not in taken and segment.records]
     older = [str(segment) for segment in landed if segment.base_offset < bound]
     older += [stray.path for stray in segments.strays_of(plan.topic_partition) if stray.base_offset < bound]
     if older:
-        going = f"{accounting.tombstones_removed} tombstones"
-        if accounting.markers_removed:
-            going += f" and {accounting.markers_removed} transaction markers"
-        raise ConflictError(
-            f"plan {plan.id} ({plan.title}) removes {going} below offset {bound}, but segment {older[0]} landed since "
-            "with older offsets; plan again"
-        )
+        going = f"{books.tombstones_removed} tombstones"
+        if books.markers_removed:
+            going += f" and {books.markers_removed} transaction markers"
+        yield f" removes {going} below offset {bound}, but segment {older[0]} landed since with older offsets"
 
 
-def check_same_markers(target: Table, plan: Plan, manifests: Manifests) -> None:
+def _other_markers(target: Table, segments: Segments, plan: Plan) -> Iterator[str]:
     """C10: what was taken for aborted, or for committed, must be so by the markers that are there now."""
-    if not plan.transactional:
-        return
-    segments = read(target, plan.table, manifests)
     taken = {segment.path for segment in plan.inputs}
     inputs = [one for one in segments.by_partition.get(plan.topic_partition, ()) if one.path in taken]
     known = transactions_of(target, segments, {plan.topic_partition}).get(plan.topic_partition, NO_TRANSACTIONS)
     if known.problem:
-        raise ConflictError(f"plan {plan.id} ({plan.title}): {known.problem}; plan again")
+        yield f": {known.problem}"
+        return
     end = max(segment.last_offset for segment in plan.inputs)
     decided_by = {marker.producer_id: marker.offset for marker in plan.markers if marker.offset > end}
     others = [
@@ -51,7 +74,7 @@ def check_same_markers(target: Table, plan: Plan, manifests: Manifests) -> None:
         if marker not in plan.markers and marker.offset < decided_by.get(marker.producer_id, end)
     ]
     if others:
-        raise ConflictError(
-            f"plan {plan.id} ({plan.title}) was made without the marker of producer {others[0].producer_id} at offset "
-            f"{others[0].offset}, which landed since and may decide otherwise; plan again"
+        yield (
+            f" was made without the marker of producer {others[0].producer_id} at offset {others[0].offset}, which "
+            "landed since and may decide otherwise"
         )

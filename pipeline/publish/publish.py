@@ -1,147 +1,219 @@
-"""Publish a stage by compare-and-swap on the target's current snapshot.
+"""Publish a stage by compare-and-swap on the target's current snapshot: one commit for all its plans.
 
 Each attempt loads the target, checks everything again on exactly that snapshot, and commits only on top of it. A lost
-race means: load, check and try again (PyIceberg's own retry would commit on a snapshot that nobody checked).
+race means: load, check and try again (PyIceberg's own retry would commit on a snapshot that nobody checked). A plan
+without a passing verdict, or that conflicts with what has happened since, is left out and named (C20, C22).
 """
 
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pyiceberg.table import Table
 
-from pipeline.errors import ConflictError, RefusedError
+from pipeline.errors import ConflictError, FirnError, RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.mapping import COLUMNS
+from pipeline.plan import Plan
 from pipeline.plan.plan import STAGE_INFIX
-from pipeline.publish.late import check_nothing_older, check_same_markers
-from pipeline.publish.race import race, summary
+from pipeline.publish.late import late_conflicts
+from pipeline.publish.race import Publication, Published, commit, repeated
 from pipeline.quarantine import quarantine
-from pipeline.segments.manifests import Manifests
-from pipeline.stage import Accounting, Stage
+from pipeline.segments.manifests import READERS, Manifests
+from pipeline.stage import Accounting, Stage, stages_of
 from pipeline.stage.claim import Claim, claimed
 from pipeline.stage.discard import drop, take_back
-from pipeline.stage.open import check_inputs
-from pipeline.stage.published import published
+from pipeline.stage.inputs import CheckedInputs
+from pipeline.stage.published import published, summary
 from pipeline.stage.stage import SortedFiles
 from pipeline.stage.swap import Swap
 from pipeline.tombstones import tombstones
 
 
-@dataclass(frozen=True)
-class Publication:
-    """What a publish did. ``repeated`` is true when the plan had been published before: nothing was changed now."""
+def publish(lake: Lake, identifier: str) -> Publication:
+    """Publish the stage ``identifier`` of one plan and drop it; see ``publish_job``, but what it names is raised."""
+    return publish_job(lake, identifier).only()
 
-    table: str
-    plan_id: str
-    snapshot_id: int
-    attempts: int
-    repeated: bool
-    accounting: Accounting | None
+
+def publish_job(lake: Lake, identifier: str) -> Published:
+    """Publish the stage ``identifier`` and drop it; plans that are published already are left as they are (C25).
+
+    Names the plans that were not published: RefusedError without a passing verdict on exactly this result, or when
+    files of the stage are gone; ConflictError when the target changed under the plan (an input gone, a row-level
+    delete, an older record landed below a tombstone that the plan removes). When nothing was published the stage stays.
+
+    Raises RefusedError when there is no such stage, or it is of another table or a failed plan; ConflictError while it
+    is being discarded; OutcomeUnknownError when the catalog did not say what became of the commit.
+    """
+    table, _, job_id = identifier.partition(STAGE_INFIX)
+    if not job_id:
+        raise RefusedError(f"{identifier!r} is not a stage; allowed: <namespace>.<table>{STAGE_INFIX}<plan id>")
+    before = published(lake.table(table), job_id)
+    if before is not None:
+        plans: Sequence[Plan] = ()
+        if lake.when_free(lambda: lake.catalog.table_exists(identifier)):
+            stage = Stage.load(lake, identifier)
+            plans = stage.plans
+            drop(lake, stage)
+        return repeated(lake.table(table), job_id, before, [plan.id for plan in plans])
+    try:
+        return _publish(lake, identifier)
+    except _NothingPublishedError as nothing:
+        found, error = Published((), nothing.failures), None
+    except RefusedError as refused:
+        found, error = Published(), refused
+    # Another process may have published the stage and dropped it in the meantime.
+    before = published(lake.table(table), job_id)
+    if before is not None:
+        return repeated(lake.table(table), job_id, before, found.failures)
+    if error:
+        raise error
+    return found
+
+
+class _NothingPublishedError(FirnError):
+    """No plan of a stage could be published; it stays to be looked at, and discarded."""
+
+    def __init__(self, failures: Mapping[str, FirnError]) -> None:
+        super().__init__("; ".join(map(str, failures.values())))
+        self.failures = failures
 
 
 @dataclass(frozen=True)
 class _Validated:
-    """A stage that passed: the only thing ``_commit`` takes, and only ``_validated`` makes one (C23)."""
+    """The part of a stage that passed: nothing else is committed, and only ``_validated`` makes one (C23)."""
 
-    stage: Stage
+    plan: Plan
     accounting: Accounting
     files: SortedFiles
+    replaced: Sequence[str]
 
 
-def publish(lake: Lake, identifier: str) -> Publication:
-    """Publish the stage ``identifier`` and drop it; a plan that is published already is left as it is (C25).
-
-    Raises RefusedError without a passing verdict on exactly this result, or when files of the stage are gone;
-    ConflictError when the target changed under the plan (an input gone, a row-level delete, an older record landed
-    below a tombstone that the plan removes); OutcomeUnknownError when the catalog did not say what became of
-    the commit.
-    """
-    table, _, plan_id = identifier.partition(STAGE_INFIX)
-    if not plan_id:
-        raise RefusedError(f"{identifier!r} is not a stage; allowed: <namespace>.<table>{STAGE_INFIX}<plan id>")
-    before = published(lake.table(table), plan_id)
-    registered = lake.when_free(lambda: lake.catalog.table_exists(identifier))
-    if before is not None:
-        if registered:
-            drop(lake, Stage.load(lake, identifier))
-        return Publication(table, plan_id, before, attempts=0, repeated=True, accounting=None)
-    try:
-        return _publish(lake, identifier)
-    except RefusedError:
-        # Another process may have published the stage and dropped it in the meantime.
-        before = published(lake.table(table), plan_id)
-        if before is None:
-            raise
-        return Publication(table, plan_id, before, attempts=0, repeated=True, accounting=None)
-
-
-def _publish(lake: Lake, identifier: str) -> Publication:
+def _publish(lake: Lake, identifier: str) -> Published:
     Stage.load(lake, identifier)
     with claimed(lake, identifier, Claim.PUBLISH) as stage:
         # What is looked at under the claim stays as it is: no discard takes a file away any more.
-        validated = _validated(stage)
-        plan = stage.plan
-        target = lake.table(plan.table)
-        books = summary(plan, validated.accounting)
-        swap = Swap(target, stage.replaced(), validated.files.kept, books)
-
-        def check(current: Table, manifests: Manifests) -> None:
-            check_inputs(current, plan, manifests)
-            _check_same_shape(current, stage)
-            check_nothing_older(current, plan, validated.accounting, manifests)
-            check_same_markers(current, plan, manifests)
-            quarantine.append(lake, current, plan, validated.files.quarantined)
-            tombstones.append(lake, current, plan, validated.files.buried)
-
-        try:
-            snapshot_id, attempts = race(lake, plan, swap, check)
-        except ConflictError:
-            # The history was read and does not have the plan. No other error proves that no try was applied.
-            swap.abandon(target)
-            take_back(lake, lake.table(plan.table), plan)
-            raise
-        if snapshot_id == swap.snapshot_id:
-            swap.tidy(target)
-        else:
-            # Another process published the same stage first.
-            swap.abandon(target)
+        validated, refused = _validated(lake, stage)
+        work = _StagedWork(lake, stage, validated)
+        done = commit(lake, work, {plan_id: one.accounting for plan_id, one in validated.items()})
+        failures = {**refused, **done.failures}
+        if not done.publications:
+            raise _NothingPublishedError(failures)
         drop(lake, stage)
-    repeated = snapshot_id != swap.snapshot_id
-    return Publication(plan.table, plan.id, snapshot_id, attempts, repeated, validated.accounting)
+    return Published(done.publications, failures)
 
 
-def _validated(stage: Stage) -> _Validated:
+@dataclass(frozen=True)
+class _StagedWork:
+    """The plans of a stage that passed, as work to be committed."""
+
+    lake: Lake
+    stage: Stage
+    validated: Mapping[str, _Validated]
+
+    @property
+    def table(self) -> str:
+        return self.stage.target
+
+    @property
+    def job_id(self) -> str:
+        return self.stage.job_id
+
+    def swap(self, target: Table, plans: Collection[str]) -> Swap:
+        chosen = self._chosen(plans)
+        books = {one.plan.id: one.accounting for one in chosen}
+        return Swap(
+            target,
+            [path for one in chosen for path in one.replaced],
+            [file for one in chosen for file in one.files.kept],
+            summary(target, self.job_id, [one.plan for one in chosen], books),
+        )
+
+    def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, ConflictError]:
+        chosen = self._chosen(plans)
+        found = dict(CheckedInputs.find(current, [one.plan for one in chosen], manifests).conflicts)
+        left = [one for one in chosen if one.plan.id not in found]
+        if changed := _changed_shape(current, self.stage):
+            return found | {
+                one.plan.id: ConflictError(f"plan {one.plan.id} ({one.plan.title}): {changed}") for one in left
+            }
+        work = {one.plan.id: (one.plan, one.accounting) for one in left}
+        return {**found, **late_conflicts(current, work, manifests)}
+
+    def hand_over(self, current: Table, plans: Collection[str]) -> None:
+        chosen = self._chosen(plans)
+        going = [one.plan for one in chosen]
+        quarantine.append(self.lake, current, going, {one.plan.id: one.files.quarantined for one in chosen})
+        tombstones.append(self.lake, current, self.job_id, going, {one.plan.id: one.files.buried for one in chosen})
+
+    def take_back(self, plans: Collection[str]) -> None:
+        chosen = self._chosen(plans)
+        replaced = {one.plan.id: one.replaced for one in chosen}
+        take_back(self.lake, self.lake.table(self.table), self.job_id, [one.plan for one in chosen], replaced)
+
+    def _chosen(self, plans: Collection[str]) -> list[_Validated]:
+        return [one for plan_id, one in self.validated.items() if plan_id in plans]
+
+
+def _validated(lake: Lake, stage: Stage) -> tuple[Mapping[str, _Validated], Mapping[str, FirnError]]:
+    """The plans of ``stage`` that passed, and why others did not, by plan id."""
     stage.check()
-    verdict = stage.verdict
-    if verdict is None or stage.accounting is None:
-        raise RefusedError(
-            f"stage {stage.identifier} is {stage.state}; allowed: a passing verdict on its result (firn validate)"
-        )
-    if verdict["passed"] is not True:
-        failed = [item["name"] for item in verdict["expectations"] if not item["passed"]]
-        raise RefusedError(
-            f"stage {stage.identifier} failed validation ({', '.join(failed)}); allowed: a passing verdict"
-        )
+    refused: dict[str, FirnError] = {plan_id: ConflictError(reason) for plan_id, reason in stage.left_out.items()}
     try:
-        files = stage.sorted_files()
+        files = stage.sorted_files() if stage.result is not None else {}
+        replaced = stage.replaced()
     except FileNotFoundError as error:
         raise RefusedError(
             f"stage {stage.identifier}: its list of files is gone ({error}); allowed: discard it and plan again"
         ) from error
-    paths = [file.file_path for file in (*files.kept, *files.quarantined, *files.buried)]
-    gone = [path for path in paths if not stage.table.io.new_input(path).exists()]
+    missing = _missing(stage, [file.file_path for own in files.values() for file in own.all])
+    fit = {}
+    for plan in stage.plans:
+        subject = f"stage {stage.identifier}" + (f", plan {plan.id} ({plan.title})" if len(stage.plans) > 1 else "")
+        try:
+            books = _passing(lake, stage, plan, subject).check(subject)
+            _check_there([file.file_path for file in files[plan.id].all], missing, subject)
+        except RefusedError as error:
+            refused[plan.id] = error
+        else:
+            fit[plan.id] = _Validated(plan, books, files[plan.id], replaced[plan.id])
+    return fit, refused
+
+
+def _passing(lake: Lake, stage: Stage, plan: Plan, subject: str) -> Accounting:
+    """The books of a plan whose part of the stage passed; RefusedError when it did not."""
+    books = stage.books.plans.get(plan.id) if stage.books else None
+    verdict = (stage.verdicts or {}).get(plan.id)
+    if books and stage.passed(plan.id):
+        return books
+    if plan.stage != stage.identifier and plan.stage in stages_of(lake, plan.table):
+        # What it shared a stage with goes on without it, and it has a stage of its own that says why.
+        Stage.load(lake, plan.stage).check()
+    if books is None or verdict is None:
+        raise RefusedError(f"{subject} is {stage.state}; allowed: a passing verdict on its result (firn validate)")
+    failed = [item["name"] for item in verdict["expectations"] if not item["passed"]]
+    raise RefusedError(f"{subject} failed validation ({', '.join(failed)}); allowed: a passing verdict")
+
+
+def _missing(stage: Stage, paths: Sequence[str]) -> frozenset[str]:
+    """Which of ``paths`` are gone from the store."""
+    with ThreadPoolExecutor(READERS) as readers:
+        there = readers.map(lambda path: stage.table.io.new_input(path).exists(), paths)
+        return frozenset(path for path, exists in zip(paths, there, strict=True) if not exists)
+
+
+def _check_there(paths: Sequence[str], missing: frozenset[str], subject: str) -> None:
+    gone = [path for path in paths if path in missing]
     if gone:
         raise RefusedError(
-            f"stage {stage.identifier}: {len(gone)} of {len(paths)} files are gone, first {gone[0]}; allowed: all "
-            "there (discard the stage and plan again)"
+            f"{subject}: {len(gone)} of {len(paths)} files are gone, first {gone[0]}; allowed: all there (discard the "
+            "stage and plan again)"
         )
-    return _Validated(stage, stage.accounting.check(f"stage {stage.identifier}"), files)
 
 
-def _check_same_shape(target: Table, stage: Stage) -> None:
-    """The stage's files are what the table would have written now: by the same mapping, under the same partitioning."""
+def _changed_shape(target: Table, stage: Stage) -> str | None:
+    """Why the stage's files are not what the table would have written now: another mapping, another partitioning."""
     same = stage.table.properties.get(COLUMNS) == target.properties.get(COLUMNS)
-    if not same or stage.table.spec() != target.spec():
-        raise ConflictError(
-            f"plan {stage.plan.id} ({stage.plan.title}): {'the partitioning' if same else 'the mapping'} of table "
-            f"{stage.plan.table} was changed since; plan again"
-        )
+    if same and stage.table.spec() == target.spec():
+        return None
+    return f"{'the partitioning' if same else 'the mapping'} of table {stage.target} was changed since; plan again"

@@ -1,51 +1,88 @@
-"""Drop the segments of a plan of lane ``retain``: one commit that only takes files out of a table (C19). No JVM.
+"""Drop the segments of plans of lane ``retain``: one commit that only takes files out of a table (C19). No JVM.
 
 There is no stage and no verdict: nothing is read and nothing is written but metadata. What stands for the verdict is
 checked on the very snapshot that is committed on, so that a plan is never older than what it is carried out on.
 """
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
 from pyiceberg.table import Table
 
 from pipeline.errors import ConflictError
 from pipeline.lake import Lake
-from pipeline.plan import Plan
+from pipeline.plan import Job, Plan
 from pipeline.policy import Policies
-from pipeline.publish.publish import Publication
-from pipeline.publish.race import race, summary
-from pipeline.segments import read
+from pipeline.publish.race import Publication, Published, commit, repeated
+from pipeline.segments import Segments, read
 from pipeline.segments.manifests import Manifests
 from pipeline.sense import Lane, PartitionState, retention
 from pipeline.stage import Accounting
-from pipeline.stage.open import find_inputs
-from pipeline.stage.published import published
+from pipeline.stage.inputs import CheckedInputs
+from pipeline.stage.published import published, summary
 from pipeline.stage.swap import Swap
 
 
 def retain(lake: Lake, plan: Plan) -> Publication:
-    """Drop the inputs of ``plan`` with one commit; a plan that was carried out already is left as it is (C25).
+    """Carry out one plan; see ``retain_job``, but what it names is raised."""
+    return retain_job(lake, Job((plan,))).only()
 
-    Raises RefusedError for a plan of another lane; ConflictError when the table moved on under the plan: an input is
-    gone, an older record landed, or the policy keeps an input now; OutcomeUnknownError when the catalog did not say
-    what became of the commit.
+
+def retain_job(lake: Lake, job: Job) -> Published:
+    """Drop the inputs of the plans of ``job`` with one commit; what was carried out already is left as it is (C25).
+
+    Names the plans under which the table moved on, each with a ConflictError: an input is gone, an older record landed,
+    or the policy keeps an input now. Raises RefusedError for a plan of another lane or table; OutcomeUnknownError when
+    the catalog did not say what became of the commit.
     """
-    target = lake.table(plan.of_lane(Lane.RETAIN).table)
-    before = published(target, plan.id)
+    for plan in job:
+        plan.of_lane(Lane.RETAIN)
+    target = lake.table(job.table)
+    before = published(target, job.id)
     if before is not None:
-        return Publication(plan.table, plan.id, before, attempts=0, repeated=True, accounting=None)
-    books = _books(plan)
-    swap = Swap(target, [segment.path for segment in plan.inputs], [], summary(plan, books))
-    try:
-        snapshot_id, attempts = race(lake, plan, swap, lambda current, manifests: _check(current, plan, manifests))
-    except ConflictError:
-        # The history was read and does not have the plan. No other error proves that no try was applied.
-        swap.abandon(target)
-        raise
-    if snapshot_id == swap.snapshot_id:
-        swap.tidy(target)
-    else:
-        # Another process carried out the same plan first.
-        swap.abandon(target)
-    return Publication(plan.table, plan.id, snapshot_id, attempts, snapshot_id != swap.snapshot_id, books)
+        return repeated(target, job.id, before, [plan.id for plan in job])
+    books = {plan.id: _books(plan) for plan in job}
+    return commit(lake, _Dropping(job, books), books)
+
+
+@dataclass(frozen=True)
+class _Dropping:
+    """The plans of a job of lane ``retain``, as work to be committed."""
+
+    job: Job
+    books: Mapping[str, Accounting]
+
+    @property
+    def table(self) -> str:
+        return self.job.table
+
+    @property
+    def job_id(self) -> str:
+        return self.job.id
+
+    def swap(self, target: Table, plans: Collection[str]) -> Swap:
+        chosen = self._chosen(plans)
+        removed = [segment.path for plan in chosen for segment in plan.inputs]
+        return Swap(target, removed, [], summary(target, self.job_id, chosen, self.books))
+
+    def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, ConflictError]:
+        chosen = self._chosen(plans)
+        # Whatever row-level deletes took away goes with its segment.
+        found = dict(CheckedInputs.find(current, chosen, manifests, row_deletes=True).conflicts)
+        policies, segments = Policies.parse(self.table, current.properties), read(current, self.table, manifests)
+        for plan in chosen:
+            if plan.id not in found and (problem := _problem(policies, segments, plan)):
+                found[plan.id] = ConflictError(f"plan {plan.id} ({plan.title}){problem}; plan again")
+        return found
+
+    def hand_over(self, current: Table, plans: Collection[str]) -> None:
+        """Nothing goes anywhere else."""
+
+    def take_back(self, plans: Collection[str]) -> None:
+        """Nothing went anywhere else."""
+
+    def _chosen(self, plans: Collection[str]) -> list[Plan]:
+        return [plan for plan in self.job if plan.id in plans]
 
 
 def _books(plan: Plan) -> Accounting:
@@ -64,14 +101,12 @@ def _books(plan: Plan) -> Accounting:
     ).check(f"plan {plan.id}")
 
 
-def _check(target: Table, plan: Plan, manifests: Manifests) -> None:
-    """That the policy of now drops every input from the table of now, and that nothing older than them stays.
+def _problem(policies: Policies, segments: Segments, plan: Plan) -> str | None:
+    """Why the policy of now does not drop every input from the table of now, or something older than them stays.
 
     The clock is the plan's: time alone never makes a segment younger. That the log end stays (C4) is part of it.
     """
-    find_inputs(target, plan, manifests)
-    policy = Policies.parse(plan.table, target.properties).of(plan.topic)
-    segments = read(target, plan.table, manifests)
+    policy = policies.of(plan.topic)
     own = segments.by_partition.get(plan.topic_partition, ())
     strays = segments.strays_of(plan.topic_partition)
     found = retention(PartitionState(plan.topic_partition, own, policy, plan.now_ms, strays))
@@ -80,13 +115,9 @@ def _check(target: Table, plan: Plan, manifests: Manifests) -> None:
     taken = {segment.path for segment in plan.inputs}
     if not taken <= may_go:
         why = found.kept if found else f"the policy of topic {plan.topic} is {policy.cleanup_policy}"
-        raise ConflictError(
-            f"plan {plan.id} ({plan.title}): segment {min(taken - may_go)} has to stay now ({why}); plan again"
-        )
+        return f": segment {min(taken - may_go)} has to stay now ({why})"
     end = max(segment.last_offset for segment in plan.inputs)
     for segment in own:
         if segment.path not in taken and segment.records and segment.base_offset <= end:
-            raise ConflictError(
-                f"plan {plan.id} ({plan.title}) drops everything up to offset {end}, but segment {segment} with older "
-                "offsets landed since; plan again"
-            )
+            return f" drops everything up to offset {end}, but segment {segment} with older offsets landed since"
+    return None

@@ -4,6 +4,9 @@ Spark wrote the records into the stage once; here their files change hands. Reas
 fields, so their values live in the manifests and readers see them as columns (Iceberg spec, "Column Projection").
 """
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -16,7 +19,7 @@ from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.derive import derive
 from pipeline.lake.follow import follow
-from pipeline.lake.handover import hand_over, withdraw
+from pipeline.lake.handover import Added, hand_over, withdraw
 from pipeline.plan import Plan
 from pipeline.segments import TopicPartition
 from pipeline.segments.read import read_entries
@@ -34,30 +37,28 @@ def find(lake: Lake, identifier: str) -> Table | None:
     return lake.table(name) if lake.when_free(lambda: lake.catalog.table_exists(name)) else None
 
 
-def append(lake: Lake, target: Table, plan: Plan, files: list[DataFile]) -> None:
-    """Append ``files`` to ``target``'s quarantine table, once per plan: before the commit that removes them there.
+def append(lake: Lake, target: Table, plans: Sequence[Plan], files: Mapping[str, Sequence[DataFile]]) -> None:
+    """Append ``files`` of ``plans``, by plan id, to ``target``'s quarantine table, once per plan, with one commit.
 
-    Raises CommitFailedException when another process committed to it at the same time: look and try again.
+    Before the commit that removes their records from the target. Raises CommitFailedException when another process
+    committed to it at the same time: look and try again.
     """
-    if not files:
+    going = [plan for plan in plans if files.get(plan.id)]
+    if not going:
         return
-    table = find(lake, plan.table) or _create(lake, target, plan.table)
+    identifier = going[0].table
+    table = find(lake, identifier) or _create(lake, target, identifier)
     # The topic table may have been given columns since.
     table = follow(lake, table, _schema(target), table.spec())
-    if not _files_of(table, plan):
-        columns = Columns.of(target, plan.table)
-        hand_over(lake, table, [_moved(file, plan, columns, table.spec().spec_id) for file in files])
+    columns, spec_id = Columns.of(target, identifier), table.spec().spec_id
+    moved = {plan.id: [_moved(file, plan, columns, spec_id) for file in files[plan.id]] for plan in going}
+    hand_over(lake, table, moved, _added_by(going))
 
 
-def retract(lake: Lake, plan: Plan) -> None:
-    """Take back what ``append`` added for a plan that was not published: its records are still in the topic table."""
-
-    def added() -> tuple[Table, list[DataFile]] | None:
-        table = find(lake, plan.table)
-        files = _files_of(table, plan) if table else []
-        return (table, files) if table and files else None
-
-    withdraw(lake, added)
+def retract(lake: Lake, plans: Sequence[Plan]) -> None:
+    """Take back what ``append`` added for plans of a table that were not published: it is still in the topic table."""
+    if plans:
+        withdraw(lake, lambda: find(lake, plans[0].table), _added_by(plans))
 
 
 def origin(file: DataFile, table: Table, identifier: str) -> tuple[TopicPartition, str, str]:
@@ -68,9 +69,19 @@ def origin(file: DataFile, table: Table, identifier: str) -> tuple[TopicPartitio
     return TopicPartition(topic, owner.pop(0) if columns.partition else 0), reason, plan_id
 
 
-def _files_of(table: Table, plan: Plan) -> list[DataFile]:
-    place = [field.name for field in table.spec().fields].index(PLAN)
-    return [entry.data_file for entry, _ in read_entries(table) if entry.data_file.partition[place] == plan.id]
+def _added_by(plans: Sequence[Plan]) -> Added:
+    """Files by the plan that their partition names."""
+    ids = frozenset(plan.id for plan in plans)
+
+    def added(table: Table) -> Mapping[str, Sequence[DataFile]]:
+        place = [field.name for field in table.spec().fields].index(PLAN)
+        found: dict[str, list[DataFile]] = defaultdict(list)
+        for entry, _ in read_entries(table):
+            if (plan_id := entry.data_file.partition[place]) in ids:
+                found[plan_id].append(entry.data_file)
+        return found
+
+    return added
 
 
 def _schema(target: Table) -> Schema:

@@ -1,5 +1,6 @@
 """When the files of a table came in: the clock of the commits that the table still remembers."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,7 +11,10 @@ NOW_MS = "firn.now-ms"
 """Property of a snapshot's summary: the plan's clock, epoch milliseconds, when Firn published it."""
 
 LEFT_OUT = "firn.left-out"
-"""Property of a snapshot's summary: how many cleanable segments had no room in the plan that Firn published."""
+"""Property of a snapshot's summary: how many cleanable segments had no room in the plans that Firn published."""
+
+LEFT_OUT_OF = "firn.left-out-of"
+"""Property of a snapshot's summary: the topic partitions they were of (JSON), where it published several plans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +24,17 @@ class Commit:
     at_ms: int
     by_firn: bool
     whole: bool = False
-    """Whether that plan took all that was cleanable."""
+    """Whether its plan, or each of its plans, took all that was cleanable."""
+    left_out_of: frozenset[str] = frozenset()
+    """The topic partitions of which they did not, where there were several plans: the others were taken whole."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Commit":
-        text = snapshot.summary.get(NOW_MS) if snapshot.summary else None
-        if snapshot.summary and text and text.removeprefix("-").isdecimal():
-            return cls(int(text), by_firn=True, whole=snapshot.summary.get(LEFT_OUT, "0") == "0")
+        said = snapshot.summary.additional_properties if snapshot.summary else {}
+        text = said.get(NOW_MS)
+        if text and text.removeprefix("-").isdecimal():
+            left_out_of = frozenset(json.loads(said.get(LEFT_OUT_OF, "[]")))
+            return cls(int(text), by_firn=True, whole=said.get(LEFT_OUT, "0") == "0", left_out_of=left_out_of)
         return cls(snapshot.timestamp_ms, by_firn=False)
 
 

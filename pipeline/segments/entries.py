@@ -79,7 +79,7 @@ class Found:
         under Kafka's LogAppendTime, and where that is forgotten as old as the oldest that is remembered.
         """
         count = self.rows.num_rows
-        dated = _dated(self.rows["snapshot_id"], commits)
+        dated = _dated(self.rows, commits)
         columns = {name: self.rows[name] for name in SCHEMA.names if name in arrays.SCHEMA.names} | dated
         if times_of_commits:
             forgotten = min((commit.at_ms for commit in commits.values()), default=0)
@@ -89,9 +89,10 @@ class Found:
         return Arrays.of_rows(_once(pa.table([columns[name] for name in arrays.SCHEMA.names], schema=arrays.SCHEMA)))
 
 
-def _dated(snapshots: pa.ChunkedArray, commits: Mapping[int, Commit]) -> dict[str, pa.Array]:
-    """The commit of each of ``snapshots``, as columns; no clock where the table has forgotten it."""
+def _dated(rows: pa.Table, commits: Mapping[int, Commit]) -> dict[str, pa.Array]:
+    """The commit of each of ``rows``, as columns; no clock where the table has forgotten it."""
     known = list(commits.values())
+    snapshots = rows["snapshot_id"]
     places = pc.index_in(snapshots.combine_chunks(), pa.array(list(commits), pa.int64()))
 
     def column(values: Iterable[int | bool], kind: pa.DataType) -> pa.Array:
@@ -100,8 +101,19 @@ def _dated(snapshots: pa.ChunkedArray, commits: Mapping[int, Commit]) -> dict[st
     return {
         "committed_ms": column((commit.at_ms for commit in known), pa.int64()),
         "by_firn": column((commit.by_firn for commit in known), pa.bool_()).fill_null(False),  # noqa: FBT003  # Arrow's
-        "whole": column((commit.whole for commit in known), pa.bool_()).fill_null(False),  # noqa: FBT003  # Arrow's
+        "whole": _whole(rows, commits, column((commit.whole for commit in known), pa.bool_())),
     }
+
+
+def _whole(rows: pa.Table, commits: Mapping[int, Commit], whole: pa.Array) -> pa.Array:
+    """``whole`` but for commits of several plans: there each topic partition has its own answer."""
+    for snapshot_id, commit in commits.items():
+        if commit.left_out_of:
+            own = pc.equal(rows["snapshot_id"], snapshot_id)
+            names = pc.binary_join_element_wise(rows["topic"], pc.cast(rows["partition"], pa.string()), "-")
+            held = pc.is_in(names, value_set=pa.array(sorted(commit.left_out_of)))
+            whole = pc.if_else(own, pc.invert(held), whole)
+    return pc.fill_null(whole, False)  # noqa: FBT003  # Arrow's
 
 
 def _reached(rows: pa.Table, deletes: RowDeletes) -> Ints:

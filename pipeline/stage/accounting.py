@@ -1,5 +1,7 @@
-"""The books of one plan: every record that goes in comes out or is accounted for (C24)."""
+"""The books of a plan, and of a job: every record that goes in comes out or is accounted for (C24)."""
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,8 +17,8 @@ class Accounting(BaseModel):
     ``records_in`` are those of the input segments and the ``restored`` ones: tombstones removed earlier that come back
     because an older record of their key turned up. ``superseded`` includes the ``repeated`` ones, copies of a record
     that was written more than once. ``aborted`` are records of aborted transactions, ``markers_removed`` the markers
-    of transactions that nothing is left of (C10). What is `left` was looked at and stays where it is: it counts neither
-    as in nor as out.
+    of transactions that nothing is left of (C10). What is ``left`` stayed in the table as it was, because the plan
+    changes nothing in it: it is on neither side of the books.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,9 +37,17 @@ class Accounting(BaseModel):
     bytes_out: int = Field(ge=0)
     segments_in: int = Field(ge=0)
     segments_out: int = Field(ge=0)
-    segments_left: int = Field(default=0, ge=0)
     records_left: int = Field(default=0, ge=0)
     bytes_left: int = Field(default=0, ge=0)
+    segments_left: int = Field(default=0, ge=0)
+
+    @classmethod
+    def total(cls, books: Iterable["Accounting"]) -> Self:
+        """The books of several plans as if they were one."""
+        sums: Counter[str] = Counter(dict.fromkeys(cls.model_fields, 0))
+        for one in books:
+            sums.update(one.model_dump())
+        return cls.model_validate(sums)
 
     def check(self, subject: str) -> Self:
         """Self when the books balance; RefusedError naming ``subject`` when they do not."""
@@ -58,6 +68,27 @@ class Accounting(BaseModel):
             )
         return self
 
+    @classmethod
+    def of_summary(cls, said: Mapping[str, str]) -> Self:
+        """The books back from ``summary``; figures that an older version did not know of are 0."""
+        return cls.model_validate({name: said[_key(name)] for name in cls.model_fields if _key(name) in said})
+
     def summary(self) -> dict[str, str]:
         """As properties of an Iceberg snapshot summary: ``firn.records-in`` and so on."""
-        return {f"{SUMMARY_PREFIX}{name.replace('_', '-')}": str(value) for name, value in self.model_dump().items()}
+        return {_key(name): str(value) for name, value in self.model_dump().items()}
+
+
+def _key(name: str) -> str:
+    return f"{SUMMARY_PREFIX}{name.replace('_', '-')}"
+
+
+class Books(BaseModel):
+    """What a job recorded about its result: the books of each of its plans by plan id, and one checksum of all.
+
+    A plan without books was refused: nothing of it may be published.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    checksum: str | None = None
+    plans: Mapping[str, Accounting]

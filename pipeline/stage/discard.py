@@ -4,6 +4,7 @@ A data file is deleted only when no snapshot of the target holds it, current or 
 time travel can reach stays, whatever the stage says.
 """
 
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from pyarrow.fs import FileSelector
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
+from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.plan import Plan
 from pipeline.plan.failure import FAILURE_PROPERTY
@@ -18,9 +20,8 @@ from pipeline.quarantine import quarantine
 from pipeline.segments.live import LiveInputs
 from pipeline.segments.manifests import Manifests
 from pipeline.stage.claim import Claim, claimed
-from pipeline.stage.folders import delete_folder, store
-from pipeline.stage.open import DATA_PATH
-from pipeline.stage.published import published
+from pipeline.stage.folders import DATA_PATH, delete_folder, store
+from pipeline.stage.published import plans_of, published
 from pipeline.stage.stage import Stage
 from pipeline.tombstones import tombstones
 
@@ -45,9 +46,9 @@ def shelve(lake: Lake, identifier: str) -> None:
     ConflictError while it is being published.
     """
     with claimed(lake, identifier, Claim.DISCARD, outlived=True) as stage:
-        target = lake.table(stage.plan.table)
-        take_back(lake, target, stage.plan)
-        _delete_unreferenced(lake, target, stage, keep_result=False)
+        target = lake.table(stage.target)
+        _take_back(lake, target, stage, stage.plans)
+        _delete_unreferenced(lake, target, stage, keep=())
         if stage.failure:
             shelved = stage.failure.model_copy(update={"shelved": True})
             lake.set_properties(identifier, {FAILURE_PROPERTY: shelved.model_dump_json()})
@@ -58,11 +59,10 @@ def drop(lake: Lake, stage: Stage) -> int:
 
     In this order, so that after a crash the stage is still there to be discarded again.
     """
-    target = lake.table(stage.plan.table)
-    was_published = published(target, stage.plan.id) is not None
-    if not was_published:
-        take_back(lake, target, stage.plan)
-    removed = _delete_unreferenced(lake, target, stage, keep_result=was_published)
+    target = lake.table(stage.target)
+    done = _published_plans(target, stage.job_id)
+    _take_back(lake, target, stage, [plan for plan in stage.plans if plan.id not in done])
+    removed = _delete_unreferenced(lake, target, stage, keep=done)
     forget(lake, stage.identifier)
     delete_folder(stage.table, stage.table.location())
     return removed
@@ -80,27 +80,50 @@ def forget(lake: Lake, identifier: str) -> None:
     lake.when_free(drop_entry)
 
 
-def take_back(lake: Lake, target: Table, plan: Plan) -> None:
-    """Retract what a plan that will not be published has moved to the tables beside its own.
+def take_back(
+    lake: Lake, target: Table, job_id: str, plans: Sequence[Plan], replaced: Mapping[str, Sequence[str]]
+) -> None:
+    """Retract what ``plans`` of a job, which will not be published, have moved to the tables beside their own.
 
-    A live input proves that it was not published. The history does not: snapshots expire. Without that proof
-    nothing is ever taken back, because nothing else may hold it.
+    That an input which was to be ``replaced`` (paths by plan id) is live proves that a plan was not published. The
+    history does not: snapshots expire. Without that proof nothing is ever taken back, because nothing else may hold it.
     """
-    if LiveInputs.find(target, [segment.path for segment in plan.inputs]).files:
-        quarantine.retract(lake, plan)
-        tombstones.retract(lake, plan)
+    live = {file.file_path for file in LiveInputs.find(target, [one for own in replaced.values() for one in own]).files}
+    unpublished = [plan for plan in plans if not live.isdisjoint(replaced[plan.id])]
+    quarantine.retract(lake, unpublished)
+    tombstones.retract(lake, job_id, unpublished)
 
 
-def _delete_unreferenced(lake: Lake, target: Table, stage: Stage, *, keep_result: bool) -> int:
+def _take_back(lake: Lake, target: Table, stage: Stage, plans: Sequence[Plan]) -> None:
+    # Without a result nothing was ever moved. Without manifests another process is dropping the same stage, and has
+    # taken back what was to be.
+    if plans and stage.result is not None:
+        with suppress(FileNotFoundError):
+            take_back(lake, target, stage.job_id, plans, stage.replaced())
+
+
+def _published_plans(target: Table, job_id: str) -> frozenset[str]:
+    """Ids of the plans of a job that were published, as far as the history knows."""
+    snapshot = target.snapshot_by_id(published(target, job_id) or 0)
+    if snapshot is None:
+        return frozenset()
+    # Without their document the plans count as unpublished here: what is live or referenced is looked for anyway.
+    with suppress(RefusedError):
+        return frozenset(plan.id for plan in plans_of(target, snapshot))
+    return frozenset()
+
+
+def _delete_unreferenced(lake: Lake, target: Table, stage: Stage, keep: Collection[str]) -> int:
     """Delete what lies in the stage's data folder and no snapshot holds: also what a killed writer left there.
 
-    ``keep_result`` spares the stage's own result without looking: it was published, so a snapshot holds it.
+    The results of plans whose ids are in ``keep`` are spared without looking: a snapshot holds them.
     """
     held: set[str] = set()
-    if keep_result:
+    if keep:
         # Another process may be dropping the same stage, manifests and all; then the target is asked instead.
-        with suppress(FileNotFoundError):
-            held = {_name(file.file_path) for file in stage.files()}
+        with suppress(FileNotFoundError, RefusedError):
+            sorted_files = stage.sorted_files()
+            held = {_name(file.file_path) for plan_id in keep for file in sorted_files[plan_id].all}
     files, folder = store(stage.table, stage.table.properties[DATA_PATH])
     found = {
         info.path
@@ -110,7 +133,7 @@ def _delete_unreferenced(lake: Lake, target: Table, stage: Stage, *, keep_result
     suspects = {path for path in found if _name(path) not in held}
     if not suspects:
         return 0
-    beside = (quarantine.find(lake, stage.plan.table), tombstones.find(lake, stage.plan.table))
+    beside = (quarantine.find(lake, stage.target), tombstones.find(lake, stage.target))
     held = _referenced(target).union(*(_referenced(table) for table in beside if table))
     unreferenced = {path for path in suspects if _name(path) not in held}
     for path in sorted(unreferenced):

@@ -8,6 +8,14 @@ from pyiceberg.table import Table
 
 from pipeline.errors import RefusedError
 
+DATA_PATH = "write.data.path"
+"""Iceberg's property for the folder of a table's data files."""
+
+
+def stages_folder(target: Table) -> str:
+    """Where the metadata of all stages of ``target`` lies, one folder per job id."""
+    return f"{target.location().rstrip('/')}/stages"
+
 
 def store(table: Table, location: str) -> tuple[FileSystem, str]:
     """The file system that holds ``location``, under the table's own credentials, and the path there.

@@ -1,113 +1,101 @@
-"""Open a plan's stage: a table like the target, holding the plan and its inputs, and nothing of its own yet.
+"""Open a job's stage: a table like the target, holding the plans and their inputs, and nothing of its own yet.
 
 Everything here is metadata written by PyIceberg; the target table is read and never touched.
 """
 
-from collections import Counter
+import json
+from collections.abc import Mapping, Sequence
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from pipeline.errors import ConflictError, RefusedError
+from pipeline.errors import ConflictError
 from pipeline.lake import Lake
 from pipeline.lake.derive import derive
-from pipeline.plan import Plan
-from pipeline.plan.failure import PLAN_PROPERTY
-from pipeline.plan.plan import LEVEL_OUT
-from pipeline.segments.live import LiveInputs
+from pipeline.plan import Job
+from pipeline.plan.failure import FAILURE_PROPERTY, stages_of
+from pipeline.plan.plan import LEVEL_OUT, STAGE_INFIX
 from pipeline.segments.manifests import Manifests
-from pipeline.stage.stage import INPUTS, Stage
+from pipeline.stage.discard import discard
+from pipeline.stage.folders import DATA_PATH, stages_folder
+from pipeline.stage.inputs import CheckedInputs
+from pipeline.stage.stage import INPUTS, LEFT_OUT, Stage, plan_properties
 from pipeline.stage.swap import Swap
 from pipeline.tombstones import tombstones
 
-DATA_PATH = "write.data.path"
 _PLACES = (DATA_PATH, "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
 """Properties that say where the target's files go; a stage has places of its own."""
 
 
-def open_stage(lake: Lake, plan: Plan) -> Stage:
-    """The stage of ``plan`` with its inputs attached; one that an earlier try left behind is taken over (C25).
+def open_stage(lake: Lake, job: Job) -> Stage:
+    """The stage of ``job`` with its inputs attached; one that an earlier try left behind is taken over (C25).
 
-    Raises ConflictError when an input is no longer live in the target or has row-level deletes, so that the plan must
-    be made again; RefusedError when the target is another table than the one that was planned for, or the lane makes no
-    segments.
+    Plans that must be made again, because an input is no longer live in the target or has row-level deletes, are left
+    out, and the stage says why; ConflictError when no other is left. RefusedError when the target is another table than
+    the one that was planned for, or the lane makes no segments. Failure markers of the plans go: who runs the very
+    plan again that failed wants another try.
     """
-    target = lake.table(plan.of_lane(*LEVEL_OUT).table)
-    inputs = check_inputs(target, plan)
-    if not lake.when_free(lambda: lake.catalog.table_exists(plan.stage)):
-        _register(lake, target, plan)
-    stage = Stage.load(lake, plan.stage)
+    for plan in job:
+        plan.of_lane(*LEVEL_OUT)
+    _forget_failures(lake, job)
+    target = lake.table(job.table)
+    registered = bool(_existing(lake, job.stage))
+    if registered and len(job) > 1 and (stage := Stage.load(lake, job.stage)).has_inputs:
+        # What has changed since concerns single plans. Publishing looks at each.
+        return stage
+    checked = CheckedInputs.find(target, job.plans)
+    if not checked.files:
+        raise next(iter(checked.conflicts.values()))
+    if not registered:
+        register_stage(lake, target, job.stage, plan_properties(job, target, folder_of(target, job.id)))
+    stage = Stage.load(lake, job.stage)
     if not stage.has_inputs:
-        _attach(lake, stage, [*inputs, *tombstones.files_of(lake, plan)])
-    return Stage.load(lake, plan.stage)
+        inputs = [file for plan in job for file in checked.files.get(plan.id, ())]
+        buried = [file for plan in job for file in tombstones.files_of(lake, plan)]
+        _attach(lake, stage, [*inputs, *buried], checked.conflicts)
+    return Stage.load(lake, job.stage)
 
 
-def check_inputs(target: Table, plan: Plan, manifests: Manifests | None = None) -> list[DataFile]:
-    """The plan's input files as ``target``'s current snapshot holds them, in the plan's order."""
-    live = find_inputs(target, plan, manifests)
-    if live.with_row_deletes:
-        raise ConflictError(
-            f"plan {plan.id} ({plan.title}): a row-level delete was added to {live.with_row_deletes[0]}; plan again"
-        )
-    return live.files
+def folder_of(target: Table, job_id: str) -> str:
+    """Where the metadata of the stage of job ``job_id`` lies."""
+    return f"{stages_folder(target)}/{job_id}"
 
 
-def find_inputs(target: Table, plan: Plan, manifests: Manifests | None = None) -> LiveInputs:
-    """The plan's inputs in ``target``'s current snapshot, every one live, row-level deletes or not.
-
-    ConflictError when one is gone, RefusedError when the target is another table than the one that was planned for.
-    """
-    if str(target.metadata.table_uuid) != plan.table_uuid:
-        raise RefusedError(
-            f"plan {plan.id} was made for table {plan.table} with uuid {plan.table_uuid}; found: "
-            f"{target.metadata.table_uuid}"
-        )
-    live = LiveInputs.find(target, [segment.path for segment in plan.inputs], manifests)
-    if live.gone:
-        raise ConflictError(
-            f"plan {plan.id} ({plan.title}): {len(live.gone)} of {len(plan.inputs)} inputs are no longer live in "
-            f"{plan.table}, first {live.gone[0]}; plan again"
-        )
-    listed: Counter[str] = Counter()
-    for file in live.files:
-        listed[file.file_path] += file.record_count
-    for segment in plan.inputs:
-        if listed[segment.path] != segment.records:
-            # A sink that repeats a commit lists a file twice: its records are there twice, and are planned so.
-            raise ConflictError(
-                f"plan {plan.id} ({plan.title}): {plan.table} lists {listed[segment.path]} records of "
-                f"{segment.path}, planned: {segment.records}; plan again"
-            )
-    return live
-
-
-def stages_folder(target: Table) -> str:
-    """Where the metadata of all stages of ``target`` lies, one folder per plan id."""
-    return f"{target.location().rstrip('/')}/stages"
-
-
-def _register(lake: Lake, target: Table, plan: Plan) -> None:
-    """Register the stage. When another process works on the same plan its stage is as good: publish lets one win."""
-    location = f"{stages_folder(target)}/{plan.id}"
+def register_stage(lake: Lake, target: Table, identifier: str, properties: Mapping[str, str]) -> None:
+    """Register an empty stage. That of another process which works on the same job is as good: publish lets one win."""
+    job_id = identifier.rpartition(STAGE_INFIX)[2]
     data = target.properties.get(DATA_PATH, f"{target.location().rstrip('/')}/data").rstrip("/")
-    properties = {
+    written = {
         key: value for key, value in target.properties.items() if key.startswith("write.") and key not in _PLACES
     }
-    properties |= {
-        PLAN_PROPERTY: plan.model_dump_json(),
+    own = {
         # A folder of its own below the target's data: what a killed writer leaves behind can be found there.
-        DATA_PATH: f"{data}/firn/{plan.id}",
+        DATA_PATH: f"{data}/firn/{job_id}",
         # The files belong to the target the moment they are published: dropping the stage must never purge them.
         "gc.enabled": "false",
     }
-    derive(lake, target, plan.stage, location, properties)
+    derive(lake, target, identifier, folder_of(target, job_id), written | own | dict(properties))
 
 
-def _attach(lake: Lake, stage: Stage, inputs: list[DataFile]) -> None:
-    """Append the input files, in offset order, and tag that snapshot: exactly the inputs are one ordinary read now."""
+def _forget_failures(lake: Lake, job: Job) -> None:
+    names = {plan.stage for plan in job}
+    # One listing for a job of many; its own stage is no marker, and a single plan's is found without.
+    known = names.intersection(stages_of(lake, job.table)) if len(job) > 1 else _existing(lake, job.stage)
+    for name in known:
+        if FAILURE_PROPERTY in lake.table(name).properties:
+            discard(lake, name)
+
+
+def _existing(lake: Lake, identifier: str) -> list[str]:
+    return [identifier] if lake.when_free(lambda: lake.catalog.table_exists(identifier)) else []
+
+
+def _attach(lake: Lake, stage: Stage, inputs: Sequence[DataFile], conflicts: Mapping[str, ConflictError]) -> None:
+    """Append the input files, in the order of plans and offsets, and tag that snapshot: now they are one read."""
     # Not PyIceberg's own append: it knows one partition spec, and inputs may be older than the table's present one.
-    swap = Swap(stage.table, (), inputs, {})
+    left_out = {plan_id: str(conflict) for plan_id, conflict in conflicts.items()}
+    swap = Swap(stage.table, (), inputs, {LEFT_OUT: json.dumps(left_out)} if left_out else {})
     try:
         lake.when_free(lambda: swap.commit(lake, stage.table, Manifests(stage.table.io), tag=INPUTS))
     except CommitFailedException as error:

@@ -1,15 +1,125 @@
-"""Whether a plan was published: the snapshot summary says so, as far back as the table's history reaches."""
+"""What a commit of Firn's says of itself in the snapshot summary, and what is read of it there.
 
+The commit of one plan says everything in its summary. That of a job of several has the sums there, and each plan in a
+document beside the table's metadata: summaries of all snapshots are loaded with the table by every reader.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
-from pipeline.stage.accounting import SUMMARY_PREFIX
+from pipeline.lake.documents import Document
+from pipeline.plan import Plan
+from pipeline.segments import TopicPartition
+from pipeline.segments.commits import LEFT_OUT, LEFT_OUT_OF, NOW_MS
+from pipeline.stage.accounting import SUMMARY_PREFIX, Accounting
 
 PLAN_ID = f"{SUMMARY_PREFIX}plan-id"
+JOB_ID = f"{SUMMARY_PREFIX}job-id"
+LANE = f"{SUMMARY_PREFIX}lane"
+REASON = f"{SUMMARY_PREFIX}reason"
+TOPIC_PARTITION = f"{SUMMARY_PREFIX}topic-partition"
+PLANS = f"{SUMMARY_PREFIX}plans"
+"""How many plans the commit carried out; only for several."""
+PLANS_DOCUMENT = f"{SUMMARY_PREFIX}plans-document"
 
 
-def published(target: Table, plan_id: str) -> int | None:
-    """Id of the snapshot by which ``plan_id`` was published; None when ``target``'s history has none."""
+class PublishedPlan(BaseModel):
+    """One plan of a commit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    topic: str
+    partition: int
+    lane: str
+    reason: str
+    accounting: Accounting
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @classmethod
+    def of(cls, plan: Plan, accounting: Accounting) -> "PublishedPlan":
+        return cls(
+            id=plan.id,
+            topic=plan.topic,
+            partition=plan.partition,
+            lane=plan.lane.value,
+            reason=plan.reason,
+            accounting=accounting,
+        )
+
+
+_DOCUMENT = TypeAdapter(tuple[PublishedPlan, ...])
+
+
+def commits_folder(target: Table) -> str:
+    """Where the documents of the commits on ``target`` lie."""
+    return f"{target.location().rstrip('/')}/commits"
+
+
+def summary(target: Table, job_id: str, plans: Sequence[Plan], books: Mapping[str, Accounting]) -> dict[str, str]:
+    """What the snapshot that carries out ``plans`` says of itself: the books (C24), and which plans they were.
+
+    For several plans their document is written; one that no snapshot refers to in the end is swept.
+    """
+    common = Accounting.total(books[plan.id] for plan in plans).summary() | {
+        LANE: plans[0].lane.value,
+        # Every other clock among them is later: what is due by the earliest one is due a little sooner.
+        NOW_MS: str(min(plan.now_ms for plan in plans)),
+        LEFT_OUT: str(sum(plan.left_out for plan in plans)),
+    }
+    if [plan.id for plan in plans] == [job_id]:
+        (plan,) = plans
+        return common | {PLAN_ID: plan.id, TOPIC_PARTITION: str(plan.topic_partition), REASON: plan.reason}
+    text = _DOCUMENT.dump_json(tuple(PublishedPlan.of(plan, books[plan.id]) for plan in plans)).decode()
+    waiting = [str(plan.topic_partition) for plan in plans if plan.left_out]
+    return (
+        common
+        | {
+            JOB_ID: job_id,
+            PLANS: str(len(plans)),
+            PLANS_DOCUMENT: Document.write(target, commits_folder(target), job_id, text).model_dump_json(),
+        }
+        | ({LEFT_OUT_OF: json.dumps(waiting)} if waiting else {})
+    )
+
+
+def published(target: Table, job_id: str) -> int | None:
+    """Id of the snapshot by which the job was published; None when ``target``'s history has none.
+
+    The id of a job of one plan is the plan's.
+    """
     for snapshot in target.metadata.snapshots:
-        if snapshot.summary and snapshot.summary.get(PLAN_ID) == plan_id:
+        if snapshot.summary and job_id in (snapshot.summary.get(PLAN_ID), snapshot.summary.get(JOB_ID)):
             return snapshot.snapshot_id
     return None
+
+
+def plans_of(target: Table, snapshot: Snapshot) -> tuple[PublishedPlan, ...]:
+    """The plans that ``snapshot`` carried out; none when it is not Firn's.
+
+    Raises RefusedError when they were several and their document is gone.
+    """
+    said = snapshot.summary.additional_properties if snapshot.summary else {}
+    if PLANS_DOCUMENT in said:
+        subject = f"snapshot {snapshot.snapshot_id} of table {'.'.join(target.name())}: its plans"
+        return _DOCUMENT.validate_json(Document.parse(said[PLANS_DOCUMENT], subject).read(target, subject))
+    if PLAN_ID not in said:
+        return ()
+    place = TopicPartition.parse(said[TOPIC_PARTITION])
+    return (
+        PublishedPlan(
+            id=said[PLAN_ID],
+            topic=place.topic,
+            partition=place.partition,
+            lane=said[LANE],
+            reason=said[REASON],
+            accounting=Accounting.of_summary(said),
+        ),
+    )

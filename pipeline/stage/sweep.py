@@ -15,8 +15,7 @@ from pipeline.policy import Policies
 from pipeline.segments.live import LiveInputs
 from pipeline.stage.claim import LEASE_MS
 from pipeline.stage.discard import discard, forget, shelve
-from pipeline.stage.folders import delete_folder, store
-from pipeline.stage.open import stages_folder
+from pipeline.stage.folders import delete_folder, stages_folder, store
 from pipeline.stage.stage import Stage
 
 
@@ -82,7 +81,7 @@ class _Reasons:
     def __init__(self, target: Table, identifier: str, stages: Sequence[Stage], own: frozenset[str]) -> None:
         self._max_age_ms = Policies.parse(identifier, target.properties).default.stage_max_age_ms
         self._own = own
-        paths = {segment.path for stage in stages for segment in stage.plan.inputs}
+        paths = {segment.path for stage in stages for plan in stage.plans for segment in plan.inputs}
         self._gone = frozenset(LiveInputs.find(target, sorted(paths)).gone) if paths else frozenset()
         self._newest_failures = {
             (stage.plan.topic_partition, stage.plan.lane): stage.identifier
@@ -92,14 +91,15 @@ class _Reasons:
 
     def to_discard(self, stage: Stage) -> str | None:
         """Why ``stage`` goes; None when it stays."""
-        gone = next((segment.path for segment in stage.plan.inputs if segment.path in self._gone), None)
-        if stage.failure is None and stage.plan.id in self._own:
+        if stage.failure is None and any(plan.id in self._own for plan in stage.plans):
             return "its run is over"
         age = clock.now_ms() - stage.table.metadata.last_updated_ms
         if stage.failure is None and age > self._max_age_ms:
             return f"it is {age} ms old, firn.stage.max.age.ms allows {self._max_age_ms}"
-        if gone:
-            return f"its input {gone} is no longer live"
+        gone = [next((one.path for one in plan.inputs if one.path in self._gone), None) for plan in stage.plans]
+        if all(gone):
+            # As long as one plan of a job can be published the stage may be.
+            return f"its input {gone[0]} is no longer live"
         if stage.failure:
             newest = self._newest_failures[stage.plan.topic_partition, stage.plan.lane]
             return None if newest == stage.identifier else f"{newest} failed after it"
@@ -116,8 +116,8 @@ def _forgotten(lake: Lake, target: Table, identifier: str) -> list[str]:
     newest: dict[str, int] = {}
     for info in files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True)):
         if info.is_file:
-            plan_id = info.path.removeprefix(folder).lstrip("/").partition("/")[0]
-            newest[plan_id] = max(newest.get(plan_id, 0), (info.mtime_ns or 0) // 1_000_000)
+            job_id = info.path.removeprefix(folder).lstrip("/").partition("/")[0]
+            newest[job_id] = max(newest.get(job_id, 0), (info.mtime_ns or 0) // 1_000_000)
     registered = {name.rpartition(STAGE_INFIX)[2] for name in stages_of(lake, identifier)}
     limit = clock.now_ms() - LEASE_MS
-    return [f"{root}/{plan_id}" for plan_id, ms in newest.items() if plan_id not in registered and ms < limit]
+    return [f"{root}/{job_id}" for job_id, ms in newest.items() if job_id not in registered and ms < limit]

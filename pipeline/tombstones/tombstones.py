@@ -9,15 +9,20 @@ The files are of the table's own schema and partitioning (level -2), so that a s
 What a user deletes here is forgotten, and its key can come back.
 """
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake import Lake
+from pipeline.lake.columns import Columns
 from pipeline.lake.derive import derive
 from pipeline.lake.follow import follow
-from pipeline.lake.handover import hand_over, withdraw
+from pipeline.lake.handover import Added, hand_over, withdraw
 from pipeline.plan import Plan
+from pipeline.segments import TopicPartition
 from pipeline.segments.buried import SUFFIX, find
 from pipeline.segments.live import LiveInputs
 from pipeline.segments.read import read_entries
@@ -48,33 +53,45 @@ def files_of(lake: Lake, plan: Plan) -> list[DataFile]:
     return live.files
 
 
-def append(lake: Lake, target: Table, plan: Plan, files: list[DataFile]) -> None:
-    """Add the tombstones that ``plan`` removes, once per plan: before the commit that removes them from ``target``.
+def append(
+    lake: Lake, target: Table, job_id: str, plans: Sequence[Plan], files: Mapping[str, Sequence[DataFile]]
+) -> None:
+    """Add the tombstones that ``plans`` of a job remove, files by plan id, once per plan, with one commit.
 
-    Raises CommitFailedException when another process committed at the same time: look and try again.
+    Before the commit that removes them from ``target``. Raises CommitFailedException when another process committed at
+    the same time: look and try again.
     """
-    if not files:
+    going = [plan for plan in plans if files.get(plan.id)]
+    if not going:
         return
-    table = find(lake, plan.table) or _create(lake, target, plan.table)
+    identifier = going[0].table
+    table = find(lake, identifier) or _create(lake, target, identifier)
     table = follow(lake, table, target.schema(), target.spec())
-    if not _added_by(table, plan):
-        hand_over(lake, table, files)
+    hand_over(lake, table, {plan.id: files[plan.id] for plan in going}, _added_by(job_id, going))
 
 
-def retract(lake: Lake, plan: Plan) -> None:
-    """Take back what ``append`` added for a plan that was not published: its tombstones are still in the table."""
-
-    def added() -> tuple[Table, list[DataFile]] | None:
-        table = find(lake, plan.table)
-        files = _added_by(table, plan) if table else []
-        return (table, files) if table and files else None
-
-    withdraw(lake, added)
+def retract(lake: Lake, job_id: str, plans: Sequence[Plan]) -> None:
+    """Take back what ``append`` added for plans of a job that were not published: it is still in the table."""
+    if plans:
+        withdraw(lake, lambda: find(lake, plans[0].table), _added_by(job_id, plans))
 
 
-def _added_by(table: Table, plan: Plan) -> list[DataFile]:
-    """Files of the plan's stage: its id is a folder of their path."""
-    return [entry.data_file for entry, _ in read_entries(table) if f"/{plan.id}/" in entry.data_file.file_path]
+def _added_by(job_id: str, plans: Sequence[Plan]) -> Added:
+    """Files of the job's stage, whose id is a folder of their path, by the plan of their topic partition."""
+    ids = {plan.topic_partition: plan.id for plan in plans}
+
+    def added(table: Table) -> Mapping[str, Sequence[DataFile]]:
+        columns = Columns.named(table, f"{plans[0].table}{SUFFIX}")
+        found: dict[str, list[DataFile]] = defaultdict(list)
+        for entry, _ in read_entries(table):
+            file = entry.data_file
+            if f"/{job_id}/" in file.file_path:
+                owner = TopicPartition(*columns.owner(table, file))
+                if owner in ids:
+                    found[ids[owner]].append(file)
+        return found
+
+    return added
 
 
 def _create(lake: Lake, target: Table, identifier: str) -> Table:

@@ -18,7 +18,6 @@ from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.spark import reason
 from pipeline.stage import Accounting, Stage, mark
-from pipeline.stage.stage import VERDICT_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,23 +64,23 @@ def build_reports(lake: Lake) -> Path:
 def _judged(lake: Lake, identifier: str, spark: "SparkSession") -> Judged:
     try:
         stage = Stage.load(lake, identifier)
-        recorded = stage.verdict
+        recorded = (stage.verdicts or {}).get(stage.plan.id)
         if recorded is not None:
             verdict = Verdict.from_dict(recorded)
         else:
             stage.check()
             verdict = _judge(lake, stage, spark)
-            stage.record(lake, VERDICT_PROPERTY, verdict.to_dict())
+            stage.record_verdicts(lake, {stage.plan.id: verdict.to_dict()})
     except FirnError as error:
         return Judged(identifier, identifier, None, error)
     judged = Judged(identifier, stage.plan.title, verdict, None)
     if not judged.passed and stage.failure is None:
-        mark(lake, identifier, "validate", judged.failure)
+        mark(lake, identifier, stage.plan, "validate", judged.failure)
     return judged
 
 
 def _judge(lake: Lake, stage: Stage, spark: "SparkSession") -> Verdict:
-    books = stage.accounting
+    books = stage.books.plans.get(stage.plan.id) if stage.books else None
     if books is None:
         raise RefusedError(
             f"stage {stage.identifier} is {stage.state}; allowed: a result with its books (firn compact)"

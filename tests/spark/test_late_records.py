@@ -66,12 +66,18 @@ def test_a_new_value_is_not_deleted_by_an_old_tombstone(topic: Topic) -> None:
     assert topic.offsets() == [1, 3, 4]
 
 
+def append_tombstones(topic: Topic, stage: Stage) -> None:
+    """Hand over what the stage removes, as publishing does before its commit."""
+    files = {plan_id: own.buried for plan_id, own in stage.sorted_files().items()}
+    tombstones.append(topic.lake, topic.lake.table(topic.table), stage.job_id, stage.plans, files)
+
+
 def test_c25_a_plan_that_is_given_up_takes_its_tombstones_back(topic: Topic) -> None:
     """Handed over before the commit, taken back when the commit never comes: the tombstone is in the table still."""
     topic.land(HISTORY).clean("full")
     (name,) = topic.validated(topic.plans("full", NOW + DAY, force=True))
     stage = Stage.load(topic.lake, name)
-    tombstones.append(topic.lake, topic.lake.table(topic.table), stage.plan, stage.sorted_files().buried)
+    append_tombstones(topic, stage)
     assert len(topic.rows(f"{topic.table}__tombstones")) == 1
     discard(topic.lake, name)
     assert topic.rows(f"{topic.table}__tombstones") == []
@@ -82,7 +88,7 @@ def test_c25_published_twice_is_buried_once(topic: Topic) -> None:
     topic.land(HISTORY).clean("full")
     (name,) = topic.validated(topic.plans("full", NOW + DAY, force=True))
     stage = Stage.load(topic.lake, name)
-    tombstones.append(topic.lake, topic.lake.table(topic.table), stage.plan, stage.sorted_files().buried)
+    append_tombstones(topic, stage)
     publish(topic.lake, name)
     assert publish(topic.lake, name).repeated
     assert [row["offset"] for row in topic.rows(f"{topic.table}__tombstones")] == [2]

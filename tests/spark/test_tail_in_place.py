@@ -12,7 +12,7 @@ from pipeline.compact.inputs import Reader, spark_name
 from pipeline.compact.layout import scans
 from pipeline.compact.survey import prepared, surveyed
 from pipeline.lake.columns import Columns
-from pipeline.plan import Plan
+from pipeline.plan import Job, Plan
 from pipeline.stage import open_stage
 from tests.spark.topics import NOW, Record, Topic
 
@@ -123,7 +123,7 @@ def test_no_exchange_carries_a_value(topic: Topic, capsys: pytest.CaptureFixture
 
 def passes(topic: Topic, plan: Plan) -> list[DataFrame]:
     """What pass 1 finds out about ``plan``, and what pass 2 writes, not yet run."""
-    stage = open_stage(topic.lake, plan)
+    stage = open_stage(topic.lake, Job((plan,)))
     columns = Columns.of(stage.table, stage.identifier)
     reader = Reader(topic.spark, spark_name(topic.lake, stage.identifier), columns, (plan,))
     with surveyed(reader) as survey:

@@ -18,11 +18,10 @@ from pipeline.clock import from_ms
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
 from pipeline.lake.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
-from pipeline.plan import Plan, plan_table
+from pipeline.plan import Job, Plan, plan_table
 from pipeline.segments import Segment, TopicPartition
 from pipeline.sense import Lane
-from pipeline.stage import Accounting, Stage, open_stage
-from pipeline.stage.stage import BOOKS_PROPERTY, VERDICT_PROPERTY
+from pipeline.stage import Accounting, Books, Stage, open_stage
 
 NOW = 1_700_000_000_000
 """The clock of the tests, epoch milliseconds."""
@@ -116,13 +115,18 @@ class Fates:
     quarantined: int = 0
 
 
+def opened(lake: Lake, *plans: Plan) -> Stage:
+    """The stage of the job of ``plans``, with their inputs attached."""
+    return open_stage(lake, Job(plans))
+
+
 def compacted(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = None, **books: int) -> Stage:
     """The plan's stage with ``kept`` as its result, written by PyIceberg where Spark would, and its books.
 
     Rows get the plan's level unless they say another. ``books`` overrides figures, so that they don't balance.
     """
     fates = fates or Fates()
-    stage = open_stage(lake, plan)
+    stage = opened(lake, plan)
     if kept:
         stage.table.overwrite(stored([{"level": plan.level_out} | one for one in kept]))
     else:
@@ -140,7 +144,7 @@ def compacted(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None =
         "segments_in": len(plan.inputs),
         "segments_out": len(files),
     }
-    return stage.record(lake, BOOKS_PROPERTY, Accounting.model_validate(accounting | books).model_dump())
+    return stage.record_books(lake, Books(plans={plan.id: Accounting.model_validate(accounting | books)}))
 
 
 def verdict(passed: bool) -> dict[str, Any]:
@@ -150,7 +154,7 @@ def verdict(passed: bool) -> dict[str, Any]:
 
 def judged(lake: Lake, stage: Stage, passed: bool = True) -> Stage:
     """The stage with a verdict on its current result."""
-    return stage.record(lake, VERDICT_PROPERTY, verdict(passed))
+    return stage.record_verdicts(lake, {plan.id: verdict(passed) for plan in stage.plans})
 
 
 def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = None) -> Stage:

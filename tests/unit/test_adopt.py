@@ -33,8 +33,7 @@ from pipeline.quarantine import batches, quarantine
 from pipeline.quarantine import records as quarantined
 from pipeline.segments import Segment, Segments, TopicPartition, read
 from pipeline.sense import Lane
-from pipeline.stage import Accounting, Stage, discard, open_stage
-from pipeline.stage.stage import BOOKS_PROPERTY, VERDICT_PROPERTY
+from pipeline.stage import Accounting, Books, Stage, discard
 from pipeline.status import status_of
 from tests.unit import lakes
 from tests.unit.lakes import NOW
@@ -223,7 +222,7 @@ class TestAdopting:
         append(lake, cdc, change(1), change(2))
         adopt(lake, cdc, BY_ID)
         append(lake, cdc, change(3))
-        stage = open_stage(lake, lakes.only_plan(lake, identifier=cdc))
+        stage = lakes.opened(lake, lakes.only_plan(lake, identifier=cdc))
         assert sorted(row["lsn"] for row in stage.table.scan().to_arrow().to_pylist()) == [1, 2, 3]
         assert Columns.of(stage.table, stage.identifier) == Columns.of(lake.table(cdc), cdc)
         assert Stage.load(lake, stage.identifier).has_inputs
@@ -427,7 +426,7 @@ class TestReleasing:
         assert columns.level == "firn_level"
         found = segments_of(lake, events)
         assert [(one.base_offset, one.level, one.problem) for one in found] == [(at, 0, None) for at in range(4)]
-        stage = open_stage(lake, lakes.only_plan(lake, identifier=events))
+        stage = lakes.opened(lake, lakes.only_plan(lake, identifier=events))
         assert sorted(stage.table.scan().to_arrow()["seq"].to_pylist()) == [0, 1, 2, 3]
 
     @pytest.mark.parametrize("suffix", ["__quarantine", "__tombstones"])
@@ -452,7 +451,7 @@ class TestReleasing:
     def test_c26_a_table_with_stages(self, lake: Lake, cdc: str) -> None:
         append(lake, cdc, change(1), change(2))
         adopt(lake, cdc, BY_ID)
-        stage = open_stage(lake, lakes.only_plan(lake, identifier=cdc))
+        stage = lakes.opened(lake, lakes.only_plan(lake, identifier=cdc))
         with pytest.raises(RefusedError, match=f"has 1 stages, first {stage.identifier}; allowed: none"):
             release(lake, cdc)
         discard(lake, stage.identifier)
@@ -469,7 +468,7 @@ class TestSideTables:
             target = lake.table(cdc)
             plan = lakes.only_plan(lake, identifier=cdc)
             (file,) = [entry.file for entry in target.scan().plan_files()][:1]
-            quarantine.append(lake, target, plan, [file])
+            quarantine.append(lake, target, [plan], {plan.id: [file]})
             with lake.table(cdc).update_schema() as update:
                 update.add_column(f"later{lsn}", StringType())
         beside = quarantine.find(lake, cdc)
@@ -487,7 +486,7 @@ class TestSideTables:
         append(lake, cdc, change(1), change(2))
         with lake.table(cdc).update_spec() as update:
             update.add_identity("region")
-        stage = open_stage(lake, lakes.only_plan(lake, identifier=cdc))
+        stage = lakes.opened(lake, lakes.only_plan(lake, identifier=cdc))
         stage.table.overwrite(
             stage.table.scan()
             .to_arrow()
@@ -505,8 +504,8 @@ class TestSideTables:
             segments_in=1,
             segments_out=1,
         )
-        stage = stage.record(lake, BOOKS_PROPERTY, books.model_dump())
-        stage = stage.record(lake, VERDICT_PROPERTY, lakes.verdict(passed=True))
+        stage = stage.record_books(lake, Books(plans={stage.plan.id: books}))
+        stage = lakes.judged(lake, stage)
         with lake.table(cdc).update_spec() as update:
             update.remove_field("region")
         with pytest.raises(ConflictError, match=f"the partitioning of table {cdc} was changed"):

@@ -14,7 +14,7 @@ from pipeline.cli import main
 from pipeline.lake import Lake, records
 from pipeline.plan import Plan
 from pipeline.publish import publish
-from pipeline.stage import QUARANTINED, mark, open_stage, stages_of
+from pipeline.stage import QUARANTINED, mark, stages_of
 from tests.unit import lakes
 from tests.unit.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
 
@@ -153,7 +153,7 @@ class TestTables:
         assert (tmp_path / "checkpoint").read_text() == "0\n1\norders 3 10\n"
 
     def test_status_of_all_tables_leaves_out_what_is_none_of_records(self, firn: Firn, landed: str, lake: Lake) -> None:
-        open_stage(lake, only_plan(lake))
+        lakes.opened(lake, only_plan(lake))
         lake.catalog.create_table("lake.other", lake.table(landed).schema())
         firn("create", "second.table")
         assert [status["table"] for status in firn("status", "--json").json] == [landed, "second.table"]
@@ -380,7 +380,7 @@ class TestStages:
         refused(firn("discard", stage), "does not exist")
 
     def test_c20_discard_goes_on_after_a_refusal(self, firn: Firn, landed: str, lake: Lake) -> None:
-        stage = open_stage(lake, only_plan(lake)).identifier
+        stage = lakes.opened(lake, only_plan(lake)).identifier
         ran = firn("discard", f"{TABLE}__stage_0", stage)
         assert ran.code == 1
         assert f"discarded {stage}" in ran.out
@@ -389,7 +389,7 @@ class TestStages:
     def test_c20_a_failed_stage_is_listed_shelved_shown_and_retried(self, firn: Firn, landed: str, lake: Lake) -> None:
         lake.set_properties(landed, {"firn.clean.segments": "9"})
         plan = only_plan(lake)
-        mark(lake, open_stage(lake, plan).identifier, "compact", "two different records")
+        mark(lake, lakes.opened(lake, plan).identifier, plan, "compact", "two different records")
         (listed,) = firn("stages", landed, "--json").json
         assert (listed["state"], listed["failure"]["reason"]) == ("failed", "two different records")
         assert "failed in compact" in firn("stages", landed).out
@@ -403,7 +403,7 @@ class TestStages:
         refused(firn("retry", landed, "orders"), "is not a topic partition; allowed: <topic>-<partition>")
 
     def test_sweep_says_what_went_and_why(self, firn: Firn, landed: str, lake: Lake) -> None:
-        stage = open_stage(lake, only_plan(lake)).identifier
+        stage = lakes.opened(lake, only_plan(lake)).identifier
         assert firn("sweep", landed).out == ""
         lake.table(landed).delete()
         ran = firn("sweep", landed)

@@ -13,9 +13,9 @@ from pipeline.plan.failure import FAILURE_PROPERTY
 from pipeline.publish import publish
 from pipeline.segments import TopicPartition
 from pipeline.sense import Lane
-from pipeline.stage import INPUTS, Stage, discard, mark, open_stage, retry, stages_of, sweep
+from pipeline.stage import INPUTS, Stage, discard, mark, retry, stages_of, sweep
 from pipeline.stage.claim import Claim, claimed
-from pipeline.stage.open import DATA_PATH
+from pipeline.stage.folders import DATA_PATH
 from pipeline.status import status_of
 from tests.unit import lakes
 from tests.unit.counting import counted
@@ -37,7 +37,7 @@ def plan(lake: Lake, table: str) -> Plan:
 def failed(lake: Lake, plan: Plan) -> Plan:
     """``plan``, after compacting it was refused half way."""
     compacted(lake, plan, [row(2)], Fates(superseded=2))
-    mark(lake, plan.stage, "compact", REASON)
+    mark(lake, plan.stage, plan, "compact", REASON)
     return plan
 
 
@@ -73,11 +73,11 @@ class TestMarking:
 
     def test_a_stage_that_another_process_found_good_is_left_alone(self, lake: Lake, plan: Plan) -> None:
         ready(lake, plan, [row(2)], Fates(superseded=2))
-        mark(lake, plan.stage, "compact", REASON)
+        mark(lake, plan.stage, plan, "compact", REASON)
         assert Stage.load(lake, plan.stage).state == "passed"
 
     def test_without_a_stage_nothing_is_marked(self, lake: Lake, plan: Plan) -> None:
-        mark(lake, plan.stage, "compact", REASON)
+        mark(lake, plan.stage, plan, "compact", REASON)
         assert stages_of(lake, TABLE) == []
 
     def test_c26_a_marker_that_can_not_be_read_is_refused_and_holds_up_nobody(self, lake: Lake, failed: Plan) -> None:
@@ -134,7 +134,8 @@ class TestPlanning:
     def test_only_the_tables_own_stages_are_read_and_none_when_nothing_is_due(self, lake: Lake, failed: Plan) -> None:
         records.create(lake, f"{TABLE}2", {})
         append(lake, [row(0)], f"{TABLE}2")
-        mark(lake, open_stage(lake, only_plan(lake, identifier=f"{TABLE}2")).identifier, "compact", REASON)
+        other = only_plan(lake, identifier=f"{TABLE}2")
+        mark(lake, lakes.opened(lake, other).identifier, other, "compact", REASON)
         counting, asked = counted(lake)
         planned(counting)
         assert [one for one in asked if "list" in one or "__stage_" in one] == ["list lake", f"load {failed.stage}"]
@@ -192,10 +193,10 @@ class TestSweeping:
     ) -> None:
         append(lake, [row(3)])
         (again,) = (one for one in planned(lake) if one.topic_partition == lakes.TOPIC_PARTITION)
-        open_stage(lake, again)
+        lakes.opened(lake, again)
         later = clock.now_ms() + 1
         monkeypatch.setattr(clock, "now_ms", lambda: later)
-        mark(lake, again.stage, "compact", REASON)
+        mark(lake, again.stage, again, "compact", REASON)
         assert sweep(lake, TABLE).discarded == {swept.stage: f"{again.stage} failed after it"}
         assert names(planned(lake)) == ["orders-1", "payments-0"]
 
@@ -209,7 +210,7 @@ class TestSweeping:
         assert staged_files(lake, failed)
 
     def test_the_inputs_are_looked_for_once_for_all_stages(self, lake: Lake, swept: Plan) -> None:
-        open_stage(lake, planned(lake)[0])
+        lakes.opened(lake, planned(lake)[0])
         counting, asked = counted(lake)
         sweep(counting, TABLE)
         assert asked.count(f"load {TABLE}") == 1
@@ -229,12 +230,12 @@ class TestRetrying:
     @pytest.mark.usefixtures("failed")
     def test_c20_one_topic_partition_of_several(self, lake: Lake) -> None:
         for one in planned(lake):
-            mark(lake, open_stage(lake, one).identifier, "compact", REASON)
+            mark(lake, lakes.opened(lake, one).identifier, one, "compact", REASON)
         retry(lake, TABLE, TopicPartition("orders", 1))
         assert names(planned(lake)) == ["orders-1"]
 
     def test_stages_that_did_not_fail_stay(self, lake: Lake, plan: Plan) -> None:
-        open_stage(lake, plan)
+        lakes.opened(lake, plan)
         assert retry(lake, TABLE) == []
         assert stages_of(lake, TABLE) == [plan.stage]
 
@@ -249,7 +250,7 @@ class TestRetrying:
 
     def test_a_plan_opened_again_after_that_is_a_fresh_one(self, lake: Lake, failed: Plan) -> None:
         retry(lake, TABLE)
-        stage = open_stage(lake, failed)
+        stage = lakes.opened(lake, failed)
         assert (stage.state, stage.failure) == ("inputs attached", None)
         assert INPUTS in stage.table.metadata.refs
 
@@ -280,7 +281,7 @@ def test_c20_copies_and_files_count_as_changes(lake: Lake, table: str) -> None:
     path = append_file(lake, [row(0)])
     append_two(lake, row(1), row(2))
     before = only_plan(lake)
-    mark(lake, open_stage(lake, before).identifier, "compact", REASON)
+    mark(lake, lakes.opened(lake, before).identifier, before, "compact", REASON)
     (failed_plan,) = failed_plans(lake, table)
     assert failed_plan.covers(only_plan(lake, now_ms=NOW + 1))
     append_again(lake, path)

@@ -8,7 +8,6 @@ import pytest
 from pipeline.errors import FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake, records
 from pipeline.lake.spark import catalog_settings
-from pipeline.stage import open_stage
 from tests.unit import lakes
 
 
@@ -148,7 +147,7 @@ class TestTables:
 
     def test_c26_an_unknown_table_is_refused_and_stages_are_not_offered(self, lake: Lake, table: str) -> None:
         lakes.append(lake, [lakes.row(0)])
-        open_stage(lake, lakes.only_plan(lake))
+        lakes.opened(lake, lakes.only_plan(lake))
         with pytest.raises(RefusedError) as caught:
             lake.table("lake.recrods")
         assert str(caught.value) == f"table lake.recrods does not exist in catalog lake; found: {table}"

@@ -16,7 +16,7 @@ from pipeline.publish import Publication, publish
 from pipeline.quarantine import quarantine
 from pipeline.segments import read
 from pipeline.sense import Lane
-from pipeline.stage import INPUTS, QUARANTINED, Stage, discard, open_stage, stages_of, sweep
+from pipeline.stage import INPUTS, QUARANTINED, Stage, discard, stages_of, sweep
 from pipeline.stage.claim import Claim, claimed
 from pipeline.stage.published import published
 from tests.unit import lakes
@@ -238,7 +238,7 @@ def test_c26_what_is_no_stage_is_refused(lake: Lake, table: str) -> None:
 
 
 def test_c23_a_stage_without_a_result_is_refused(lake: Lake, plan: Plan) -> None:
-    open_stage(lake, plan)
+    lakes.opened(lake, plan)
     with pytest.raises(RefusedError, match="is inputs attached; allowed: a passing verdict"):
         publish(lake, plan.stage)
 
@@ -499,7 +499,7 @@ class TestQuarantine:
     def test_c5_c25_after_a_crash_it_is_moved_once(self, lake: Lake, tmp_path: Path) -> None:
         stage = null_key_stage(lake)
         file = staged_null_key(stage)
-        quarantine.append(lake, lake.table(TABLE), stage.plan, [file])
+        quarantine.append(lake, lake.table(TABLE), stage.plans, {stage.plan.id: [file]})
         assert len(quarantined(lake)) == 1
         crash_after_commit(lake, stage, tmp_path / "copy")
         publish(lake, stage.identifier)
@@ -508,7 +508,7 @@ class TestQuarantine:
 
     def test_c5_after_a_lost_race_it_is_taken_back(self, lake: Lake) -> None:
         stage = null_key_stage(lake)
-        quarantine.append(lake, lake.table(TABLE), stage.plan, [staged_null_key(stage)])
+        quarantine.append(lake, lake.table(TABLE), stage.plans, {stage.plan.id: [staged_null_key(stage)]})
         lake.table(TABLE).delete("offset = 1")
         with pytest.raises(ConflictError):
             publish(lake, stage.identifier)
@@ -517,7 +517,7 @@ class TestQuarantine:
 
     def test_c5_a_discard_takes_it_back(self, lake: Lake) -> None:
         stage = null_key_stage(lake)
-        quarantine.append(lake, lake.table(TABLE), stage.plan, [staged_null_key(stage)])
+        quarantine.append(lake, lake.table(TABLE), stage.plans, {stage.plan.id: [staged_null_key(stage)]})
         discard(lake, stage.identifier)
         assert quarantined(lake) == []
         assert lakes.offsets(lake) == [0, 1]

@@ -15,7 +15,7 @@ from pipeline.publish import Publication, publish, retain
 from pipeline.run import run
 from pipeline.segments import read
 from pipeline.sense import Lane
-from pipeline.stage import open_stage, stages_of
+from pipeline.stage import stages_of
 from tests.unit import lakes
 from tests.unit.foreign import append_empty_file, delete_rows
 from tests.unit.lakes import NOW, TABLE, Fates, Row, append, only_plan, ready, row
@@ -253,7 +253,7 @@ class TestConflicts:
         with pytest.raises(RefusedError, match=r"is of the lane full; allowed here: retain \(lane retain: firn retain"):
             retain(lake, full)
         with pytest.raises(RefusedError, match="is of the lane retain; allowed here: merge, "):
-            open_stage(lake, plan)
+            lakes.opened(lake, plan)
         assert stages_of(lake, TABLE) == []
 
 

@@ -17,10 +17,10 @@ from pipeline.plan.failure import PLAN_PROPERTY
 from pipeline.plan.plan import LEVEL_OUT
 from pipeline.publish import publish
 from pipeline.sense import Lane
-from pipeline.stage import INPUTS, Accounting, Stage, discard, open_stage, stages_of, sweep
+from pipeline.stage import INPUTS, Accounting, Stage, discard, stages_of, sweep
 from pipeline.stage.claim import LEASE_MS, Claim, claimed
-from pipeline.stage.open import DATA_PATH
-from pipeline.stage.stage import BOOKS_PROPERTY, VERDICT_PROPERTY
+from pipeline.stage.folders import DATA_PATH
+from pipeline.stage.stage import VERDICT_PROPERTY
 from tests.unit import lakes
 from tests.unit.foreign import delete_rows
 from tests.unit.lakes import TABLE, Fates, append, append_two, compacted, judged, only_plan, ready, row
@@ -59,7 +59,7 @@ class TestOpening:
     """A stage is a table like the target, with the plan's inputs in it."""
 
     def test_it_reads_the_targets_files_by_the_same_field_ids(self, lake: Lake, plan: Plan) -> None:
-        stage, target = open_stage(lake, plan), lake.table(TABLE)
+        stage, target = lakes.opened(lake, plan), lake.table(TABLE)
         assert stage.table.schema() == target.schema()
         assert stage.table.spec() == target.spec()
         assert stage.table.metadata.table_uuid != target.metadata.table_uuid
@@ -68,7 +68,7 @@ class TestOpening:
 
     def test_exactly_the_inputs_are_tagged(self, lake: Lake, plan: Plan) -> None:
         append(lake, [row(2)])
-        stage = open_stage(lake, plan)
+        stage = lakes.opened(lake, plan)
         assert staged_as_of_tag(stage) == [0, 1]
         assert (stage.state, stage.result, stage.files()) == ("inputs attached", None, [])
 
@@ -76,12 +76,12 @@ class TestOpening:
         before = lake.table(TABLE).metadata_location
         home = lakes.on_disk(lake.table(TABLE).location())
         files = lakes.files_under(home)
-        open_stage(lake, plan)
+        lakes.opened(lake, plan)
         assert lake.table(TABLE).metadata_location == before
         assert {path.relative_to(home).parts[0] for path in lakes.files_under(home) - files} == {"stages"}
 
     def test_its_files_have_a_folder_of_their_own_and_are_never_purged_with_it(self, lake: Lake, plan: Plan) -> None:
-        properties = open_stage(lake, plan).table.properties
+        properties = lakes.opened(lake, plan).table.properties
         assert properties[DATA_PATH] == f"{lake.table(TABLE).location()}/data/firn/{plan.id}"
         assert properties["gc.enabled"] == "false"
 
@@ -92,59 +92,59 @@ class TestOpening:
         )
         append(lake, [row(0)])
         plan = only_plan(lake)
-        properties = open_stage(lake, plan).table.properties
+        properties = lakes.opened(lake, plan).table.properties
         assert properties[DATA_PATH] == f"{elsewhere}/firn/{plan.id}"
         assert properties["write.parquet.page-row-limit"] == "9"
         assert not [name for name in properties if name.startswith("firn.")]
 
     def test_c25_opening_twice_changes_nothing(self, lake: Lake, plan: Plan) -> None:
-        first = open_stage(lake, plan)
-        again = open_stage(lake, plan)
+        first = lakes.opened(lake, plan)
+        again = lakes.opened(lake, plan)
         assert again.table.metadata_location == first.table.metadata_location
 
     def test_c25_a_half_made_stage_is_taken_over(self, lake: Lake, plan: Plan) -> None:
         half_made(lake, plan)
         assert Stage.load(lake, plan.stage).state == "empty"
-        assert staged_as_of_tag(open_stage(lake, plan)) == [0, 1]
+        assert staged_as_of_tag(lakes.opened(lake, plan)) == [0, 1]
 
     def test_c25_a_finished_stage_keeps_its_result(self, lake: Lake, plan: Plan) -> None:
         stage = ready(lake, plan, [row(1)], Fates(superseded=1))
-        again = open_stage(lake, plan)
+        again = lakes.opened(lake, plan)
         assert (again.result, again.state) == (stage.result, "passed")
 
     def test_c22_two_processes_attach_the_inputs_once(self, lake: Lake, plan: Plan) -> None:
-        found = lakes.together(*[lambda: open_stage(Lake.embedded(lake.home), plan)] * 3)
+        found = lakes.together(*[lambda: lakes.opened(Lake.embedded(lake.home), plan)] * 3)
         assert any(isinstance(one, Stage) for one in found)
         assert all(isinstance(one, Stage | ConflictError) for one in found), found
-        stage = open_stage(lake, plan)
+        stage = lakes.opened(lake, plan)
         assert staged_as_of_tag(stage) == [0, 1]
         assert stage.result is None
 
     def test_c22_an_input_that_is_gone_means_plan_again(self, lake: Lake, plan: Plan) -> None:
         lake.table(TABLE).delete("offset = 0")
         with pytest.raises(ConflictError, match=r"1 of 2 inputs are no longer live in lake\.records.*plan again"):
-            open_stage(lake, plan)
+            lakes.opened(lake, plan)
         assert stages_of(lake, TABLE) == []
 
     def test_a_row_level_delete_on_an_input_means_plan_again(self, lake: Lake, plan: Plan) -> None:
         delete_rows(lake, plan.inputs[0].path, [0])
         with pytest.raises(ConflictError, match="a row-level delete was added"):
-            open_stage(lake, plan)
+            lakes.opened(lake, plan)
 
     def test_another_table_of_the_same_name_is_refused(self, lake: Lake, plan: Plan) -> None:
         lake.catalog.drop_table(TABLE)
         records.create(lake, TABLE, {})
         with pytest.raises(RefusedError, match=f"was made for table {TABLE} with uuid {plan.table_uuid}; found"):
-            open_stage(lake, plan)
+            lakes.opened(lake, plan)
 
     @pytest.mark.usefixtures("table")
     def test_topic_names_that_paths_must_escape(self, lake: Lake) -> None:
         append(lake, [row(0, topic="größe: 50%/é")])
-        assert staged_as_of_tag(open_stage(lake, only_plan(lake))) == [0]
+        assert staged_as_of_tag(lakes.opened(lake, only_plan(lake))) == [0]
 
     def test_a_stages_name_finds_no_other_tables_stages(self, lake: Lake, plan: Plan) -> None:
         records.create(lake, "lake.records2", {})
-        open_stage(lake, plan)
+        lakes.opened(lake, plan)
         assert stages_of(lake, TABLE) == [plan.stage]
         assert stages_of(lake, "lake.records2") == stages_of(lake, "lake.record") == []
 
@@ -155,8 +155,8 @@ class TestRecording:
     def test_states_follow_each_other(self, lake: Lake, plan: Plan) -> None:
         stage = compacted(lake, plan, [row(1)], Fates(superseded=1))
         assert stage.state == "compacted"
-        assert stage.accounting is not None
-        assert stage.accounting.records_out == 1
+        assert stage.books is not None
+        assert stage.books.plans[plan.id].records_out == 1
         assert judged(lake, stage, passed=False).state == "failed"
         assert judged(lake, stage).state == "passed"
 
@@ -165,41 +165,44 @@ class TestRecording:
         Stage.load(lake, plan.stage).table.overwrite(lakes.stored([row(0, level=3)]))
         changed = Stage.load(lake, stage.identifier)
         assert changed.result != stage.result
-        assert (changed.accounting, changed.verdict, changed.state) == (None, None, "inputs attached")
+        assert (changed.books, changed.verdicts, changed.state) == (None, None, "inputs attached")
 
     def test_c23_a_verdict_that_comes_late_stays_with_the_result_it_judged(self, lake: Lake, plan: Plan) -> None:
         stage = compacted(lake, plan, [row(1)], Fates(superseded=1))
         Stage.load(lake, plan.stage).table.overwrite(lakes.stored([row(0, level=3)]))
         judged(lake, stage)
-        assert Stage.load(lake, stage.identifier).verdict is None
+        assert Stage.load(lake, stage.identifier).verdicts is None
 
     def test_nothing_is_recorded_without_a_result(self, lake: Lake, plan: Plan) -> None:
         with pytest.raises(RefusedError, match="is inputs attached; allowed: a result to record"):
-            judged(lake, open_stage(lake, plan))
+            judged(lake, lakes.opened(lake, plan))
 
     def test_unreadable_records_are_refused(self, lake: Lake, plan: Plan) -> None:
         stage = ready(lake, plan, [row(1)], Fates(superseded=1))
         with stage.table.transaction() as transaction:
             transaction.set_properties({VERDICT_PROPERTY: "{"})
         with pytest.raises(RefusedError, match=f"property {VERDICT_PROPERTY} is not readable"):
-            assert Stage.load(lake, plan.stage).verdict
+            assert Stage.load(lake, plan.stage).verdicts
 
     def test_what_is_no_stage_is_refused(self, lake: Lake, table: str) -> None:
         with pytest.raises(RefusedError, match="is not a stage: it has no property firn-plan"):
             Stage.load(lake, table)
 
     def test_a_result_of_nothing_has_no_files(self, lake: Lake, plan: Plan) -> None:
-        stage = open_stage(lake, plan)
+        stage = lakes.opened(lake, plan)
         stage.table.overwrite(lakes.stored([]))
         emptied = Stage.load(lake, plan.stage)
         assert emptied.result is not None
         assert emptied.files() == []
 
-    @pytest.mark.parametrize("name", [BOOKS_PROPERTY, VERDICT_PROPERTY])
-    def test_recording_waits_for_others_who_commit_to_the_stage(self, lake: Lake, plan: Plan, name: str) -> None:
+    def test_recording_waits_for_others_who_commit_to_the_stage(self, lake: Lake, plan: Plan) -> None:
         stage = compacted(lake, plan, [row(1)], Fates(superseded=1))
-        content = {"passed": True}
-        found = lakes.together(*[lambda: stage.record(Lake.embedded(lake.home), name, content)] * 4)
+        books = stage.books
+        assert books is not None
+        found = lakes.together(
+            *[lambda: stage.record_books(Lake.embedded(lake.home), books)] * 2,
+            *[lambda: stage.record_verdicts(Lake.embedded(lake.home), {plan.id: lakes.verdict(passed=True)})] * 2,
+        )
         assert all(isinstance(one, Stage) for one in found), found
 
 
@@ -245,7 +248,7 @@ class TestDiscarding:
         assert lakes.offsets(lake) == [0, 1]
 
     def test_c25_what_a_killed_writer_left_goes_as_well(self, lake: Lake, plan: Plan) -> None:
-        folder = lakes.on_disk(open_stage(lake, plan).table.properties[DATA_PATH])
+        folder = lakes.on_disk(lakes.opened(lake, plan).table.properties[DATA_PATH])
         stray = folder / "topic=orders" / "partition=0" / "level=3" / "half.parquet"
         stray.parent.mkdir(parents=True)
         stray.write_bytes(b"PAR1")
@@ -287,7 +290,7 @@ class TestDiscarding:
         assert lakes.offsets(lake) == [1, 2]
 
     def test_inputs_stay(self, lake: Lake, plan: Plan) -> None:
-        open_stage(lake, plan)
+        lakes.opened(lake, plan)
         discard(lake, plan.stage)
         assert all(lakes.on_disk(one.path).exists() for one in plan.inputs)
 
@@ -296,7 +299,7 @@ class TestDiscarding:
         assert discard(lake, plan.stage) == 0
 
     def test_a_second_discard_is_refused(self, lake: Lake, plan: Plan) -> None:
-        open_stage(lake, plan)
+        lakes.opened(lake, plan)
         discard(lake, plan.stage)
         with pytest.raises(RefusedError, match="does not exist"):
             discard(lake, plan.stage)
@@ -325,18 +328,18 @@ class TestSweeping:
     """What nobody will publish any more is discarded, what somebody may is kept."""
 
     def test_a_young_stage_with_live_inputs_is_kept(self, lake: Lake, plan: Plan) -> None:
-        open_stage(lake, plan)
+        lakes.opened(lake, plan)
         swept = sweep(lake, TABLE)
         assert (swept.discarded, swept.kept) == ({}, {})
         assert stages_of(lake, TABLE) == [plan.stage]
 
     def test_a_runs_own_stages_go_when_it_is_over(self, lake: Lake, plan: Plan) -> None:
-        open_stage(lake, plan)
+        lakes.opened(lake, plan)
         assert sweep(lake, TABLE, [plan.id]).discarded == {plan.stage: "its run is over"}
         assert stages_of(lake, TABLE) == []
 
     def test_a_stage_whose_input_is_gone_goes(self, lake: Lake, plan: Plan) -> None:
-        open_stage(lake, plan)
+        lakes.opened(lake, plan)
         lake.table(TABLE).delete("offset = 0")
         (reason,) = sweep(lake, TABLE).discarded.values()
         assert reason == f"its input {plan.inputs[0].path} is no longer live"
@@ -361,7 +364,7 @@ class TestSweeping:
         assert "another process claimed it (firn-publishing)" in swept.kept[plan.stage]
 
     def test_c20_one_broken_stage_does_not_stop_the_sweep(self, lake: Lake, plan: Plan) -> None:
-        open_stage(lake, plan)
+        lakes.opened(lake, plan)
         broken = f"{TABLE}__stage_0000"
         lake.catalog.create_table(broken, Schema())
         swept = sweep(lake, TABLE, [plan.id])
@@ -369,7 +372,7 @@ class TestSweeping:
         assert "is not a stage" in swept.kept[broken]
 
     def test_c25_a_folder_that_a_crash_left_goes_after_a_while(self, lake: Lake, plan: Plan) -> None:
-        stage = open_stage(lake, plan)
+        stage = lakes.opened(lake, plan)
         folder = lakes.on_disk(stage.table.location())
         lake.catalog.drop_table(plan.stage)
         assert sweep(lake, TABLE).discarded == {}, "it may be a stage that is being registered right now"
@@ -386,7 +389,7 @@ class TestClaims:
 
     @pytest.fixture
     def stage(self, lake: Lake, plan: Plan) -> str:
-        return open_stage(lake, plan).identifier
+        return lakes.opened(lake, plan).identifier
 
     @pytest.mark.parametrize("first", list(Claim))
     def test_c25_the_opposite_claim_is_refused_while_one_is_held(self, lake: Lake, stage: str, first: Claim) -> None:
@@ -459,5 +462,5 @@ def test_every_lane_has_a_stage_of_its_own(lake: Lake, table: str, lane: Lane) -
         append_two(lake, row(offset), row(offset + 2, level=1))
         append(lake, [row(offset + 4, level=2)])
     plan = only_plan(lake, lane)
-    stage = open_stage(lake, plan)
+    stage = lakes.opened(lake, plan)
     assert len(stage.table.inspect.files()) == len(plan.inputs)

@@ -16,12 +16,13 @@ from pipeline.lake import Lake, records
 from pipeline.land import land
 from pipeline.plan import Plan, plan_partition, plan_table
 from pipeline.policy import Policies, Policy
-from pipeline.publish.late import check_same_markers
+from pipeline.publish.late import late_conflicts
 from pipeline.segments import Segment, Segments, TopicPartition, read
 from pipeline.segments.manifests import Manifests
 from pipeline.segments.segment import RUN
 from pipeline.sense import Lane, PartitionState, sense, transactions_of
 from pipeline.sense.transactions import MARKERS, RECORDS, Marker, Transactions, Undecided, first_undecided, last_of
+from pipeline.stage import Accounting
 from pipeline.status import status_of
 from tests.logs import Entry, batch, marker, segment
 from tests.unit import lakes
@@ -301,7 +302,19 @@ class TestPublish:
     @staticmethod
     def check(log: Log, plan: Plan) -> None:
         table = log.lake.table(TABLE)
-        check_same_markers(table, plan, Manifests(table.io))
+        books = Accounting(
+            records_in=plan.records,
+            records_out=plan.records,
+            superseded=0,
+            tombstones_removed=0,
+            quarantined=0,
+            bytes_in=plan.bytes,
+            bytes_out=plan.bytes,
+            segments_in=len(plan.inputs),
+            segments_out=1,
+        )
+        for conflict in late_conflicts(table, {plan.id: (plan, books)}, Manifests(table.io)).values():
+            raise conflict
 
 
 class TestCost:
