@@ -10,6 +10,8 @@ from pipeline.adopt import release as release_table
 from pipeline.cli import show
 from pipeline.cli.options import AsJson, Properties, TableName, pairs
 from pipeline.lake import Lake
+from pipeline.policy import Policies
+from pipeline.status import doubts
 
 
 def adopt(
@@ -38,7 +40,10 @@ def adopt(
     """Maintain an existing table with columns of its own. Changes metadata only; `firn release` undoes it."""
     names = tuple(name.strip() for name in key.split(","))
     choice = Choice(names, offset, timestamp, topic, partition, tombstone)
-    done = adopt_table(Lake.load(), table, choice, pairs(properties))
+    lake = Lake.load()
+    done = adopt_table(lake, table, choice, pairs(properties))
+    for text in doubts(Policies.parse(table, lake.table(table).properties)):
+        show.error(f"{table}: {text}")
     if as_json:
         show.as_json(
             {

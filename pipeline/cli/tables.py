@@ -11,7 +11,7 @@ from pipeline.cli.options import AsJson, Now, Properties, TableName, at, pairs
 from pipeline.lake import Lake, records
 from pipeline.land import land as land_files
 from pipeline.policy import Policies
-from pipeline.status import Status, checkpoint_text, status_of, write_checkpoint
+from pipeline.status import Status, checkpoint_text, doubts, status_of, write_checkpoint
 
 
 def create(
@@ -24,9 +24,11 @@ def create(
 ) -> None:
     """Create a table of Kafka records."""
     chosen = pairs(properties)
-    Policies.parse(table, chosen)
+    policies = Policies.parse(table, chosen)
     created = records.create(Lake.load(), table, chosen, transactions)
     show.line(f"created {table} at {created.location()}")
+    for text in doubts(policies):
+        show.error(f"{table}: {text}")
 
 
 def land(
@@ -151,5 +153,5 @@ def _show(status: Status) -> None:
     for part in status.partitions:
         for text in (*(f"{lane}: {why}" for lane, why in part.due.items()), *part.blockers, *part.waiting):
             show.line(f"{part.topic_partition} {text}")
-    for stray in status.strays:
-        show.line(f"{status.table}: {stray}")
+    for text in (*status.strays, *status.doubts):
+        show.line(f"{status.table}: {text}")

@@ -198,6 +198,13 @@ class Policy(BaseModel):
         alias="run.max.wait.ms",
         description="A plan that has been due for longer is overdue, as one past max.compaction.lag.ms is.",
     )
+    run_interval_ms: int = Field(
+        default=900_000,
+        ge=1,
+        le=LONG_MAX,
+        alias="run.interval.ms",
+        description="How often runs are scheduled, to tell whether max.compaction.lag.ms can be held.",
+    )
 
     @property
     def compacts(self) -> bool:

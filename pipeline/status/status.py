@@ -11,9 +11,11 @@ from pipeline.lake import Lake, records
 from pipeline.lake.mapping import COLUMNS
 from pipeline.plan import FailedPlan, failed_plans, plan_partition, waiting
 from pipeline.plan.plan import STAGE_INFIX
+from pipeline.policy import Policies
 from pipeline.quarantine import quarantine
 from pipeline.segments import Segments, TopicPartition
 from pipeline.sense import Lane, PartitionState, due, due_at, retention, sense_table
+from pipeline.status.feasible import doubts, doubts_at_rate
 from pipeline.tombstones import tombstones
 
 
@@ -62,6 +64,8 @@ class Status:
     partitions: tuple[PartitionStatus, ...]
     strays: tuple[str, ...]
     """Live files that belong to no topic partition, or to nobody knows which, each with what is allowed (C20)."""
+    doubts: tuple[str, ...]
+    """Declared lags that the thresholds can't hold, by themselves or at what arrives now, and what would (C21)."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready names and values; a topic partition is its topic and its partition."""
@@ -96,6 +100,7 @@ def _is_table_of_records(lake: Lake, identifier: str) -> bool:
 
 def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
     segments, states = sense_table(lake, identifier, now_ms)
+    policies = Policies.parse(identifier, lake.table(identifier).properties)
     ordered = sorted(states, key=lambda state: state.topic_partition)
     failed = failed_plans(lake, identifier)
     return Status(
@@ -103,6 +108,7 @@ def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
         segments.snapshot_id,
         tuple(_partition(state, _waiting(state, segments, failed)) for state in ordered),
         tuple(str(stray) for stray in segments.strays),
+        (*doubts(policies), *doubts_at_rate(ordered)),
     )
 
 

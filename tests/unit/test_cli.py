@@ -103,6 +103,16 @@ def test_without_arguments_it_lists_the_subcommands(firn: Firn) -> None:
 class TestTables:
     """create, land, status."""
 
+    def test_c21_a_lag_that_can_not_be_held_is_said_by_create_and_status(self, firn: Firn) -> None:
+        created = firn("create", TABLE, "--property", "firn.max.compaction.lag.ms=60000")
+        assert created.code == 0
+        assert created.err.startswith(
+            f"firn: {TABLE}: max.compaction.lag.ms 60000 can't be held: runs come every 900000"
+        )
+        assert "lag.ms 60000 can't be held" in firn("status", TABLE).out
+        (status,) = firn("status", TABLE, "--json").json
+        assert [f"firn: {TABLE}: {text}\n" for text in status["doubts"]] == [created.err]
+
     def test_create_land_and_status_tell_the_same_story(self, firn: Firn, tmp_path: Path) -> None:
         created = firn(
             "create", TABLE, "--property", "firn.merge.segments=2", "--property", "firn.topic.a.b.null.keys=fail"

@@ -167,6 +167,7 @@ def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:
         ("run.max.keys", "-1", "greater than or equal to 1"),
         ("run.max.jobs", "1.5", "a valid integer"),
         ("run.max.wait.ms", "-1", "greater than or equal to 0"),
+        ("run.interval.ms", "0", "greater than or equal to 1"),
     ],
 )
 def test_c26_a_wrong_value_is_refused_with_property_value_and_what_is_allowed(

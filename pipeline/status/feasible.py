@@ -1,0 +1,37 @@
+"""Which ``max.compaction.lag.ms`` can't be held, by a policy alone or at what arrives, and what would hold it (C21)."""
+
+from collections.abc import Iterable, Iterator
+
+from pipeline.policy import Policies
+from pipeline.policy.feasibility import Finding, at_rate, by_itself, of_runs
+from pipeline.sense import PartitionState
+from pipeline.sense.arrivals import arrivals_of
+
+
+def doubts(policies: Policies) -> Iterator[str]:
+    """What no arrivals can make good, for the table's topics together and for each with properties of its own."""
+    common = set()
+    for finding in by_itself(policies.default):
+        common.add(finding)
+        yield str(finding)
+    for topic, policy in sorted(policies.topics.items()):
+        yield from (f"topic {topic}: {finding}" for finding in by_itself(policy) if finding not in common)
+
+
+def doubts_at_rate(states: Iterable[PartitionState]) -> Iterator[str]:
+    """What the thresholds can't hold at the rate at which segments land now.
+
+    Of a topic's partitions with the same trouble the worst is named.
+    """
+    found = [(state, arrivals) for state in states if (arrivals := arrivals_of(state))]
+    worst: dict[tuple[str, str], tuple[str, Finding]] = {}
+    for state, arrivals in found:
+        for finding in at_rate(state.policy, arrivals):
+            key = (state.topic_partition.topic, finding.about)
+            if key not in worst or worst[key][1].reached_ms < finding.reached_ms:
+                worst[key] = (str(state.topic_partition), finding)
+    for where, finding in worst.values():
+        yield f"{where}: {finding}"
+    if found:
+        of_table = found[0][0].policy
+        yield from map(str, of_runs(of_table, ((state.policy, arrivals) for state, arrivals in found)))
