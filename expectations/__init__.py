@@ -1,7 +1,8 @@
 """Proof for compacted Kafka logs: Great Expectations suites that hold a compaction to Kafka's contract.
 
-Usable without the rest of Firn: `judge(inputs, outputs, claim, reports)` for a whole plan, or the classes of
-`expectations.custom` on any Spark batch. Importing this package imports neither Spark nor Great Expectations.
+Usable without the rest of Firn: `judge(inputs, outputs, claim, reports)` for a whole plan, `judge_all` for many, or
+the classes of `expectations.custom` on any Spark batch. Importing this package imports neither Spark nor Great
+Expectations.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from expectations.claim import Claim, Lane
     from expectations.docs import build_data_docs
     from expectations.evidence import Evidence, collect_evidence, comparison
-    from expectations.judging import JudgementError, judge
-    from expectations.reading import Reading
+    from expectations.judging import JudgementError, judge, judge_all
+    from expectations.reading import Reading, fingerprint
     from expectations.suites import suite_for
     from expectations.verdict import Finding, Sample, Verdict
 
@@ -30,7 +31,9 @@ _HOMES = {
     "build_data_docs": "docs",
     "collect_evidence": "evidence",
     "comparison": "evidence",
+    "fingerprint": "reading",
     "judge": "judging",
+    "judge_all": "judging",
     "suite_for": "suites",
 }
 
@@ -46,7 +49,9 @@ __all__ = [
     "build_data_docs",
     "collect_evidence",
     "comparison",
+    "fingerprint",
     "judge",
+    "judge_all",
     "suite_for",
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +13,9 @@ Lane = Literal["merge", "clean", "tier", "full"]
 
 READ, WRITTEN = "read", "written"
 """The sides of a comparison."""
+
+TAIL = 3
+"""The level of the tail; everything below is the head."""
 
 QUARANTINED = -1
 """The level that marks a record of a stage as going to the quarantine table, not to the topic (C5)."""
@@ -48,6 +52,8 @@ class Claim:
     markers               markers outside the inputs that decide transactions inside: producer, offset, committed
     aborted               records of aborted transactions, dropped whatever their key (C10)
     markers_removed       markers dropped because nothing of their transaction is left (C10)
+    segments_left, bytes_left, records_left   segments of the tail that lose nothing and stay where they are (C16); they
+                          count neither as read nor as written
 
     The accounts must add up (C24): records_in = records_out + superseded + tombstones_removed + quarantined + aborted +
     markers_removed.
@@ -78,10 +84,22 @@ class Claim:
     markers: tuple[tuple[int, int, bool], ...] = ()
     aborted: int = 0
     markers_removed: int = 0
+    segments_left: int = 0
+    bytes_left: int = 0
+    records_left: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The claim as JSON-ready names and values."""
         return asdict(self)
+
+    def to_json(self) -> str:
+        """The claim as JSON text; `from_json` is its inverse."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Claim:
+        """The claim back from `to_json`."""
+        return cls.from_dict(json.loads(text))
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Claim:

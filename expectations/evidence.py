@@ -1,8 +1,7 @@
-"""One Spark aggregation over what a plan read and wrote, which yields one small row of evidence.
+"""One Spark aggregation over what the plans of a job read and wrote, which yields one small piece of evidence per plan.
 
-It is derived from the contract alone, without a look at how the cleaner works: both sides are narrowed to key,
-offset, tombstone, horizon, level and a fingerprint, grouped by key once, and summed up once. Values are hashed
-where they are read and never shuffled.
+First everything is summed up (see `sums`); only plans for which that does not do are compared record by record (see
+`groups`), and only what offends is shown.
 """
 
 from __future__ import annotations
@@ -10,18 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from expectations.claim import BURIED, QUARANTINED, READ, WRITTEN, Claim
+from expectations.claim import BURIED, READ, WRITTEN
+from expectations.groups import groups, measured
+from expectations.left import LEFT_RULES, left_behind, left_offenders
 from expectations.offenders import contradictions, offenders, repeated_keys
-from expectations.reading import KAFKAS, Reading, narrowed
+from expectations.reading import KAFKAS, Reading, narrowed, text
 from expectations.rules import weights
-from expectations.transactions import with_marks
+from expectations.sums import newest, sum_up
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections import Counter
+    from collections.abc import Mapping, Sequence
 
+    from pyspark.sql import DataFrame
+
+    from expectations.claim import Claim
     from expectations.verdict import Sample
 
 
@@ -42,24 +46,80 @@ def comparison(inputs: DataFrame, outputs: DataFrame, reading: Reading = KAFKAS)
     return narrowed(inputs, READ, reading).unionByName(narrowed(outputs, WRITTEN, reading))
 
 
-def collect_evidence(compared: DataFrame, claim: Claim, *, samples: bool = True) -> Evidence:
-    """The evidence for `claim` from a `comparison`: one Spark action, and further ones only for samples of
-    what offends (when `samples`)."""
-    groups = _groups(compared, claim)
-    total = groups.agg(
-        *(F.sum(weight).alias(f"rule_{name}") for name, weight in weights(claim).items()),
-        *(F.sum(figure).alias(name) for name, figure in _figures(claim).items()),
-    ).collect()[0]
-    counts = {name: int(number or 0) for name, number in total.asDict().items()}
-    violations = {name: counts[f"rule_{name}"] for name in weights(claim)}
-    broken = {name for name, number in violations.items() if number}
-    found = offenders(groups, broken, claim) if samples and broken else {}
-    violations["contradiction"] = 0
-    if counts["repeated"]:
-        number, shown = contradictions(compared.where((F.col("side") == READ) & (F.col("level") != BURIED)))
-        violations["contradiction"] = number
-        found["contradiction"] = shown if samples else ()
-    return Evidence({name: counts[name] for name in _figures(claim)}, violations, found)
+def collect_evidence(
+    inputs: DataFrame,
+    outputs: DataFrame,
+    claims: Sequence[Claim],
+    reading: Reading = KAFKAS,
+    *,
+    checksum: int | None = None,
+    left: DataFrame | None = None,
+    samples: bool = True,
+) -> list[Evidence]:
+    """The evidence for each of `claims`: one Spark action where all is well, further ones for plans in doubt.
+
+    Transactions are always looked at record by record: sums don't tell which were aborted.
+
+    `checksum` vouches for the values that were read (see `sums`). `left` holds the records of segments that stay where
+    they are. The claims are of one lane and one level out, each of a topic partition of its own.
+    """
+    if left is None and all(claim.transactional for claim in claims):
+        return examine(comparison(inputs, outputs, reading), claims, samples=samples)
+    beside = () if left is None else left_behind(left, inputs, claims, reading)
+    sums = sum_up(inputs, outputs, claims, reading, trusted=checksum is not None, beside=beside)
+    differs = checksum is not None and checksum != sums.checksum
+    doubtful = [
+        number
+        for number, (claim, summed) in enumerate(zip(claims, sums.plans, strict=True))
+        if differs or sums.foreign or claim.transactional or not summed.sound
+    ]
+    evidence = [_of_sums(claim, summed.counts) for claim, summed in zip(claims, sums.plans, strict=True)]
+    if doubtful:
+        compared = comparison(inputs, outputs, reading)
+        if len(doubtful) < len(claims):
+            compared = compared.where(_about([claims[number] for number in doubtful]))
+        closer = examine(compared, [claims[number] for number in doubtful], samples=samples)
+        for number, found in zip(doubtful, closer, strict=True):
+            evidence[number] = found
+    if differs and not any(any(found.violations.values()) for found in evidence):
+        # What was read just now agrees with what was written, so the cleaner has read something else.
+        evidence = [_with(found, {"checksum": 1}, {}) for found in evidence]
+    offending = [number for number, summed in enumerate(sums.plans) if any(summed.counts[rule] for rule in LEFT_RULES)]
+    if left is not None and offending:
+        shown = left_offenders(left, inputs, claims, reading) if samples else {}
+        for number in offending:
+            broken = {rule: sums.plans[number].counts[rule] for rule in LEFT_RULES}
+            evidence[number] = _with(evidence[number], broken, shown.get(number, {}))
+    return evidence
+
+
+def examine(compared: DataFrame, claims: Sequence[Claim], *, samples: bool = True) -> list[Evidence]:
+    """The evidence for each of `claims` from a `comparison`, record by record: one Spark action, and further ones only
+    for samples of what offends (when `samples`)."""
+    lane = claims[0].lane
+    grouped, rules, figures = groups(compared, claims), weights(lane), measured(lane == "merge")
+    sums = {f"rule_{name}": weight for name, weight in rules.items()} | figures
+    totals = grouped.groupBy("plan").agg(*(F.expr(f"sum({sql})").alias(name) for name, sql in sums.items()))
+    counts = {row["plan"]: {name: row[name] or 0 for name in sums} for row in totals.collect()}
+    nobodys = counts.get(None, {}).get("rule_foreign", 0)
+    found = []
+    for number in range(len(claims)):
+        of_plan = counts.get(number, dict.fromkeys(sums, 0))
+        violations = {name: of_plan[f"rule_{name}"] for name in rules}
+        violations["foreign"] += nobodys
+        found.append(Evidence({name: of_plan[name] for name in figures}, violations, {}))
+    broken = {name for evidence in found for name, number in evidence.violations.items() if number}
+    if samples and broken:
+        shown = offenders(grouped, broken, claims)
+        for number, evidence in enumerate(found):
+            of_all = {"foreign": shown.get(None, {}).get("foreign", ())} if nobodys else {}
+            found[number] = _with(evidence, {}, of_all | shown.get(number, {}))
+    if any(evidence.figures["repeated"] for evidence in found):
+        differing = contradictions(compared.where((F.col("side") == READ) & (F.col("level") != BURIED)))
+        for number, claim in enumerate(claims):
+            times, places = differing.get((claim.topic, claim.partition), (0, ()))
+            found[number] = _with(found[number], {"contradiction": times}, {"contradiction": places if samples else ()})
+    return found
 
 
 def collect_plain_evidence(records: DataFrame, *, samples: bool = True) -> Evidence:
@@ -87,155 +147,29 @@ def collect_plain_evidence(records: DataFrame, *, samples: bool = True) -> Evide
     )
 
 
-def _groups(compared: DataFrame, claim: Claim) -> DataFrame:
-    """One row per group. What makes a group depends on the `role`:
-
-    key    a record that a cleaning judges by its key: all records of a key, in `key`
-    copy   a record that must come out as it went in (all of a merge; those without a key): those with the
-           same offset in `slot` and the same fingerprint in `mark`
-    aborted, control
-           a record of an aborted transaction, a control record: like a copy, whatever its key
-    word   64 neighbouring offsets that were read, numbered in `slot`, as a bitmap in `bits`: what finds
-           an offset that occurs twice even under two keys
-
-    Tombstones that were removed earlier (read at level BURIED) count where one is newer than all that was read of its
-    key, and something was: it has `risen`, and is the newest record of the key.
-    All aggregates have fixed-size buffers, so that Spark hashes (and combines before the shuffle), never sorts.
-    """
-    topic = F.col("level") != BURIED
-    read, written = (F.col("side") == READ) & topic, (F.col("side") == WRITTEN) & topic
-    removed_before, removed_now = (F.col("side") == READ) & ~topic, (F.col("side") == WRITTEN) & ~topic
-    records = _with_roles(compared, claim)
-    offset_read, offset_written = F.when(read, F.col("offset")), F.when(written, F.col("offset"))
-    offset_before, offset_now = F.when(removed_before, F.col("offset")), F.when(removed_now, F.col("offset"))
-    # A stamp counts only where Firn itself wrote it: levels 0 and 1 come from any writer.
-    stamped = read & (F.col("level") >= 2) & F.col("horizon").isNotNull()
-    at_end = F.col("offset") == claim.log_end_offset
-    groups = records.groupBy("role", "key", "slot", "mark").agg(
-        F.count(F.when(read, 1)).alias("n_in"),
-        F.count(F.when(written, 1)).alias("n_out"),
-        F.max(offset_read).alias("read_max"),
-        F.min(offset_read).alias("in_min"),
-        F.max(offset_written).alias("out_max"),
-        F.min(offset_written).alias("out_min"),
-        F.max_by("tombstone", offset_read).alias("read_tombstone"),
-        F.max_by("fingerprint", offset_read).alias("read_fingerprint"),
-        F.max(F.when(stamped, F.col("offset"))).alias("stamped_max"),
-        F.max_by("horizon", F.when(stamped, F.col("offset"))).alias("stamped_horizon"),
-        F.max(offset_before).alias("before_max"),
-        F.max_by("fingerprint", offset_before).alias("before_fingerprint"),
-        F.max_by("fingerprint", offset_written).alias("out_fingerprint"),
-        F.max_by("horizon", offset_written).alias("out_horizon"),
-        F.count(F.when(removed_now, 1)).alias("n_buried"),
-        F.max_by("fingerprint", offset_now).alias("buried_fingerprint"),
-        F.count(F.when(read & F.col("tombstone"), 1)).alias("tombstones_in"),
-        F.count(F.when(written & F.col("tombstone"), 1)).alias("tombstones_out"),
-        F.count(F.when(written & (F.col("level") == QUARANTINED), 1)).alias("n_quarantined"),
-        F.count(F.when(written & (F.col("level") != F.col("level_expected")), 1)).alias("n_level"),
-        F.max(F.when(written & (F.col("level") != F.col("level_expected")), F.col("level"))).alias("a_level"),
-        F.count(F.when(F.col("foreign"), 1)).alias("n_foreign"),
-        F.max("ended").alias("ended"),
-        F.count(F.when(read & F.col("undecided"), 1)).alias("n_undecided"),
-        F.count(F.when(read & F.col("transaction"), 1)).alias("n_transaction"),
-        F.count(F.when(read & at_end, 1)).alias("end_in"),
-        F.count(F.when(written & (F.col("level") != QUARANTINED) & at_end, 1)).alias("end_out"),
-        F.bit_or("bit").alias("bits"),
-    )
-    return _with_newest(groups)
-
-
-def _with_newest(groups: DataFrame) -> DataFrame:
-    """What is known of the newest record of each key, `in_…`: read in the topic, or a tombstone that has risen."""
-    risen = F.coalesce(F.col("before_max") > F.col("read_max"), F.lit(False))
-
-    def newest(of_risen: Column, of_read: Column) -> Column:
-        return F.when(F.col("risen"), of_risen).otherwise(of_read)
-
-    return groups.withColumn("risen", risen).select(
-        "*",
-        newest(F.col("before_max"), F.col("read_max")).alias("in_max"),
-        newest(F.lit(True), F.col("read_tombstone")).alias("in_tombstone"),
-        newest(F.col("before_fingerprint"), F.col("read_fingerprint")).alias("in_fingerprint"),
-        F.when(~F.col("risen") & (F.col("stamped_max") == F.col("read_max")), F.col("stamped_horizon")).alias(
-            "in_horizon"
-        ),
-    )
-
-
-def _with_roles(compared: DataFrame, claim: Claim) -> DataFrame:
+def _of_sums(claim: Claim, counts: Counter[str]) -> Evidence:
+    """The evidence of a plan whose sums are sound: no rule is broken."""
     merge = claim.lane == "merge"
-    without_key = F.lit(True) if merge else F.col("key").isNull()
-    role = F.when(without_key, "copy").otherwise("key")
-    if not merge:
-        role = F.when(F.col("aborted"), "aborted").when(F.col("control"), "control").otherwise(role)
-    copied, quarantined = role != "key", (role == "copy") & F.lit(not merge)
-    mark = F.xxhash64("fingerprint", "horizon", F.col("horizon").isNull()) if merge else F.col("fingerprint")
-    ours = (F.col("topic") == claim.topic) & (F.col("partition") == claim.partition)
-    no_key, no_number = F.lit(None).cast(compared.schema["key"].dataType), F.lit(None).cast("bigint")
-    records = with_marks(compared, claim).select(
-        "side",
-        "offset",
-        "tombstone",
-        "horizon",
-        "level",
-        "fingerprint",
-        "ended",
-        "undecided",
-        (F.col("control") | F.col("transactional")).alias("transaction"),
-        role.alias("role"),
-        F.when(copied, no_key).otherwise(F.col("key")).alias("key"),
-        F.when(copied, F.col("offset")).alias("slot"),
-        F.when(copied, mark).alias("mark"),
-        # The end of the log stays in the topic even without a key (C4); it is quarantined once it is no longer the end.
-        F.when(quarantined & (F.col("offset") != claim.log_end_offset), QUARANTINED)
-        .otherwise(claim.level_out)
-        .alias("level_expected"),
-        (~F.coalesce(ours, F.lit(False)) | F.col("offset").isNull()).alias("foreign"),
-        no_number.alias("bit"),
+    figures = {name: counts[name] for name in measured(merge)}
+    if merge:
+        figures |= {"repeats_in": counts["repeated"], "repeated": 0}
+    else:
+        records = counts["keyed_in"] + counts["null_in"]
+        superseded, end_in = counts["keyed_in"] - counts["keys_in"], newest(counts) == claim.log_end_offset
+        figures |= {"records_in": records, "superseded": superseded, "end_in": int(end_in)}
+    return Evidence(figures, dict.fromkeys(weights(claim.lane), 0), {})
+
+
+def _with(evidence: Evidence, violations: Mapping[str, int], samples: Mapping[str, tuple[Sample, ...]]) -> Evidence:
+    return Evidence(evidence.figures, {**evidence.violations, **violations}, {**evidence.samples, **samples})
+
+
+def _about(claims: Sequence[Claim]) -> str:
+    """A condition for the records that `claims` are about, by which whole files are skipped."""
+    partitions: dict[str, list[int]] = {}
+    for claim in claims:
+        partitions.setdefault(claim.topic, []).append(claim.partition)
+    return " OR ".join(
+        f"(topic = {text(topic)} AND partition IN ({', '.join(map(str, numbers))}))"
+        for topic, numbers in partitions.items()
     )
-    if merge:  # a copy keeps what was landed twice, too (C13)
-        return records
-    words = compared.where((F.col("side") == READ) & (F.col("level") != BURIED) & F.col("offset").isNotNull()).select(
-        "side",
-        "level",
-        F.lit("word").alias("role"),
-        no_key.alias("key"),
-        F.shiftright("offset", 6).alias("slot"),
-        no_number.alias("mark"),
-        F.call_function("shiftleft", F.lit(1).cast("bigint"), F.col("offset").bitwiseAND(63).cast("int")).alias("bit"),
-    )
-    return records.unionByName(words, allowMissingColumns=True)
-
-
-def _figures(claim: Claim) -> dict[str, Column]:
-    """What is counted whether or not a rule is broken: one column per figure, to be summed over all groups."""
-    keyed, record = F.col("role") == "key", F.col("role") != "word"
-    known = keyed & (F.col("n_in") > 0)
-    gone = F.col("in_tombstone") & ~F.col("out_max").eqNullSafe(F.col("in_max"))
-    risen = F.col("risen").cast("long")
-    # In a cleaning, a copy of a record without a key goes like any other copy; a merge keeps them all (C13).
-    copies = ~F.col("role").isin("key", "word") & (F.col("n_in") > 1) & F.lit(claim.lane != "merge")
-    vanished = (F.col("n_in") > 0) & (F.col("n_out") == 0)
-    control = F.col("role") == "control"
-
-    def of(condition: Column, number: Column) -> Column:
-        return F.when(condition, number).otherwise(0)
-
-    return {
-        "records_in": of(record, F.col("n_in") + risen),
-        "records_out": of(record, F.col("n_out") - F.col("n_quarantined")),
-        "superseded": of(known, F.col("n_in") + risen - 1) + of(copies, F.col("n_in") - 1),
-        "tombstones_removed": of(known & gone, F.lit(1)),
-        "quarantined": of(record, F.col("n_quarantined")),
-        "aborted": of((F.col("role") == "aborted") & vanished, F.lit(1)),
-        "markers_removed": of(control & vanished, F.lit(1)),
-        "control_in": of(control, F.col("n_in")),
-        "repeated": of(F.col("role") == "word", F.col("n_in") - F.bit_count("bits")),
-        "restored": of(known, risen),
-        "keys_in": of(known, F.lit(1)),
-        "keys_out": of(keyed & (F.col("n_out") > 0), F.lit(1)),
-        "tombstones_in": of(record, F.col("tombstones_in")),
-        "tombstones_out": of(record, F.col("tombstones_out")),
-        "end_in": of(record, F.col("end_in")),
-        "repeats_in": of((F.col("role") == "copy") & (F.col("n_in") > 1), F.col("n_in") - 1),
-    }

@@ -1,4 +1,4 @@
-"""Runs the suite of a lane on one stage, stores the result under the reports folder, returns the verdict."""
+"""Runs the suite of a lane for each plan of a stage and stores the results under the reports folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from great_expectations.data_context.types.resource_identifiers import (
 )
 from pyspark.errors import PySparkException
 
-from expectations.evidence import comparison
+from expectations.custom.metric import as_batch
+from expectations.evidence import collect_evidence
 from expectations.reading import KAFKAS, Reading
 from expectations.store import RESULTS, context_for
 from expectations.suites import suite_for
@@ -26,9 +27,10 @@ from expectations.verdict import Finding, Sample, Verdict
 from expectations.wording import log_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
+    from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
     from pyspark.sql import DataFrame, SparkSession
 
     from expectations.claim import Claim
@@ -48,46 +50,107 @@ def judge(
     reading: Reading = KAFKAS,
 ) -> Verdict:
     """Puts `claim` to the test: `inputs` are the records the plan read, `outputs` those the stage holds, in the
-    columns that `reading` names.
+    columns that `reading` names. See `judge_all`."""
+    return judge_all(inputs, outputs, [claim], reports, samples=samples, reading=reading)[claim.plan_id]
 
-    The validation result is stored as one new file under `reports`; nothing there is ever changed, so any
+
+def judge_all(
+    inputs: DataFrame,
+    outputs: DataFrame,
+    claims: Sequence[Claim],
+    reports: Path,
+    *,
+    checksum: int | None = None,
+    left: DataFrame | None = None,
+    samples: Literal["none", "keys"] = "keys",
+    reading: Reading = KAFKAS,
+) -> dict[str, Verdict]:
+    """Puts the claims of one job to the test, each on its own evidence, which one aggregation collects for all of them;
+    the verdicts by plan id.
+
+    inputs, outputs   the records that were read and those that the stage holds, of all plans
+    claims            of one lane and level out, each of a topic partition of its own; else ValueError
+    checksum          the sum of `fingerprint` over all records written, taken where they were read: then values are
+                      read of `outputs` only (what that proves: see `sums`). None: those of both sides are compared
+    left              the records of segments that stay where they are and are neither read nor written
+
+    The validation results are stored as one new file per plan under `reports`; nothing there is ever changed, so any
     number of processes may judge at the same time. `samples="none"` keeps the keys of offending records out
     of the result and of the verdict. Raises JudgementError where Spark could not read or compute.
     """
+    _refuse_what_differs(claims)
     spark = inputs.sparkSession
-    run_name = f"{re.sub(r'[^A-Za-z0-9_-]', '_', claim.plan_id)[:100]}-{uuid.uuid4().hex[:8]}"
-    run_time = datetime.now(UTC)
     reports.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
     with TemporaryDirectory(prefix=".judging-", dir=reports) as folder:
-        context = context_for(Path(folder))
-        asset = context.data_sources.add_spark("firn", persist=False).add_dataframe_asset("stage")
-        started = time.monotonic()
-        with _counted_jobs(spark, run_name) as jobs:
+        with _counted_jobs(spark, _run_name(claims[0])) as jobs:
             try:
-                batch = asset.add_batch_definition_whole_dataframe("stage").get_batch(
-                    {"dataframe": comparison(inputs, outputs, reading)}
+                evidence = collect_evidence(
+                    *(inputs, outputs, claims, reading), checksum=checksum, left=left, samples=samples == "keys"
                 )
-                result = batch.validate(suite_for(claim, samples=samples))
             except PySparkException as error:
-                raise JudgementError(f"plan {claim.plan_id} could not be validated: {_in_one_line(error)}") from error
-        seconds = time.monotonic() - started
-        _raise_for_errors(result, claim)
-        findings = tuple(_finding(one) for one in result.results)
-        verdict = Verdict(claim.plan_id, bool(result.success), findings, len(jobs), round(seconds, 3), run_name)
-        run = RunIdentifier(run_name=run_name, run_time=run_time)
-        cast("dict[str, Any]", result.meta).update(
-            run_id=run,
-            validation_time=run_time,
-            batch_kwargs={"data_asset_name": log_name(claim.topic, claim.partition)},  # what its page shows
-            firn={"claim": claim.to_dict(), "verdict": verdict.to_dict()},
-        )
-        suite = ExpectationSuiteIdentifier(name=result.suite_name)
-        context.validation_results_store.store_validation_results(
-            suite_validation_result=result,
-            suite_validation_result_identifier=ValidationResultIdentifier(suite, run, batch.id),
-        )
+                plans = ", ".join(claim.plan_id for claim in claims)
+                raise JudgementError(f"plan {plans} could not be validated: {_in_one_line(error)}") from error
+        context = context_for(Path(folder))
+        assets = context.data_sources.add_pandas("firn")
+        stage = assets.add_dataframe_asset("stage").add_batch_definition_whole_dataframe("stage")
+        shared = (time.monotonic() - started) / len(claims)
+        verdicts = {}
+        for claim, found in zip(claims, evidence, strict=True):
+            since = time.monotonic()
+            batch = stage.get_batch({"dataframe": as_batch(found)})
+            result = batch.validate(suite_for(claim, samples=samples))
+            _raise_for_errors(result, claim)
+            verdict = Verdict(
+                plan_id=claim.plan_id,
+                passed=bool(result.success),
+                expectations=tuple(_finding(one) for one in result.results),
+                spark_jobs=len(jobs),
+                seconds=round(shared + time.monotonic() - since, 3),
+                run_name=_run_name(claim),
+            )
+            _store(context, result, verdict, claim, batch.id)
+            verdicts[claim.plan_id] = verdict.bounded()
         _move_into_place(Path(folder) / RESULTS, reports / RESULTS)
-    return verdict.bounded()
+    return verdicts
+
+
+def _refuse_what_differs(claims: Sequence[Claim]) -> None:
+    kinds = {(claim.table, claim.lane, claim.level_out) for claim in claims}
+    if len(kinds) != 1:
+        raise ValueError(f"claims of {sorted(kinds)} are judged together; allowed: one table, lane and level out")
+    for name, values in (
+        ("plan", [claim.plan_id for claim in claims]),
+        ("topic partition", [(claim.topic, claim.partition) for claim in claims]),
+    ):
+        if len(set(values)) < len(values):
+            raise ValueError(f"two claims of the same {name} are judged together: {values}; allowed: one each")
+
+
+def _run_name(claim: Claim) -> str:
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '_', claim.plan_id)[:100]}-{uuid.uuid4().hex[:8]}"
+
+
+def _store(
+    context: EphemeralDataContext,
+    result: ExpectationSuiteValidationResult,
+    verdict: Verdict,
+    claim: Claim,
+    batch_id: str,
+) -> None:
+    run_time = datetime.now(UTC)
+    run = RunIdentifier(run_name=verdict.run_name, run_time=run_time)
+    cast("dict[str, Any]", result.meta).update(
+        run_id=run,
+        validation_time=run_time,
+        batch_kwargs={"data_asset_name": log_name(claim.topic, claim.partition)},  # what its page shows
+        firn={"claim": claim.to_dict(), "verdict": verdict.to_dict()},
+    )
+    suite = ExpectationSuiteIdentifier(name=result.suite_name)
+    context.validation_results_store.store_validation_results(
+        suite_validation_result=result,
+        suite_validation_result_identifier=ValidationResultIdentifier(suite, run, batch_id),
+    )
 
 
 def _finding(one: Any) -> Finding:

@@ -8,13 +8,13 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
-from expectations.rules import expected_horizon, weights
+from expectations.rules import EXPECTED_HORIZON, weights
 from expectations.sayings import SAYINGS, details
 from expectations.verdict import Sample
 from expectations.wording import KEY_BYTES, count, key_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from pyspark.sql import Column, DataFrame
 
@@ -22,53 +22,72 @@ if TYPE_CHECKING:
 
 SAMPLES_PER_RULE = 10
 
+Samples = dict[str, tuple[Sample, ...]]
+"""Samples by the rule that they break."""
 
-def _shown_key(records: DataFrame) -> Column:
+
+def shown_key(records: DataFrame) -> Column:
     """As much of a key as can matter for a sample; one that is no bytes, as Spark writes it."""
     key = F.col("key")
     whole = key if isinstance(records.schema["key"].dataType, BinaryType) else key.cast("string")
     return F.substring(whole, 1, KEY_BYTES)
 
 
-def offenders(groups: DataFrame, broken: Collection[str], claim: Claim) -> dict[str, tuple[Sample, ...]]:
-    """Up to SAMPLES_PER_RULE samples for each of the broken rules, lowest offsets first, in one query."""
-    rules = F.array(*(F.when(weight > 0, name) for name, weight in weights(claim).items() if name in broken))
+def offenders(groups: DataFrame, broken: Collection[str], claims: Sequence[Claim]) -> dict[int | None, Samples]:
+    """Up to SAMPLES_PER_RULE samples for each of the broken rules of each plan (by its place among the claims; None:
+    of no plan), lowest offsets first, in one query."""
+    rules = ", ".join(
+        f"if({weight} > 0, '{name}', NULL)" for name, weight in weights(claims[0].lane).items() if name in broken
+    )
     rows = (
-        groups.where(F.col("role") != "word")
-        .withColumn("expected_horizon", expected_horizon(claim))
+        groups.where("role != 'word'")
+        .withColumn("expected_horizon", F.expr(EXPECTED_HORIZON))
         .withColumn("offset", F.coalesce("in_max", "out_max"))
-        .withColumn("key", _shown_key(groups))
-        .withColumn("rule", F.explode(F.filter(rules, lambda name: name.isNotNull())))
-        .withColumn("place", F.row_number().over(Window.partitionBy("rule").orderBy("offset", "key")))
+        .withColumn("key", shown_key(groups))
+        .withColumn("rule", F.expr(f"explode(filter(array({rules}), name -> name IS NOT NULL))"))
+        .withColumn("place", F.row_number().over(Window.partitionBy("plan", "rule").orderBy("offset", "key")))
         .where(F.col("place") <= SAMPLES_PER_RULE)
         .collect()
     )
-    found: dict[str, tuple[Sample, ...]] = {}
+    found: dict[int | None, Samples] = {}
     for row in sorted(rows, key=lambda row: int(row["place"])):
-        words, said = details(row.asDict(), claim), SAYINGS[row["rule"]]
+        number = row["plan"]
+        # What is of no plan offends them all: it is told as the first one would have it.
+        words, said = details(row.asDict(), claims[number or 0]), SAYINGS[row["rule"]]
         sample = Sample(row["offset"], key_text(row["key"]), said.found.format(**words), said.expected.format(**words))
-        found[row["rule"]] = (*found.get(row["rule"], ()), sample)
+        of_plan = found.setdefault(number, {})
+        of_plan[row["rule"]] = (*of_plan.get(row["rule"], ()), sample)
     return found
 
 
-def contradictions(records: DataFrame) -> tuple[int, tuple[Sample, ...]]:
-    """How many offsets hold different `records`, and the lowest of them."""
+def contradictions(records: DataFrame) -> dict[tuple[str, int], tuple[int, tuple[Sample, ...]]]:
+    """How many offsets hold different `records`, and the lowest of them, by topic and partition."""
+    within = ("topic", "partition")
     differing = (
-        records.groupBy("offset")
+        records.where("offset IS NOT NULL")
+        .groupBy(*within, "offset")
         .agg(
             F.min("fingerprint").alias("least"),
             F.max("fingerprint").alias("most"),
             F.count(F.lit(1)).alias("times"),
-            F.min(_shown_key(records)).alias("key"),
+            F.min(shown_key(records)).alias("key"),
         )
-        .where(F.col("offset").isNotNull() & (F.col("least") != F.col("most")))
+        .where("least != most")
     )
-    number = differing.count()
-    rows = differing.orderBy("offset").limit(SAMPLES_PER_RULE).collect() if number else []
-    return number, tuple(
-        Sample(row["offset"], key_text(row["key"]), f"{count(row['times'], 'record')}, not all the same", "one record")
-        for row in rows
+    all_of_plan = Window.partitionBy(*within)
+    rows = (
+        differing.withColumn("number", F.count(F.lit(1)).over(all_of_plan))
+        .withColumn("place", F.row_number().over(all_of_plan.orderBy("offset")))
+        .where(F.col("place") <= SAMPLES_PER_RULE)
+        .collect()
     )
+    found: dict[tuple[str, int], tuple[int, tuple[Sample, ...]]] = {}
+    for row in sorted(rows, key=lambda row: int(row["place"])):
+        said = f"{count(row['times'], 'record')}, not all the same"
+        _, shown = found.get((row["topic"], row["partition"]), (0, ()))
+        sample = Sample(row["offset"], key_text(row["key"]), said, "one record")
+        found[row["topic"], row["partition"]] = (row["number"], (*shown, sample))
+    return found
 
 
 def repeated_keys(per_key: DataFrame) -> tuple[Sample, ...]:

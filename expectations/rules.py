@@ -1,112 +1,87 @@
 """The rules of the contract, each as a weight on a group of records: 0 where it is kept, else how many break it.
 
-The columns are those of the groups (see `evidence`); how a broken rule is said is in `sayings`.
+They are SQL over the columns of the groups (see `groups`) and the figures of the claim beside them (see `figures`);
+how a broken rule is said is in `sayings`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from expectations.claim import Lane
 
-    from expectations.claim import Claim
+CLEAN = "(clean_below IS NULL OR in_max < clean_below)"
+"""Nothing outside the inputs can hold an older offset (C7)."""
 
+ALONE = "(in_min = in_max)"
+"""The newest record supersedes nothing: it must outlive, in a commit, what it supersedes (C2)."""
 
-def weights(claim: Claim) -> dict[str, Column]:
-    """The weight of every rule of the claim's lane by the rule's name, never NULL."""
-    found = merge_weights() if claim.lane == "merge" else cleaning_weights(claim)
-    found["foreign"] = F.col("n_foreign")
-    return {name: F.coalesce(weight.cast("long"), F.lit(0)) for name, weight in found.items()}
+_MAY_GO = f"(in_horizon IS NOT NULL AND in_horizon <= now AND {CLEAN} AND in_max != log_end)"
 
+REMOVABLE = f"(in_tombstone AND {_MAY_GO} AND {ALONE})"
+"""Whether the newest record read of a key is a tombstone that this commit may remove: it was stamped by an earlier
+commit and its horizon has passed, it is clean again now and not the log end (C9)."""
 
-def merge_weights() -> dict[str, Column]:
-    """The rules of a copy (C13): as many of each record come out as went in, all at the new level."""
-    read, written = F.col("n_in"), F.col("n_out")
-    return {
-        "lost_copy": F.greatest(read - written, F.lit(0)),
-        "added_copy": F.greatest(written - read, F.lit(0)),
-        "level": F.col("n_level"),
-    }
+MARKER_REMOVABLE = f"(ended AND {_MAY_GO})"
+"""Whether a control record that was read is a marker that this commit may remove: by the rules of a tombstone, and only
+while nothing of its transaction is read (C10)."""
 
+STAMPED = f"CASE WHEN in_horizon IS NOT NULL AND {ALONE} THEN in_horizon WHEN {CLEAN} THEN stamp END"
+"""The delete horizon, epoch microseconds, that a tombstone or marker must carry if it stays (C8 to C10)."""
 
-def cleaning_weights(claim: Claim) -> dict[str, Column]:
-    """The rules of a cleaning (C1 to C10), for the keys, the records that have none and the bitmap words."""
-    keyed, copied = F.col("role") == "key", F.col("role") == "copy"
-    control, aborted = F.col("role") == "control", F.col("role") == "aborted"
-    read, written = F.col("n_in"), F.col("n_out")
-    newest, oldest = F.col("in_max"), F.col("in_min")
-    known, tombstone = keyed & (read > 0), F.col("in_tombstone")
-    kept = known & F.col("out_max").eqNullSafe(newest)
-    may_go = known & removable(claim)
-    gone = may_go & ~kept
-    once = F.least(read, F.lit(1))
-    marker_may_go = control & (read > 0) & marker_removable(claim)
-    stays = (kept & ~may_go) | (control & (read > 0) & (written > 0) & ~marker_may_go)
-    return {
-        "repeated_key": keyed & (written > 1),
-        "lost": known & ~tombstone & ~kept,
-        "stale": known & (F.col("out_min") < newest) & (F.col("out_min") >= oldest),
-        "tombstone_lost": known & tombstone & ~may_go & ~kept,
-        "tombstone_left": may_go & kept,
-        "horizon": stays & ~F.col("out_horizon").eqNullSafe(expected_horizon(claim)),
-        "log_end": (F.col("end_in") > 0) & (F.col("end_out") == 0),
-        "past_end": newest > claim.log_end_offset,
-        "changed": kept & (F.col("in_fingerprint") != F.col("out_fingerprint")),
-        # What is removed is kept beside the topic as it was, and nothing else goes there.
-        "unburied": gone & ~((F.col("n_buried") == 1) & (F.col("buried_fingerprint") == F.col("in_fingerprint"))),
-        "buried_alive": F.when(F.coalesce(gone, F.lit(False)), 0).otherwise(F.col("n_buried")),
-        "invented": keyed & (written > 0) & ((read == 0) | (F.col("out_max") > newest) | (F.col("out_min") < oldest)),
-        "null_lost": F.when(copied, F.greatest(once - written, F.lit(0))),
-        "null_added": F.when(copied, F.greatest(written - once, F.lit(0))),
-        "null_visible": F.when(copied, F.col("n_level")),
-        "aborted_left": F.when(aborted, written),
-        "undecided": F.col("n_undecided"),
-        "untold": F.lit(0) if claim.transactional else F.col("n_transaction"),
-        "marker_lost": control & (read > 0) & (written == 0) & ~marker_may_go,
-        "marker_left": marker_may_go & (written > 0),
-        "control_added": F.when(control, F.greatest(written - once, F.lit(0))),
-        "level": F.when(keyed | control, F.col("n_level")),
-    }
+EXPECTED_HORIZON = f"CASE WHEN if(role = 'control', ended, in_tombstone) THEN {STAMPED} END"
+"""The delete horizon that the record kept of a key, or a control record, must carry."""
 
+_KEYED, _COPIED, _CONTROL, _ABORTED = (f"role = '{role}'" for role in ("key", "copy", "control", "aborted"))
+_KNOWN = f"({_KEYED} AND n_in > 0)"
+_KEPT = f"({_KNOWN} AND out_max <=> in_max)"
+_MAY = f"({_KNOWN} AND {REMOVABLE})"
+_MARKER = f"({_CONTROL} AND n_in > 0)"
+_MARKER_MAY = f"({_MARKER} AND {MARKER_REMOVABLE})"
+_ADDED = "greatest(n_out - least(n_in, 1L), 0L)"
 
-def removable(claim: Claim) -> Column:
-    """Whether the newest record read of a key is a tombstone that this commit may remove.
+_MERGED = {
+    "lost_copy": "greatest(n_in - n_out, 0L)",
+    "added_copy": "greatest(n_out - n_in, 0L)",
+    "level": "n_level",
+    "foreign": "n_foreign",
+}
+"""The rules of a copy (C13): as many of each record come out as went in, all at the new level."""
 
-    It was stamped by an earlier commit and its horizon has passed, it is clean again now and not the log end
-    (C9), and the plan supersedes nothing by it: it must outlive, in a commit, what it supersedes (C2).
-    """
-    return F.col("in_tombstone") & _may_go(claim) & (F.col("in_min") == F.col("in_max"))
-
-
-def marker_removable(claim: Claim) -> Column:
-    """Whether a control record that was read is a marker that this commit may remove: by the rules of a tombstone, and
-    only while nothing of its transaction is read (C10)."""
-    return F.col("ended") & _may_go(claim)
+_CLEANED = {
+    "repeated_key": f"{_KEYED} AND n_out > 1",
+    "lost": f"{_KNOWN} AND NOT in_tombstone AND NOT {_KEPT}",
+    "stale": f"{_KNOWN} AND out_min < in_max AND out_min >= in_min",
+    "tombstone_lost": f"{_KNOWN} AND in_tombstone AND NOT {_MAY} AND NOT {_KEPT}",
+    "tombstone_left": f"{_MAY} AND {_KEPT}",
+    "horizon": (
+        f"(({_KEPT} AND NOT {_MAY}) OR ({_MARKER} AND n_out > 0 AND NOT {_MARKER_MAY})) "
+        f"AND NOT out_horizon <=> ({EXPECTED_HORIZON})"
+    ),
+    "log_end": "end_in > 0 AND end_out = 0",
+    "past_end": "in_max > log_end",
+    "changed": f"{_KEPT} AND in_fingerprint != out_fingerprint",
+    # What is removed is kept beside the topic as it was, and nothing else goes there.
+    "unburied": f"{_MAY} AND NOT {_KEPT} AND NOT (n_buried = 1 AND buried_fingerprint = in_fingerprint)",
+    "buried_alive": f"if(coalesce({_MAY} AND NOT {_KEPT}, false), 0L, n_buried)",
+    "invented": f"{_KEYED} AND n_out > 0 AND (n_in = 0 OR out_max > in_max OR out_min < in_min)",
+    "null_lost": f"if({_COPIED}, greatest(least(n_in, 1L) - n_out, 0L), 0L)",
+    "null_added": f"if({_COPIED}, {_ADDED}, 0L)",
+    "null_visible": f"if({_COPIED}, n_level, 0L)",
+    "aborted_left": f"if({_ABORTED}, n_out, 0L)",
+    "undecided": "n_undecided",
+    "untold": "if(told, 0L, n_transaction)",
+    "marker_lost": f"{_MARKER} AND n_out = 0 AND NOT {_MARKER_MAY}",
+    "marker_left": f"{_MARKER_MAY} AND n_out > 0",
+    "control_added": f"if({_CONTROL}, {_ADDED}, 0L)",
+    "level": f"if({_KEYED} OR {_CONTROL}, n_level, 0L)",
+    "foreign": "n_foreign",
+}
+"""The rules of a cleaning (C1 to C10), for the keys, the records that have none and the bitmap words."""
 
 
-def _may_go(claim: Claim) -> Column:
-    return (
-        F.col("in_horizon").isNotNull()
-        & (F.col("in_horizon") <= claim.now_ms * 1000)
-        & _clean(claim)
-        & (F.col("in_max") != claim.log_end_offset)
-    )
-
-
-def expected_horizon(claim: Claim) -> Column:
-    """The delete horizon, epoch microseconds, that the record kept of a key, or a control record, must carry (C8 to
-    C10)."""
-    stamped = F.col("in_horizon").isNotNull() & (F.col("in_min") == F.col("in_max"))
-    bears = F.when(F.col("role") == "control", F.col("ended")).otherwise(F.col("in_tombstone"))
-    return (
-        F.when(~bears, None)
-        .when(stamped, F.col("in_horizon"))
-        .when(_clean(claim), (claim.now_ms + claim.delete_retention_ms) * 1000)
-    )
-
-
-def _clean(claim: Claim) -> Column:
-    return F.lit(True) if claim.clean_below is None else F.col("in_max") < claim.clean_below
+def weights(lane: Lane) -> dict[str, str]:
+    """The weight of every rule of `lane` by the rule's name, as SQL, never NULL."""
+    rules = _MERGED if lane == "merge" else _CLEANED
+    return {name: f"coalesce(cast(({weight}) AS bigint), 0L)" for name, weight in rules.items()}

@@ -180,6 +180,21 @@ SAYINGS = {
         "as many as were read: {n_in}",
     ),
     "level": Saying("record", "is at a wrong level", "are at a wrong level", "level {a_level}", "level {level_out}"),
+    "left_superseded": Saying(
+        "record",
+        "is in a segment left in place though a newer one supersedes it",
+        "are in segments left in place though newer ones supersede them",
+    ),
+    "left_due": Saying(
+        "tombstone",
+        "is in a segment left in place and had to be stamped or removed",
+        "are in segments left in place and had to be stamped or removed",
+    ),
+    "checksum": Saying(
+        "job",
+        "has written other records than it has read, by the checksum that it took as it read",
+        "have written other records than they have read, by the checksums that they took as they read",
+    ),
     "foreign": Saying(
         "record",
         "is of another topic partition or has no offset",

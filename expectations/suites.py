@@ -61,11 +61,9 @@ def suite_for(claim: Claim, *, samples: Literal["none", "keys"] = "keys") -> Exp
 
     To be run on a batch made by `comparison(inputs, outputs)`.
     """
-    fields = claim.to_dict()
+    said = claim.to_json()
     promises = PROMISES[claim.lane] + (OF_TRANSACTIONS if claim.transactional else ())
     return ExpectationSuite(
         name=f"firn-{claim.lane}",
-        expectations=[
-            promise(claim=fields, samples=samples, description=promise.promise(claim)) for promise in promises
-        ],
+        expectations=[promise(claim=said, samples=samples, description=promise.promise(claim)) for promise in promises],
     )

@@ -26,14 +26,14 @@ _NEEDS_A_CLAIM = "{} needs a claim, and a batch made by comparison(inputs, outpu
 class EvidenceExpectation(BatchExpectation):
     """An expectation that reads the shared evidence and fails if one of its `rules` is broken.
 
-    claim     `Claim.to_dict()`, with a batch made by `comparison(inputs, outputs)`; where a class has
+    claim     `Claim.to_json()`, with a batch made by `comparison(inputs, outputs)`; where a class has
               `rules_without_claim`, None and any batch of keyed records
     samples   `keys`: show the keys of offending records; `none`: no samples at all
 
     A subclass promises something in one sentence with the plan's figures, and says what was found.
     """
 
-    claim: dict[str, Any] | None = None
+    claim: str | None = None
     samples: Literal["none", "keys"] = "keys"
 
     metric_dependencies: ClassVar[tuple[str, ...]] = (EVIDENCE,)
@@ -56,7 +56,7 @@ class EvidenceExpectation(BatchExpectation):
         """The claim; ValueError where there is none."""
         if self.claim is None:
             raise ValueError(_NEEDS_A_CLAIM.format(type(self).__name__))
-        return Claim.from_dict(self.claim)
+        return Claim.from_json(self.claim)
 
     def _validate(
         self,
@@ -71,7 +71,7 @@ class EvidenceExpectation(BatchExpectation):
         rules = self.rules_without_claim if self.claim is None else self.rules
         if not rules:
             raise ValueError(_NEEDS_A_CLAIM.format(type(self).__name__))
-        broken = {rule: evidence.violations[rule] for rule in rules if evidence.violations[rule]}
+        broken = {rule: number for rule in rules if (number := evidence.violations.get(rule, 0))}
         if not broken:
             return met(self.found(evidence.figures))
         return unmet(say(broken), [sample for rule in broken for sample in evidence.samples.get(rule, ())])

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 class ExpectOneRecordPerKey(EvidenceExpectation):
     """Every key has exactly one record (C6, C14, C16). Without a claim: on any batch with a column `key`."""
 
-    rules: ClassVar[tuple[str, ...]] = ("repeated_key",)
+    rules: ClassVar[tuple[str, ...]] = ("repeated_key", "left_superseded")
     rules_without_claim: ClassVar[tuple[str, ...]] = ("repeated_key",)
 
     @classmethod
     def promise(cls, claim: Claim) -> str:
         log = log_name(claim.topic, claim.partition)
         keys, records = count(claim.records_out, "key"), count(claim.records_out, "record")
-        return f"Every key of {log} has exactly one record in {STAYING[claim.lane]}: {keys}, {records}."
+        return (
+            f"Every key of {log} has exactly one record in {STAYING[claim.lane]}: {keys}, {records}{_and_left(claim)}."
+        )
 
     def found(self, figures: Mapping[str, int]) -> str:
         return f"{count(figures['keys_out'], 'key')}, {count(figures['records_out'], 'record')}."
@@ -80,14 +82,15 @@ class ExpectTombstonesKept(EvidenceExpectation):
         )
 
     def found(self, figures: Mapping[str, int]) -> str:
-        return f"{count(figures['tombstones_in'], 'tombstone')} read, {figures['tombstones_out']:,} kept."
+        newest = count(figures["tombstones_in"], "key")
+        return f"The newest record of {newest} is a tombstone; {figures['tombstones_out']:,} kept."
 
 
 class ExpectTombstonesGone(EvidenceExpectation):
     """A tombstone past its delete horizon is gone, if it is clean and not the log end, and is kept beside the topic
     for records that turn up late (C9)."""
 
-    rules: ClassVar[tuple[str, ...]] = ("tombstone_left", "unburied", "buried_alive")
+    rules: ClassVar[tuple[str, ...]] = ("tombstone_left", "unburied", "buried_alive", "left_due")
 
     @classmethod
     def promise(cls, claim: Claim) -> str:
@@ -135,7 +138,7 @@ class ExpectLogEndKept(EvidenceExpectation):
 class ExpectRecordsUnchanged(EvidenceExpectation):
     """What is kept is kept bit for bit, and nothing is there that was not read (C1)."""
 
-    rules: ClassVar[tuple[str, ...]] = ("changed", "invented")
+    rules: ClassVar[tuple[str, ...]] = ("changed", "invented", "checksum")
 
     @classmethod
     def promise(cls, claim: Claim) -> str:
@@ -162,3 +165,10 @@ class ExpectDistinctOffsets(EvidenceExpectation):
         if repeated == 0:
             return f"{read} read, each with an offset of its own."
         return f"{read} read, {repeated:,} of them identical to another with the same offset."
+
+
+def _and_left(claim: Claim) -> str:
+    """What is said of segments that stay where they are."""
+    if not claim.segments_left:
+        return ""
+    return f"; none of the {count(claim.records_left, 'record')} in segments left in place is of a key that was read"

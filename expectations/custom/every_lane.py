@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class ExpectSameRecords(EvidenceExpectation):
     """A merge is a copy: the same multiset of records, duplicates and tombstones included (C13)."""
 
-    rules: ClassVar[tuple[str, ...]] = ("lost_copy", "added_copy")
+    rules: ClassVar[tuple[str, ...]] = ("lost_copy", "added_copy", "checksum")
 
     @classmethod
     def promise(cls, claim: Claim) -> str:
@@ -71,7 +71,7 @@ class ExpectAccountingToAddUp(EvidenceExpectation):
             f"The accounts add up: {count(claim.records_in, 'record')} read = {claim.records_out:,} kept + "
             f"{claim.superseded:,} superseded + {count(claim.tombstones_removed, 'tombstone')} removed + "
             f"{claim.quarantined:,} quarantined{_of_transactions(claim)}; {count(claim.segments_in, 'segment')} of "
-            f"{size(claim.bytes_in)} became {claim.segments_out:,} of {size(claim.bytes_out)}."
+            f"{size(claim.bytes_in)} became {claim.segments_out:,} of {size(claim.bytes_out)}{_left(claim)}."
         )
 
     def found(self, figures: Mapping[str, int]) -> str:
@@ -116,6 +116,12 @@ def _of_transactions(claim: Claim) -> str:
     if not claim.transactional:
         return ""
     return f" + {claim.aborted:,} of aborted transactions + {count(claim.markers_removed, 'marker')} removed"
+
+
+def _left(claim: Claim) -> str:
+    if not claim.segments_left:
+        return ""
+    return f"; {count(claim.segments_left, 'segment')} of {size(claim.bytes_left)} left in place"
 
 
 def _explained(figures: Mapping[str, int]) -> int:

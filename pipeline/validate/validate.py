@@ -1,23 +1,28 @@
-"""Put what a plan and its compaction claim to the test, and store the verdict on the stage.
+"""Put what plans and their compaction claim to the test, and store the verdicts on their stage.
 
 The expectations measure for themselves; nothing of how the cleaner works is shared with them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
-from expectations import Claim, JudgementError, Reading, Verdict, build_data_docs, judge
+from expectations import Claim, JudgementError, Reading, Verdict, build_data_docs, judge_all
 from pipeline.compact.inputs import spark_name
 from pipeline.errors import FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.spark import reason
-from pipeline.stage import Accounting, Stage, mark
+from pipeline.plan import Plan
+from pipeline.stage import INPUTS, Accounting, Books, Stage, mark
+from pipeline.validate.parts import left_in_place, of_plans
+from pipeline.validate.session import judging_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,12 +32,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judged:
-    """One stage's verdict, or the error that kept it from having one."""
+    """The verdict on one plan of a stage, or the error that kept it, or the whole stage, from having one.
+
+    ``plan`` is its id; None when the error is the stage's.
+    """
 
     stage: str
     title: str
     verdict: Verdict | None
     error: FirnError | None
+    plan: str | None = None
 
     @property
     def passed(self) -> bool:
@@ -48,12 +57,13 @@ class Judged:
 
 
 def validate(lake: Lake, identifiers: Sequence[str], spark: "SparkSession") -> list[Judged]:
-    """Judge every stage of ``identifiers``; results in that order, errors collected, not raised (C20).
+    """Judge every stage of ``identifiers``: the results of their plans, in that order.
 
-    A result that has a verdict already keeps it; one that failed marks its plan (C20). Validation results are stored
-    under the lake's reports folder.
+    Errors are collected, not raised (C20); plans that have no result, because compacting refused them, are left out. A
+    result that has a verdict already keeps it; one that failed marks its plan. Validation results are stored under the
+    lake's reports folder.
     """
-    return [_judged(lake, identifier, spark) for identifier in identifiers]
+    return list(chain.from_iterable(_judged(lake, identifier, spark) for identifier in identifiers))
 
 
 def build_reports(lake: Lake) -> Path:
@@ -61,41 +71,68 @@ def build_reports(lake: Lake) -> Path:
     return build_data_docs(lake.reports_folder)
 
 
-def _judged(lake: Lake, identifier: str, spark: "SparkSession") -> Judged:
+def _judged(lake: Lake, identifier: str, spark: "SparkSession") -> list[Judged]:
     try:
         stage = Stage.load(lake, identifier)
-        recorded = (stage.verdicts or {}).get(stage.plan.id)
-        if recorded is not None:
-            verdict = Verdict.from_dict(recorded)
-        else:
+        recorded = stage.verdicts
+        if recorded is None:
             stage.check()
-            verdict = _judge(lake, stage, spark)
-            stage.record_verdicts(lake, {stage.plan.id: verdict.to_dict()})
+            verdicts = _verdicts(lake, stage, spark)
+            stage.record_verdicts(lake, {plan: verdict.to_dict() for plan, verdict in verdicts.items()})
+        else:
+            verdicts = {plan: Verdict.from_dict(verdict) for plan, verdict in recorded.items()}
     except FirnError as error:
-        return Judged(identifier, identifier, None, error)
-    judged = Judged(identifier, stage.plan.title, verdict, None)
-    if not judged.passed and stage.failure is None:
-        mark(lake, identifier, stage.plan, "validate", judged.failure)
-    return judged
+        return [Judged(identifier, identifier, None, error)]
+    found = []
+    for plan in stage.plans:
+        if plan.id in verdicts:
+            judged = Judged(identifier, plan.title, verdicts[plan.id], None, plan.id)
+            if not judged.passed and stage.failure is None:
+                mark(lake, identifier, plan, "validate", judged.failure)
+            found.append(judged)
+    return found
 
 
-def _judge(lake: Lake, stage: Stage, spark: "SparkSession") -> Verdict:
-    books = stage.books.plans.get(stage.plan.id) if stage.books else None
-    if books is None:
+def _verdicts(lake: Lake, stage: Stage, spark: "SparkSession") -> Mapping[str, Verdict]:
+    """The verdict on each plan of the stage that has books."""
+    books = stage.books
+    if books is None or not books.plans:
         raise RefusedError(
             f"stage {stage.identifier} is {stage.state}; allowed: a result with its books (firn compact)"
         )
-    name = spark_name(lake, stage.identifier)
+    plans = [plan for plan in stage.plans if plan.id in books.plans]
     try:
-        # Both sides by snapshot: what is judged is what the verdict will be recorded for (C23).
-        inputs = spark.read.option("versionAsOf", stage.rewritten).table(name)
-        result = spark.read.option("versionAsOf", str(stage.result)).table(name)
-        reading = _reading(Columns.of(stage.table, stage.identifier))
-        return judge(inputs, result, _claim(stage, books), lake.reports_folder, reading=reading)
+        return _compared(lake, stage, books, plans, spark)
     except (PySparkException, Py4JError, JudgementError) as error:
         raise UnavailableError(
-            f"stage {stage.identifier} ({stage.plan.title}): it could not be judged: {reason(error)}"
+            f"stage {stage.identifier} ({stage.title}): it could not be judged: {reason(error)}"
         ) from error
+
+
+def _compared(
+    lake: Lake, stage: Stage, books: Books, plans: Sequence[Plan], spark: "SparkSession"
+) -> Mapping[str, Verdict]:
+    columns, name = Columns.of(stage.table, stage.identifier), spark_name(lake, stage.identifier)
+    records = sum(books.plans[plan.id].records_in + books.plans[plan.id].records_out for plan in plans)
+    own = judging_session(lake, spark, records)
+
+    # By snapshot: what is judged is what the verdict will be recorded for (C23).
+    def read(version: str) -> DataFrame:
+        return own.read.option("versionAsOf", version).table(name)
+
+    inputs, left = read(stage.rewritten), None
+    if stage.rewritten != INPUTS:
+        replaced = {path for paths in stage.replaced().values() for path in paths}
+        left = left_in_place(read(INPUTS), plans, replaced, columns)
+    return judge_all(
+        inputs if len(plans) == len(stage.plans) else of_plans(inputs, plans, columns),
+        read(str(stage.result)),
+        [_claim(plan, books.plans[plan.id]) for plan in plans],
+        lake.reports_folder,
+        checksum=None if books.checksum is None else int(books.checksum),
+        left=left,
+        reading=_reading(columns),
+    )
 
 
 def _reading(columns: Columns) -> Reading:
@@ -112,8 +149,7 @@ def _reading(columns: Columns) -> Reading:
     )
 
 
-def _claim(stage: Stage, books: Accounting) -> Claim:
-    plan = stage.plan
+def _claim(plan: Plan, books: Accounting) -> Claim:
     return Claim(
         table=plan.table,
         # Lane retain has no stage, so no claim is ever made for it.
@@ -128,5 +164,5 @@ def _claim(stage: Stage, books: Accounting) -> Claim:
         delete_retention_ms=plan.delete_retention_ms,
         transactional=plan.transactional,
         markers=plan.markers,
-        **books.model_dump(exclude={"expired", "segments_left", "records_left", "bytes_left"}),
+        **books.model_dump(exclude={"expired"}),
     )

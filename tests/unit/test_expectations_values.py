@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_a_claim_survives_json() -> None:
     assert Claim.from_dict(json.loads(json.dumps(CLAIM.to_dict()))) == CLAIM
+    transactional = replace(CLAIM, transactional=True, markers=((1, 2, True),))
+    assert Claim.from_json(transactional.to_json()) == transactional
 
 
 def test_a_verdict_survives_json() -> None:
@@ -118,3 +121,4 @@ def test_broken_rules_are_said_in_one_sentence() -> None:
         "1 key has more than one record; 1,200 tombstones are gone too early."
     )
     assert say({"null_lost": 2}) == "2 records without a key are lost or changed."
+    assert say({"left_due": 2}) == "2 tombstones are in segments left in place and had to be stamped or removed."

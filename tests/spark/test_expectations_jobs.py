@@ -1,0 +1,289 @@
+"""Plans that are judged together: each on its own evidence, by checksum or by values, with segments left in place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F
+
+from expectations import Claim, Verdict, build_data_docs, fingerprint, judge_all
+from tests.spark.test_expectations import (
+    CLAIM,
+    EMPTY_KEY,
+    INPUTS,
+    LATER,
+    MERGE,
+    OUTPUTS,
+    PAST,
+    SABOTAGE,
+    B,
+    Record,
+    Records,
+    failed,
+    frame,
+    instead,
+    spark,
+    without,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["spark"]  # the fixture
+
+OTHER_BITS = {
+    "removed tombstone changed",
+    "value changed",
+    "empty value became NULL",
+    "timestamp changed",
+    "header value NULL became empty",
+    "headers lost",
+    "null key changed",
+}
+"""Sabotage of what only a checksum or a look at the values tells."""
+
+
+def of(partition: int, records: Records) -> Records:
+    return [replace(record, partition=partition) for record in records]
+
+
+def claim(partition: int, like: Claim = CLAIM) -> Claim:
+    return replace(like, partition=partition, plan_id=f"plan-{partition}")
+
+
+def checksum_of(records: DataFrame) -> int:
+    """What a cleaner that has read ``records`` sums up."""
+    return int(records.select(F.sum(fingerprint(records).cast("decimal(38,0)")).alias("sum")).first()["sum"] or 0)  # type: ignore[index]
+
+
+def offender(sabotage: str) -> tuple[int, str | None]:
+    """Offset and key of what a sample has to show."""
+    _, _, offset, key = SABOTAGE[sabotage]
+    return offset, "(empty)" if key == "" else key
+
+
+def offending(verdict: Verdict, sabotage: str) -> set[tuple[int | None, str | None]]:
+    """The samples of the promise that the sabotage breaks."""
+    return {(sample.offset, sample.key) for sample in failed(verdict)[SABOTAGE[sabotage][1]].samples}
+
+
+def judge_plans(
+    spark: SparkSession,
+    reports: Path,
+    sides: Mapping[int, tuple[Records, Records]],
+    like: Claim = CLAIM,
+    checksum: int | None = None,
+    left: Records | None = None,
+) -> dict[int, Verdict]:
+    """Judges what the plan of each partition has read and written."""
+    inputs = [record for partition, (read, _) in sides.items() for record in of(partition, read)]
+    outputs = [record for partition, (_, written) in sides.items() for record in of(partition, written)]
+    verdicts = judge_all(
+        frame(spark, inputs),
+        frame(spark, outputs),
+        [claim(partition, like) for partition in sides],
+        reports,
+        checksum=checksum,
+        left=None if left is None else frame(spark, left),
+    )
+    return {partition: verdicts[f"plan-{partition}"] for partition in sides}
+
+
+def right(spark: SparkSession, *partitions: int) -> int:
+    """The checksum of a right cleaning of the plans of ``partitions``."""
+    return checksum_of(frame(spark, [record for partition in partitions for record in of(partition, OUTPUTS)]))
+
+
+@pytest.mark.parametrize("by_checksum", [False, True], ids=["values", "checksum"])
+def test_many_plans_that_are_right_pass_in_two_spark_jobs(
+    spark: SparkSession, tmp_path: Path, by_checksum: bool
+) -> None:
+    checksum = right(spark, 1, 2, 3) if by_checksum else None
+    verdicts = judge_plans(spark, tmp_path, dict.fromkeys((1, 2, 3), (INPUTS, OUTPUTS)), checksum=checksum)
+    assert [failed(verdict) for verdict in verdicts.values()] == [{}, {}, {}]
+    assert {verdict.spark_jobs <= 2 for verdict in verdicts.values()} == {True}
+    build_data_docs(tmp_path)
+    assert len(list((tmp_path / "plans").iterdir())) == 3, "a page for each plan"
+
+
+@pytest.mark.parametrize("by_checksum", [False, True], ids=["values", "checksum"])
+def test_merges_are_copies_each(spark: SparkSession, tmp_path: Path, by_checksum: bool) -> None:
+    """C13, for many plans: one record lost, twice or changed fails its own plan."""
+    copy = [replace(record, level=1) for record in INPUTS]
+    sides = {
+        1: (INPUTS, copy),
+        2: (INPUTS, [*copy[1:], copy[2]]),
+        3: (INPUTS, [replace(record, value=b"w") if record.offset == B.offset else record for record in copy]),
+        4: (INPUTS, [replace(record, delete_horizon=None) for record in copy]),
+    }
+    read = frame(spark, [record for partition in sides for record in of(partition, copy)])
+    verdicts = judge_plans(spark, tmp_path, sides, MERGE, checksum_of(read) if by_checksum else None)
+    assert [verdict.passed for verdict in verdicts.values()] == [True, False, False, False]
+    assert all(set(failed(verdicts[number])) == {"expect_same_records"} for number in (2, 3, 4))
+
+
+@pytest.fixture(scope="module", params=["values", "checksum"])
+def one_each(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Verdict]:
+    """Every sabotage in a plan of its own, and a plan that is right, all judged at once."""
+    by_checksum = request.param == "checksum"
+    # A checksum that agrees with what was written: then the sums alone have to tell.
+    cases = {name: case[0] for name, case in SABOTAGE.items() if not (by_checksum and name in OTHER_BITS)}
+    cases = {name: records for name, records in cases.items() if name != "record of another partition"}
+    cases["right"] = OUTPUTS
+    sides = {partition: (INPUTS, records) for partition, records in enumerate(cases.values())}
+    written = frame(spark, [record for partition, (_, records) in sides.items() for record in of(partition, records)])
+    verdicts = judge_plans(
+        spark,
+        tmp_path_factory.mktemp("each"),
+        sides,
+        checksum=checksum_of(written) if by_checksum else None,
+    )
+    return {name: verdicts[partition] for partition, name in enumerate(cases)}
+
+
+@pytest.mark.parametrize("name", SABOTAGE)
+def test_each_plan_answers_for_itself(name: str, one_each: dict[str, Verdict]) -> None:
+    if name not in one_each:
+        pytest.skip("told by the checksum itself, or by no plan's own records")
+    assert offender(name) in offending(one_each[name], name)
+    assert one_each["right"].passed
+
+
+def test_c1_a_checksum_finds_what_was_changed_and_in_which_plan(spark: SparkSession, tmp_path: Path) -> None:
+    changed = [name for name in SABOTAGE if name in OTHER_BITS]
+    sides = {number: (INPUTS, SABOTAGE[name][0]) for number, name in enumerate(changed)} | {99: (INPUTS, OUTPUTS)}
+    verdicts = judge_plans(spark, tmp_path, sides, checksum=right(spark, *sides))
+    assert verdicts.pop(99).passed
+    for number, name in enumerate(changed):
+        assert offender(name) in offending(verdicts[number], name), name
+
+
+def test_with_a_checksum_no_value_of_the_inputs_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    """They could be anything: what was written is what the cleaner has read."""
+    anything = [replace(record, value=b"never looked at") for record in INPUTS]
+    assert judge_plans(spark, tmp_path, {1: (anything, OUTPUTS)}, checksum=right(spark, 1))[1].passed
+    assert not judge_plans(spark, tmp_path, {1: (anything, OUTPUTS)})[1].passed
+
+
+def test_a_cleaner_that_read_something_else_is_not_believed(spark: SparkSession, tmp_path: Path) -> None:
+    sides = dict.fromkeys((1, 2), (INPUTS, OUTPUTS))
+    verdicts = judge_plans(spark, tmp_path, sides, checksum=right(spark, 1, 2) + 1)
+    for verdict in verdicts.values():
+        assert "by the checksum that it took" in failed(verdict)["expect_records_unchanged"].observed
+
+
+def test_a_record_that_no_plan_is_about_fails_them_all(spark: SparkSession, tmp_path: Path) -> None:
+    stray = frame(spark, [*of(1, OUTPUTS), *of(2, OUTPUTS), *of(9, [B])])
+    inputs = frame(spark, [*of(1, INPUTS), *of(2, INPUTS)])
+    verdicts = judge_all(inputs, stray, [claim(1), claim(2)], tmp_path)
+    for verdict in verdicts.values():
+        found = failed(verdict)
+        assert set(found) == {"expect_one_topic_partition"}
+        assert [(sample.offset, sample.key) for sample in found["expect_one_topic_partition"].samples] == [(1, "b")]
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (replace(claim(2), lane="full", level_out=3), "one table, lane and level out"),
+        (replace(claim(2), plan_id="plan-1"), "two claims of the same plan"),
+        (replace(claim(1), plan_id="plan-2"), "two claims of the same topic partition"),
+    ],
+)
+def test_claims_that_do_not_belong_together_are_refused(
+    second: Claim, words: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        judge_all(frame(spark, INPUTS), frame(spark, OUTPUTS), [claim(1), second], tmp_path)
+
+
+FULL = replace(CLAIM, lane="full", level_out=3, segments_left=2, bytes_left=1_000_000, records_left=3)
+TAIL_OUTPUTS = [replace(record, level=3) if record.level == 2 else record for record in OUTPUTS]
+LEFT = [Record(-3, b"tail-1", level=3), Record(-2, b"tail-2", None, level=3, delete_horizon=LATER)]
+"""The records of segments that stay where they are; the offsets do not matter."""
+
+
+def judge_left(spark: SparkSession, reports: Path, left: Records, like: Claim = FULL) -> Verdict:
+    """Judges a full clean of partition 1 that has left the records ``left`` in place, beside one that left nothing."""
+    sides = dict.fromkeys((1, 2), (INPUTS, TAIL_OUTPUTS))
+    verdicts = judge_plans(spark, reports, sides, like, left=of(1, left))
+    assert verdicts[2].passed
+    return verdicts[1]
+
+
+def test_c16_segments_that_lose_nothing_stay_in_place(spark: SparkSession, tmp_path: Path) -> None:
+    verdict = judge_left(spark, tmp_path, LEFT)
+    assert failed(verdict) == {}
+    assert verdict.spark_jobs <= 4, "one query; the keys of the head and the figures of the claims are broadcast"
+    said = " ".join(finding.sentence for finding in verdict.expectations)
+    assert "none of the 3 records in segments left in place is of a key that was read" in said
+    assert "; 2 segments of 1.0 MB left in place." in said
+    build_data_docs(tmp_path)
+    assert "Left in place" in (tmp_path / "plans" / f"{verdict.run_name}.html").read_text(encoding="utf-8")
+
+
+def test_c2_c16_a_superseded_record_left_behind_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    found = failed(judge_left(spark, tmp_path, [*LEFT, Record(-1, b"b", level=3)]))
+    assert set(found) == {"expect_one_record_per_key"}
+    finding = found["expect_one_record_per_key"]
+    assert finding.observed == "1 record is in a segment left in place though a newer one supersedes it."
+    assert [(sample.offset, sample.key) for sample in finding.samples] == [(-1, "b")]
+
+
+@pytest.mark.parametrize(
+    ("horizon", "clean_below", "broken"),
+    [(None, None, True), (PAST, None, True), (LATER, None, False), (None, -9, False), (PAST, -9, False)],
+    ids=["unstamped", "past its horizon", "waits", "unstamped and not clean", "past its horizon and not clean"],
+)
+def test_c8_c9_a_tombstone_that_was_due_may_not_be_left_behind(
+    horizon: datetime | None, clean_below: int | None, broken: bool, spark: SparkSession, tmp_path: Path
+) -> None:
+    tombstone = replace(Record(-5, b"gone", None, level=3), delete_horizon=horizon)
+    left, like = frame(spark, of(1, [tombstone])), replace(FULL, clean_below=clean_below)
+    one = frame(spark, of(1, [B])), frame(spark, of(1, [replace(B, level=3)]))
+    like = replace(like, records_in=1, records_out=1, superseded=0, tombstones_removed=0, quarantined=0)
+    verdict = judge_all(*one, [claim(1, like)], tmp_path, left=left)["plan-1"]
+    found = failed(verdict)
+    assert set(found) == ({"expect_tombstones_gone"} if broken else set())
+    if broken:
+        assert [(s.offset, s.key) for s in found["expect_tombstones_gone"].samples] == [(-5, "gone")]
+
+
+def test_a_null_key_at_the_log_end_stays_and_any_other_goes(spark: SparkSession, tmp_path: Path) -> None:
+    """C4 before C5, by sums alone."""
+    end, earlier = Record(20, None), Record(9, None)
+    inputs, like = [B, earlier, end], replace(CLAIM, records_in=3, superseded=0, tombstones_removed=0)
+    like = replace(like, records_out=2, quarantined=1)
+    right_one = [replace(B, level=2), replace(earlier, level=-1), replace(end, level=2)]
+    kept_earlier = [replace(B, level=2), replace(earlier, level=2), replace(end, level=-1)]
+    verdicts = judge_plans(spark, tmp_path, {1: (inputs, right_one), 2: (inputs, kept_earlier)}, like)
+    assert verdicts[1].passed
+    assert set(failed(verdicts[2])) == {"expect_no_null_keys", "expect_log_end_kept"}
+
+
+def test_nothing_is_said_of_other_plans_when_one_needs_a_closer_look(spark: SparkSession, tmp_path: Path) -> None:
+    """An offset that was written twice is compared record by record; the other plan's figures stay as summed up."""
+    repeats = replace(claim(2), records_in=15, superseded=4, repeated=1)
+    inputs = frame(spark, [*of(1, INPUTS), *of(2, [*INPUTS, B])])
+    verdicts = judge_all(inputs, frame(spark, [*of(1, OUTPUTS), *of(2, OUTPUTS)]), [claim(1), repeats], tmp_path)
+    assert [failed(verdict) for verdict in verdicts.values()] == [{}, {}]
+    observed = {f.name: f.observed for f in verdicts["plan-2"].expectations}
+    assert (
+        observed["expect_distinct_offsets"] == "15 records read, 1 of them identical to another with the same offset."
+    )
+
+
+def test_samples_are_taken_of_each_failed_plan(spark: SparkSession, tmp_path: Path) -> None:
+    sides = {1: (INPUTS, without(B)), 2: (INPUTS, OUTPUTS), 3: (INPUTS, instead(EMPTY_KEY, value=b"w"))}
+    verdicts = judge_plans(spark, tmp_path, sides)
+    assert [s.offset for s in failed(verdicts[1])["expect_newest_record_kept"].samples] == [B.offset]
+    assert verdicts[2].passed
+    assert [s.offset for s in failed(verdicts[3])["expect_records_unchanged"].samples] == [EMPTY_KEY.offset]
