@@ -83,7 +83,8 @@ def plan_work(
     """
     lane, now_ms = Lane(lane), now if isinstance(now, int) else to_ms(now)
     # Whole segments are dropped whatever is in them: no record is looked at for that.
-    segments, states = sense_table(lake, identifier, now_ms, tuple(only), look_at_transactions=lane is not Lane.RETAIN)
+    reads = lane is not Lane.RETAIN
+    segments, states = sense_table(lake, identifier, now_ms, tuple(only), reads, lane, force)
     behind = behind_ms(segments, now_ms)
     if behind:
         log.warning(

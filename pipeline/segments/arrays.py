@@ -4,7 +4,7 @@ Arrays of one length hold a fact of every segment, in offset order within its to
 partition; ``starts`` says where each begins. ``Segment`` objects are made from them for the topic partitions that
 somebody asks for. Facts that may be unknown are ``UNKNOWN`` then.
 
-    arrays = Arrays.of(segments)                 # from objects; ``read`` makes them from manifests
+    arrays = arrays_of(segments)                 # of what ``read`` found, or ``Arrays.of`` objects in any order
     arrays = Arrays.filled(topics=("t",), topic=…, partition=…, starts=…, path=…, records=…, bytes=…)
     ByPartition(arrays)[TopicPartition("t", 0)]  # the segments of one, as objects
 """
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.segments.segment import Segment, TopicPartition
+from pipeline.segments.segment import Segment, Segments, TopicPartition
 
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -185,6 +185,12 @@ class ByPartition(Mapping[TopicPartition, tuple[Segment, ...]]):
 
     def __len__(self) -> int:
         return len(self.arrays.topic)
+
+
+def arrays_of(segments: Segments) -> Arrays:
+    """The arrays of ``segments``: those that they were made from, if they were."""
+    found = segments.by_partition
+    return found.arrays if isinstance(found, ByPartition) else Arrays.of(segments)
 
 
 def rows(segments: Iterable[Segment]) -> pa.Table:

@@ -3,13 +3,18 @@
 from collections.abc import Collection
 from dataclasses import replace
 
+import numpy as np
+
 from pipeline.lake import Lake
 from pipeline.policy import Policies
 from pipeline.segments import Segments, TopicPartition, read
+from pipeline.segments.arrays import arrays_of
 from pipeline.segments.buried import buried
 from pipeline.segments.cache import ManifestCache
 from pipeline.segments.commits import newest_clock
-from pipeline.sense.state import PartitionState, sense
+from pipeline.sense.lanes import Lane
+from pipeline.sense.state import PartitionState
+from pipeline.sense.survey import Survey
 from pipeline.sense.undecided import transactions_of
 
 
@@ -19,17 +24,28 @@ def sense_table(
     now_ms: int,
     only: Collection[TopicPartition] = (),
     look_at_transactions: bool = True,
+    lane: Lane | None = None,
+    force: bool = False,
 ) -> tuple[Segments, list[PartitionState]]:
     """The segments of table ``identifier`` and the state of its topic partitions at ``now_ms``, the filthiest first.
 
-    ``only`` restricts it to these topic partitions. Without ``look_at_transactions`` no record is read. Raises
-    RefusedError for an unknown table, a table without the record columns, or a wrong property.
+    ``only`` restricts it to these topic partitions. With a ``lane`` those are left out for which nothing is due there
+    (``force`` as in ``due``), unless they have segments that no plan can take, which somebody should be told of.
+    Without ``look_at_transactions`` no record is read. Raises RefusedError for an unknown table, a table without the
+    record columns, or a wrong property.
     """
     table = lake.table(identifier)
     policies = Policies.parse(identifier, table.properties)
     cache = ManifestCache.of(lake)
     segments = replace(read(table, identifier, cache=cache), newest_clock_ms=newest_clock(table))
-    wanted = frozenset(only)
-    transactions = transactions_of(table, segments, wanted) if look_at_transactions else {}
-    found = sense(segments, policies, now_ms, buried(lake, identifier, cache), transactions)
-    return segments, [state for state in found if not wanted or state.topic_partition in wanted]
+    transactions = transactions_of(table, segments, frozenset(only)) if look_at_transactions else {}
+    removed = buried(lake, identifier, cache)
+    survey = Survey(arrays_of(segments), policies, now_ms, segments.strays, removed, transactions)
+    wanted = np.ones(len(survey.arrays.topic), dtype=np.bool_)
+    if only:
+        places = [place for where in only if (place := survey.arrays.place(where)) is not None]
+        wanted[:] = False
+        wanted[places] = True
+    if lane is not None:
+        wanted &= survey.may_be_due(lane, force) | survey.oversized
+    return segments, [survey.state(place) for place in survey.filthiest_first(np.flatnonzero(wanted))]

@@ -4,10 +4,11 @@ Bounds of ``is_transactional`` and ``is_control`` tell which segments may hold w
 without a transactional record at levels 0 and 1, costs nothing here.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import Or
@@ -17,6 +18,7 @@ from pyiceberg.table import FileScanTask, Table
 from pipeline.lake import records
 from pipeline.lake.filters import holds
 from pipeline.segments import Segment, Segments, TopicPartition
+from pipeline.segments.arrays import arrays_of
 from pipeline.segments.manifests import READERS
 from pipeline.segments.segment import RUN
 from pipeline.sense.transactions import RECORDS, Transactions, Undecided, first_undecided, last_of, markers_of
@@ -34,9 +36,7 @@ def transactions_of(
     if not records.has_transactions(table):
         return {}
     wanted = {
-        where: own
-        for where, own in segments.by_partition.items()
-        if (not only or where in only) and any(_may_be_undecided(segment) for segment in own)
+        where: segments.by_partition[where] for where in _may_be_undecided_in(segments) if not only or where in only
     }
     if not wanted:
         return {}
@@ -44,6 +44,13 @@ def transactions_of(
     reader = _Reader(table, {task.file.file_path: task for task in scan.plan_files()})
     with ThreadPoolExecutor(READERS) as readers:
         return dict(zip(wanted, readers.map(partial(_transactions, reader), wanted.values()), strict=True))
+
+
+def _may_be_undecided_in(segments: Segments) -> Iterator[TopicPartition]:
+    arrays = arrays_of(segments)
+    held = np.flatnonzero(arrays.transactional & (arrays.level < RUN))
+    places = np.unique(np.searchsorted(arrays.starts, held, side="right") - 1)
+    return map(arrays.topic_partition, places.tolist())
 
 
 def _may_be_undecided(segment: Segment) -> bool:

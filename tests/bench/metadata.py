@@ -7,12 +7,16 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 from pipeline.lake import Lake, records
+from pipeline.segments.commits import NOW_MS
 
 LEVELS = (3, 2, 2, 1, 1, None, None, None, None, None)
 """The levels of a topic partition's ten segments in offset order, as the lanes leave them."""
 
 RECORDS = 1000
 """Records of every segment."""
+
+DUE_EVERY = 100
+"""One of so many topic partitions has a head that makes `full` due; in the others it is as large as the tail."""
 
 _COLUMNS = range(1, 14)
 """Field ids with metrics: every column of ``pipeline.lake.records`` but the insides of headers."""
@@ -21,12 +25,17 @@ _COLUMNS = range(1, 14)
 def create(lake: Lake, identifier: str, partitions: int, now_ms: int, properties: Mapping[str, str]) -> Table:
     """Create table ``identifier`` with ten segments in each of ``partitions`` topic partitions, 100 to a topic.
 
-    Ten commits for every 1,000 topic partitions, each with a manifest of 1,000 entries. Records are over an hour old.
+    Ten commits for every 1,000 topic partitions, each with a manifest of 1,000 entries. Records, and the last
+    full clean, are over an hour old.
     """
     table = records.create(lake, identifier, properties)
     for first in range(0, partitions, 1000):
         for step, level in enumerate(LEVELS):
-            with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+            update = {NOW_MS: str(now_ms - 3_600_000)} if level else {}
+            with (
+                table.transaction() as transaction,
+                transaction.update_snapshot(snapshot_properties=update).fast_append() as append,
+            ):
                 for file in _files(table, range(first, min(first + 1000, partitions)), step, level, now_ms):
                     append.append_data_file(file)
     return table
@@ -42,10 +51,11 @@ def _files(table: Table, numbers: range, step: int, level: int | None, now_ms: i
             Record(topic, partition, level),
             first_offset=step * RECORDS,
             newest_ms=now_ms - 3_600_000 - (len(LEVELS) - step) * 60_000,
+            size=RECORDS * (900 if level == 3 else 200 if number % DUE_EVERY == 0 else 100),
         )
 
 
-def _file(table: Table, path: str, partition: Record, first_offset: int, newest_ms: int) -> DataFile:
+def _file(table: Table, path: str, partition: Record, first_offset: int, newest_ms: int, size: int) -> DataFile:
     """An entry with the metrics that Spark writes under the properties of ``firn create``."""
     topic, number, level = partition[0], partition[1], partition[2]
     low: dict[int, bytes] = {1: b"key-000000000000", 2: b'{"id": 1, "price"', 3: topic.encode(), 4: _int(number)}
@@ -60,7 +70,7 @@ def _file(table: Table, path: str, partition: Record, first_offset: int, newest_
         file_format=FileFormat.PARQUET,
         partition=partition,
         record_count=RECORDS,
-        file_size_in_bytes=RECORDS * (900 if level == 3 else 100),
+        file_size_in_bytes=size,
         column_sizes=dict.fromkeys(_COLUMNS, 5000),
         value_counts=dict.fromkeys(_COLUMNS, RECORDS),
         null_value_counts=dict.fromkeys(_COLUMNS, 0)

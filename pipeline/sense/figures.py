@@ -1,0 +1,222 @@
+"""What the lanes' rules go by, of all topic partitions of a table at once: arrays from arrays.
+
+The same figures as in ``PartitionState``, under the same names: what is cleanable, too large, active, blocked. P is the
+number of topic partitions, N that of segments, as in ``pipeline.segments.arrays``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.policy import Policies, Policy
+from pipeline.segments import Segment, TopicPartition
+from pipeline.segments.arrays import UNKNOWN, Arrays, Bools, Ints
+from pipeline.segments.segment import LANDED, TAIL
+from pipeline.sense.transactions import Transactions
+
+Floats: TypeAlias = NDArray[np.float64]
+
+_LOWEST, _HIGHEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The topic partitions in ``arrays`` under their policies at ``now_ms`` (epoch milliseconds)."""
+
+    arrays: Arrays
+    policies: Policies
+    now_ms: int
+    buried: Mapping[TopicPartition, tuple[Segment, ...]]
+    transactions: Mapping[TopicPartition, Transactions]
+
+    @cached_property
+    def dirty_ratio(self) -> Floats:
+        """[P] Cleanable head bytes / (tail bytes + cleanable head bytes); 0 where there is neither (C12)."""
+        total = self.tail_bytes + self.cleanable_bytes
+        found: Floats = np.divide(self.cleanable_bytes, total, out=np.zeros(len(total)), where=total > 0)
+        return found
+
+    @cached_property
+    def may_overflow(self) -> bool:
+        """Whether sums could leave 64 bits: nothing is said then."""
+        largest = max(float(np.abs(found).max()) for found in (self.arrays.bytes, self.arrays.records))
+        return largest * len(self.arrays.records) >= 2**62
+
+    @cached_property
+    def owner(self) -> NDArray[np.intp]:
+        """[N] The topic partition of each segment."""
+        return np.repeat(np.arange(len(self.arrays.topic)), np.diff(self.arrays.starts))
+
+    @cached_property
+    def distinct(self) -> tuple[Policy, ...]:
+        return (self.policies.default, *self.policies.topics.values())
+
+    @cached_property
+    def policy(self) -> NDArray[np.intp]:
+        """[P] Which of the distinct policies."""
+        by_topic = {topic: number for number, topic in enumerate(self.policies.topics, start=1)}
+        return np.array([by_topic.get(topic, 0) for topic in self.arrays.topics], dtype=np.intp)[self.arrays.topic]
+
+    def each(self, value: Callable[[Policy], float]) -> NDArray[Any]:
+        """[P] What policies say; without a dimension where there is one policy. Integers are cut to 64 bits."""
+        values: list[Any] = [value(policy) for policy in self.distinct]
+        found = np.array([min(one, _HIGHEST) if isinstance(one, int) else one for one in values])
+        return found[0, ...] if len(found) == 1 else found[self.policy]
+
+    def each_segment(self, value: Callable[[Policy], float]) -> NDArray[Any]:
+        """[N] Likewise for every segment."""
+        found = self.each(value)
+        return found if found.ndim == 0 else found[self.owner]
+
+    def before(self, duration: Callable[[Policy], int]) -> Callable[[Policy], int]:
+        """The clock so long ago. Whatever the durations, nothing is computed in 64 bits."""
+        return lambda policy: min(max(self.now_ms - duration(policy), _LOWEST), _HIGHEST)
+
+    @cached_property
+    def compacts(self) -> Bools:
+        return np.broadcast_to(self.each(lambda policy: policy.compacts), len(self.arrays.topic))
+
+    def any(self, of_segments: Bools) -> Bools:
+        """[P] Whether any segment is so."""
+        return np.logical_or.reduceat(of_segments, self.arrays.starts[:-1])
+
+    def sum(self, values: Ints | Bools, which: Bools) -> Ints:
+        """[P] The sum of ``values`` over the segments that are so."""
+        return np.add.reduceat(np.where(which, values, 0), self.arrays.starts[:-1], dtype=np.int64)
+
+    def count(self, which: Bools) -> Ints:
+        return np.add.reduceat(which, self.arrays.starts[:-1], dtype=np.int64)
+
+    def least(self, values: Ints, which: Bools) -> Ints:
+        """[P] The smallest of ``values`` over the segments that are so; the largest integer where none is."""
+        return np.minimum.reduceat(np.where(which, values, _HIGHEST), self.arrays.starts[:-1])
+
+    def most(self, values: Ints, which: Bools) -> Ints:
+        """[P] The largest of ``values`` over the segments that are so; the smallest integer where none is."""
+        return np.maximum.reduceat(np.where(which, values, _LOWEST), self.arrays.starts[:-1])
+
+    def first(self, which: Bools) -> Ints:
+        """[P] The first segment that is so; N where none is."""
+        return np.minimum(self.least(np.arange(len(which)), which), len(which))
+
+    @cached_property
+    def filled(self) -> Bools:
+        found: Bools = self.arrays.records > 0
+        return found
+
+    @cached_property
+    def head(self) -> Bools:
+        return self.filled & ~self.tail
+
+    @cached_property
+    def tail(self) -> Bools:
+        found: Bools = self.arrays.level == TAIL
+        return found
+
+    @cached_property
+    def landed(self) -> Bools:
+        found: Bools = self.head & (self.arrays.level == LANDED)
+        return found
+
+    @cached_property
+    def active(self) -> Bools:
+        if not any(policy.active_segments for policy in self.distinct):
+            return np.zeros(len(self.landed), dtype=np.bool_)
+        through = np.cumsum(self.landed)
+        last = through[self.arrays.starts[1:] - 1]
+        return self.landed & (last[self.owner] - through < self.each_segment(lambda policy: policy.active_segments))
+
+    @cached_property
+    def undecided(self) -> Ints | None:
+        """[P] The offset of the first undecided record, the largest integer where there is none; None: nowhere."""
+        known = {where: found.undecided for where, found in self.transactions.items() if found.undecided}
+        return self.at({where: undecided.offset for where, undecided in known.items()}, _HIGHEST) if known else None
+
+    def at(self, known: Mapping[TopicPartition, int], otherwise: int) -> Ints:
+        found = np.full(len(self.arrays.topic), otherwise, dtype=np.int64)
+        for where, value in known.items():
+            place = self.arrays.place(where)
+            if place is not None:
+                found[place] = value
+        return found
+
+    @cached_property
+    def cleanable(self) -> Bools:
+        held = self.active
+        if any(policy.min_compaction_lag_ms for policy in self.distinct):
+            lag = self.each_segment(lambda policy: policy.min_compaction_lag_ms)
+            since = self.each_segment(self.before(lambda policy: policy.min_compaction_lag_ms))
+            held = held | ((lag > 0) & (self.arrays.newest_ms > since))
+        if self.undecided is not None:
+            held = held | (self.arrays.last_offset >= self.undecided[self.owner])
+        held = held & self.head
+        found: Bools = self.head & self.each_segment(lambda policy: policy.compacts)
+        if held.any():
+            found &= np.arange(len(held)) < self.first(held)[self.owner]
+        return found
+
+    @cached_property
+    def cleanable_bytes(self) -> Ints:
+        return self.sum(self.arrays.bytes, self.cleanable)
+
+    @cached_property
+    def log_end_offset(self) -> Ints:
+        """[P]"""
+        return self.most(self.arrays.last_offset, np.ones(len(self.tail), dtype=np.bool_))
+
+    @cached_property
+    def tail_bytes(self) -> Ints:
+        return self.sum(self.arrays.bytes, self.tail)
+
+    @cached_property
+    def excess(self) -> Bools:
+        arrays, each = self.arrays, self.each_segment
+        of_head = (arrays.bytes > each(lambda policy: policy.plan_max_bytes)) | (
+            arrays.records > each(lambda policy: policy.plan_max_records)
+        )
+        return (arrays.bytes > each(lambda policy: policy.max_input_bytes)) | (of_head & ~self.tail)
+
+    @cached_property
+    def too_large(self) -> Bools:
+        arrays, each = self.arrays, self.each_segment
+        keys = np.where(arrays.keys == UNKNOWN, arrays.records - arrays.null_keys, arrays.keys)
+        keyed = each(lambda policy: policy.compacts) & (keys > each(lambda policy: policy.keys_per_plan))
+        return self.excess | (keyed & ~self.tail)
+
+    @cached_property
+    def problems(self) -> Bools:
+        valid: Bools = self.arrays.problem.is_valid().to_numpy(zero_copy_only=False)
+        return valid
+
+    @cached_property
+    def blocked(self) -> Bools:
+        """[P] As ``PartitionState.blockers``."""
+        keyless = self.each_segment(lambda policy: policy.compacts and policy.null_keys == "fail")
+        wrong = self.problems | (self.arrays.row_deletes > 0) | ((self.arrays.null_keys != 0) & keyless)
+        found = self.any(wrong & (self.head | self.tail))
+        for where, transactions in self.transactions.items():
+            place = self.arrays.place(where)
+            if place is not None and transactions.problem:
+                found[place] = True
+        return found
+
+    def longest(self, where: Bools, fits: Bools, counted: Bools, values: Ints | None = None) -> Ints:
+        """[P] The most ``counted`` segments, or the most ``values`` of theirs, in a series of neighbours that fit.
+
+        Looks at the topic partitions ``where`` it is asked for; 0 elsewhere.
+        """
+        rows = np.flatnonzero(self.filled & where[self.owner])
+        found = np.zeros(len(where), dtype=np.int64)
+        if not len(rows):
+            return found
+        owner, fits = self.owner[rows], fits[rows]
+        begins = np.ones(len(rows), dtype=np.bool_)
+        begins[1:] = (owner[1:] != owner[:-1]) | (fits[1:] != fits[:-1])
+        series = np.flatnonzero(begins)
+        amounts = np.where(fits & counted[rows], 1 if values is None else values[rows], 0)
+        np.maximum.at(found, owner[series], np.add.reduceat(amounts, series))
+        return found
