@@ -11,9 +11,6 @@ from pyspark.sql import functions as F
 
 WORD = "_firn_word"
 
-WORDS_PER_ROUND = 8_000_000
-"""So many words are broadcast at a time: some 500 MB as Spark's hash table of them."""
-
 
 def bitmaps(marked: DataFrame, position: Column, marks: Mapping[str, Column]) -> DataFrame:
     """One row per word of 64 positions, and for each of ``marks`` a bigint of the positions for which it is true."""

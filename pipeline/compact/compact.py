@@ -3,28 +3,32 @@
 Many plans share one Spark application; one that fails does not stop the others (C20). The target is never written.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from pipeline.compact import fate
+from pipeline.compact.books import Written, record
 from pipeline.compact.inputs import Reader, spark_name
 from pipeline.compact.layout import scans, write_options
+from pipeline.compact.rounds import EVERYTHING, Round, rounds
 from pipeline.compact.survey import Survey, prepared, surveyed
-from pipeline.compact.working import as_stored
-from pipeline.errors import FirnError, RefusedError, UnavailableError
+from pipeline.compact.working import PLAN, as_stored
+from pipeline.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.spark import reason
-from pipeline.plan import Job, Plan
+from pipeline.plan import Job, Plan, jobs_of
 from pipeline.sense import Lane
-from pipeline.stage import BURIED, INPUTS, QUARANTINED, Accounting, Books, Stage, mark, open_stage
+from pipeline.stage import BURIED, INPUTS, QUARANTINED, Accounting, Stage, mark, open_stage
 from pipeline.stage.leave import leave
 
 if TYPE_CHECKING:
@@ -45,7 +49,7 @@ class Outcome:
 
 
 def compact(lake: Lake, plans: Sequence[Plan], spark: "SparkSession") -> list[Outcome]:
-    """Compact every plan into its stage; outcomes in the order of ``plans``.
+    """Compact every plan into the stage of its job; outcomes in the order of ``plans``.
 
     A stage that an earlier try has compacted already is taken as it is (C25). Errors are collected, not raised; a plan
     that was refused is marked and not planned again as it is (C20).
@@ -53,57 +57,91 @@ def compact(lake: Lake, plans: Sequence[Plan], spark: "SparkSession") -> list[Ou
     # Together they keep to the budget in keys (C17); small ones fill each other's idle cores.
     threads = min((plan.cleaner_threads for plan in plans), default=1)
     with ThreadPoolExecutor(threads) as workers:
-        return list(workers.map(lambda plan: _outcome(lake, plan, spark), plans))
+        found = workers.map(lambda job: _outcomes(lake, job, spark), jobs_of(plans))
+        by_plan = {outcome.plan.id: outcome for outcomes in found for outcome in outcomes}
+    return [by_plan[plan.id] for plan in plans]
 
 
-def _outcome(lake: Lake, plan: Plan, spark: "SparkSession") -> Outcome:
+def _outcomes(lake: Lake, job: Job, spark: "SparkSession") -> list[Outcome]:
     try:
-        stage = open_stage(lake, Job((plan,)))
-        if stage.books is None:
-            stage = _write(lake, stage, spark)
-    except RefusedError as error:
-        mark(lake, plan.stage, plan, "compact", str(error))
-        return Outcome(plan, plan.stage, None, error)
+        stage = open_stage(lake, job)
+        refused = {} if stage.books else _write(lake, stage, spark)
+        stage = Stage.load(lake, job.stage)
     except FirnError as error:
-        return Outcome(plan, plan.stage, None, error)
-    return Outcome(plan, plan.stage, stage.books.plans[plan.id] if stage.books else None, None)
+        if isinstance(error, RefusedError):
+            _mark(lake, job, dict.fromkeys((plan.id for plan in job), error))
+        return [Outcome(plan, job.stage, None, error) for plan in job]
+    _mark(lake, job, refused)
+    return [_outcome(stage, plan, refused) for plan in job]
 
 
-def _write(lake: Lake, stage: Stage, spark: "SparkSession") -> Stage:
-    """Clean the inputs into the stage's main branch and record the books of what was written."""
-    plan = stage.plan
+def _mark(lake: Lake, job: Job, refused: Mapping[str, RefusedError]) -> None:
+    for plan in job:
+        if plan.id in refused:
+            mark(lake, job.stage, plan, "compact", str(refused[plan.id]))
+
+
+def _outcome(stage: Stage, plan: Plan, refused: Mapping[str, RefusedError]) -> Outcome:
+    books = stage.books.plans.get(plan.id) if stage.books else None
+    if books is not None:
+        return Outcome(plan, stage.identifier, books, None)
+    if plan.id in stage.left_out:
+        return Outcome(plan, stage.identifier, None, ConflictError(stage.left_out[plan.id]))
+    error = refused.get(plan.id) or RefusedError(
+        f"plan {plan.id} ({plan.title}) was refused when stage {stage.identifier} was compacted; plan again"
+    )
+    return Outcome(plan, stage.identifier, None, error)
+
+
+def _write(lake: Lake, stage: Stage, spark: "SparkSession") -> Mapping[str, RefusedError]:
+    """Clean the inputs into the stage's main branch and record the books of what was written; who was refused."""
     try:
         columns = Columns.of(stage.table, stage.identifier)
-        reader = Reader(spark, spark_name(lake, stage.identifier), columns, (plan,))
-        books = _copy(lake, stage, reader) if plan.lane is Lane.MERGE else _clean(lake, stage, reader)
+        reader = Reader(spark, spark_name(lake, stage.identifier), columns, stage.plans)
+        if stage.plans[0].lane is Lane.MERGE:
+            return _copy(lake, stage, reader)
+        return _clean(lake, stage, reader)
     except (PySparkException, Py4JError) as error:
         raise UnavailableError(
-            f"plan {plan.id} ({plan.title}): Spark could not write stage {plan.stage}: {reason(error)}"
+            f"{stage.title}: Spark could not write stage {stage.identifier}: {reason(error)}"
         ) from error
-    return Stage.load(lake, stage.identifier).record_books(lake, Books(plans={plan.id: books}))
 
 
-def _copy(lake: Lake, stage: Stage, reader: Reader) -> Accounting:
+def _copy(lake: Lake, stage: Stage, reader: Reader) -> Mapping[str, RefusedError]:
     """Lane merge (C13)."""
     records = fate.merged(reader.records(INPUTS, scans(reader.plans, frozenset(), reader.columns)))
-    counted = _replace(stage, reader, records)
-    return _books(Stage.load(lake, stage.identifier), counted)
+    counted = _write_out(stage, reader, records)
+    record(lake, stage, Written(counted, {}, frozenset()))
+    return {}
 
 
-def _clean(lake: Lake, stage: Stage, reader: Reader) -> Accounting:
-    """The other lanes, in two passes (C2 to C10)."""
+def _clean(lake: Lake, stage: Stage, reader: Reader) -> Mapping[str, RefusedError]:
+    """The other lanes, in two passes (C2 to C10); a plan that is refused leaves no record behind."""
     with surveyed(reader) as survey:
-        for error in survey.repeats.refused.values():
-            raise error
-        stage = leave(lake, stage, survey.stay)
-        read = reader.records(stage.rewritten, scans(reader.plans, survey.stay, reader.columns))
-        records = fate.cleaned(prepared(read, reader.plans, survey.repeats), survey.words)
-        counted = _replace(stage, reader, records)
-    return _books(Stage.load(lake, stage.identifier), counted, survey)
+        refused = survey.repeats.refused
+        if len(refused) < len(stage.plans):
+            stage = leave(lake, stage, survey.stay)
+            counted: Counter[str] = Counter()
+            parts = _rounds(reader.plans, survey)
+            if len(parts) > 1:
+                survey.words.persist(StorageLevel.DISK_ONLY)
+            for place, part in enumerate(parts):
+                read = reader.records(stage.rewritten, scans(reader.plans, survey.stay, reader.columns), part)
+                if refused:
+                    read = read.where(~F.col(PLAN).isin(*refused))
+                records = fate.cleaned(prepared(read, reader.plans, survey.repeats), survey.words_of(part))
+                counted.update(_write_out(stage, reader, records, first=place == 0))
+            record(lake, stage, Written(counted, survey.repeats.counts, survey.stay, frozenset(refused)))
+    return {stage.plans[number].id: error for number, error in refused.items()}
 
 
-def _replace(stage: Stage, reader: Reader, judged: DataFrame) -> dict[str, int]:
-    """Write the records that stay or go to a side table as the stage's content; how many met each fate."""
+def _rounds(plans: Sequence[Plan], survey: Survey) -> list[Round]:
+    """Plans that share a job have few words together: their job's limits see to that."""
+    return rounds(plans[0], survey.stay) if len(plans) == 1 else [EVERYTHING]
+
+
+def _write_out(stage: Stage, reader: Reader, judged: DataFrame, *, first: bool = True) -> dict[str, int]:
+    """Write the records that stay or go to a side table as the stage's content, or add them; how many met each fate."""
     fates = Observation(f"fates of {stage.identifier}")
     counts = [F.count_if(F.col(fate.FATE) == name).alias(name) for name in _COUNTED]
     level = (
@@ -115,32 +153,9 @@ def _replace(stage: Stage, reader: Reader, judged: DataFrame) -> dict[str, int]:
     writer = as_stored(kept, reader.columns, level).writeTo(reader.name)
     for key, value in write_options(reader.plans[0]).items():
         writer = writer.option(key, value)
-    writer.overwrite(F.lit(True))
+    if first:
+        # Also takes away what a try that was killed may have added.
+        writer.overwrite(F.lit(True))
+    else:
+        writer.append()
     return fates.get
-
-
-def _books(stage: Stage, fates: dict[str, int], survey: Survey | None = None) -> Accounting:
-    plan = stage.plan
-    kept = stage.sorted_files()[plan.id].kept
-    stay = survey.stay if survey else frozenset()
-    repeated = sum(survey.repeats.counts.values()) if survey else 0
-    taken = [segment for segment in plan.inputs if segment.path not in stay]
-    left = [segment for segment in plan.inputs if segment.path in stay]
-    return Accounting(
-        records_in=sum(segment.records for segment in taken) + fates[fate.RESTORED],
-        records_out=sum(file.record_count for file in kept),
-        superseded=fates[fate.SUPERSEDED] + repeated,
-        repeated=repeated,
-        tombstones_removed=fates[fate.REMOVED],
-        quarantined=fates[fate.QUARANTINED],
-        restored=fates[fate.RESTORED],
-        aborted=fates[fate.OF_ABORTED],
-        markers_removed=fates[fate.MARKER_REMOVED],
-        bytes_in=sum(segment.bytes for segment in taken),
-        bytes_out=sum(file.file_size_in_bytes for file in kept),
-        segments_in=len(taken),
-        segments_out=len(kept),
-        segments_left=len(left),
-        records_left=sum(segment.records for segment in left),
-        bytes_left=sum(segment.bytes for segment in left),
-    ).check(f"stage {stage.identifier}")

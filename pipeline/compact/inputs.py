@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.compact.figures import with_figures
 from pipeline.compact.layout import Scan
 from pipeline.compact.newest import FILE
+from pipeline.compact.rounds import EVERYTHING, Round
 from pipeline.compact.working import KEY, OFFSET, WAS_BURIED, column, with_working_columns
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
@@ -32,18 +33,24 @@ class Reader:
     columns: Columns
     plans: Sequence[Plan]
 
-    def records(self, tag: str, scans: Sequence[Scan] = (Scan({}),)) -> DataFrame:
-        """All records under ``tag``, each scan packing segments into tasks in its own way."""
-        found = [self._scan(tag, scan) for scan in scans]
-        return reduce(DataFrame.unionByName, found)
+    def records(self, tag: str, scans: Sequence[Scan] = (Scan({}),), part: Round = EVERYTHING) -> DataFrame:
+        """The records under ``tag`` of one round, each scan packing segments into tasks in its own way."""
+        found = reduce(DataFrame.unionByName, [self._scan(tag, scan) for scan in scans])
+        offset = column(self.columns.offset)
+        if part.lowest is not None:
+            found = found.where(offset >= part.lowest)
+        if part.highest is not None:
+            found = found.where(offset <= part.highest)
+        return found
 
     def head(self, tag: str) -> DataFrame:
-        """The records under ``tag`` that are not of the tail."""
-        return self._scan(tag, Scan({}, ~self._is_tail()))
+        """The records under ``tag`` that are not of the tail; by their partition, so that no other file is opened."""
+        level = column(self.columns.level)
+        return self._scan(tag, Scan({}, level.isNull() | (level != TAIL)))
 
     def tail(self, tag: str) -> DataFrame:
         """The records of the tail under ``tag``, and the FILE of each."""
-        return self._scan(tag, Scan({}, self._is_tail()), with_file=True)
+        return self._scan(tag, Scan({}, column(self.columns.level) == TAIL), with_file=True)
 
     def _scan(self, tag: str, scan: Scan, *, with_file: bool = False) -> DataFrame:
         reader = self.spark.read.option("versionAsOf", tag)
@@ -55,10 +62,6 @@ class Reader:
         if scan.where is not None:
             records = records.where(scan.where)
         return with_figures(with_working_columns(records, self.columns), self.columns, self.plans)
-
-    def _is_tail(self) -> Column:
-        """In the table's own column, by which it is partitioned: other files are not opened."""
-        return F.coalesce(column(self.columns.level) == TAIL, F.lit(False))
 
 
 def buried_once(inputs: DataFrame) -> DataFrame:

@@ -107,6 +107,17 @@ def test_a_composite_or_typed_key_is_told_apart_as_well(topic: Topic) -> None:
     assert {path for base, path in paths(topic).items() if base in (20, 40)} == {before[20], before[40]}
 
 
+def test_a_plan_too_large_for_one_broadcast_is_written_in_rounds(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.compact.rounds.WORDS_PER_ROUND", 1)
+    with_tail(topic, 6)
+    update(topic, 45, 47, 110)
+    (books,) = topic.clean("full", force=True)
+    assert topic.offsets() == [n for n in range(123) if n not in (45, 47, 110)]
+    assert (books.superseded, books.segments_in) == (3, 3)
+    found = topic.segments()
+    assert all(left.last_offset < right.base_offset for left, right in itertools.pairwise(found))
+
+
 @pytest.mark.parametrize("lane", ["clean", "full"])
 def test_no_exchange_carries_a_value(topic: Topic, capsys: pytest.CaptureFixture[str], lane: str) -> None:
     """Values are read in pass 2, and written by the task that read them."""
