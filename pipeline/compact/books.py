@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
 from pipeline.compact import fate
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
@@ -10,16 +13,31 @@ from pipeline.plan import Plan
 from pipeline.stage import Accounting, Books, Stage
 from pipeline.stage.stage import SortedFiles
 
+_HIGH, _LOW = "checksum, high", "checksum, low"
+_HALF = 32
+
+
+def checksum_of(fingerprints: Column) -> list[Column]:
+    """Aggregates whose sum is exact, which that of many bigints is not: of the high and of the low halves."""
+    high, low = F.shiftright(fingerprints, _HALF), fingerprints.bitwiseAND((1 << _HALF) - 1)
+    return [F.sum(high).alias(_HIGH), F.sum(low).alias(_LOW)]
+
 
 @dataclass(frozen=True)
 class Written:
-    """What was counted while a result was written: records by fate of all plans together, repeated ones by the number
-    of the plan, paths of the inputs that stay in place, and the numbers of the plans that are not in the result."""
+    """What was counted while a result was written: records by fate and ``checksum_of``, of all plans together, repeated
+    ones by the number of the plan, paths of the inputs that stay in place, and the numbers of the plans that are not in
+    the result."""
 
     fates: Mapping[str, int]
     repeated: Mapping[int, int]
     stay: frozenset[str]
     refused: frozenset[int] = frozenset()
+
+    @property
+    def checksum(self) -> int:
+        """The sum of the fingerprints of all records written."""
+        return (self.fates[_HIGH] << _HALF) + self.fates[_LOW]
 
 
 def record(lake: Lake, stage: Stage, written: Written) -> Stage:
@@ -34,7 +52,7 @@ def record(lake: Lake, stage: Stage, written: Written) -> Stage:
     for plan_id, accounting in books.items():
         accounting.check(f"stage {stage.identifier}, plan {plan_id}")
     _check_sum(stage, books, written)
-    return stage.record_books(lake, Books(plans=books))
+    return stage.record_books(lake, Books(checksum=str(written.checksum), plans=books))
 
 
 def _account(plan: Plan, number: int, files: SortedFiles, written: Written, *, alone: bool) -> Accounting:

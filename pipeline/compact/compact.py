@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from pipeline.compact import fate
-from pipeline.compact.books import Written, record
-from pipeline.compact.inputs import Reader, spark_name
+from pipeline.compact.books import Written, checksum_of, record
+from pipeline.compact.inputs import FINGERPRINT, Reader, spark_name
 from pipeline.compact.layout import scans, write_options
 from pipeline.compact.rounds import EVERYTHING, Round, rounds
 from pipeline.compact.survey import Survey, prepared, surveyed
@@ -141,15 +141,19 @@ def _rounds(plans: Sequence[Plan], survey: Survey) -> list[Round]:
 
 
 def _write_out(stage: Stage, reader: Reader, judged: DataFrame, *, first: bool = True) -> dict[str, int]:
-    """Write the records that stay or go to a side table as the stage's content, or add them; how many met each fate."""
+    """Write the records that stay or go to a side table as the stage's content, or add them.
+
+    Returns how many met each fate, and the sums of CHECKSUM.
+    """
     fates = Observation(f"fates of {stage.identifier}")
-    counts = [F.count_if(F.col(fate.FATE) == name).alias(name) for name in _COUNTED]
+    stays = ~F.col(fate.FATE).isin(*_DROPPED)
     level = (
         F.when(F.col(fate.FATE) == fate.QUARANTINED, QUARANTINED)
         .when(F.col(fate.FATE) == fate.REMOVED, BURIED)
         .otherwise(reader.plans[0].level_out)
     )
-    kept = judged.observe(fates, *counts).where(~F.col(fate.FATE).isin(*_DROPPED))
+    counts = [F.count_if(F.col(fate.FATE) == name).alias(name) for name in _COUNTED]
+    kept = judged.observe(fates, *counts, *checksum_of(F.when(stays, F.col(FINGERPRINT)))).where(stays)
     writer = as_stored(kept, reader.columns, level).writeTo(reader.name)
     for key, value in write_options(reader.plans[0]).items():
         writer = writer.option(key, value)
@@ -158,4 +162,4 @@ def _write_out(stage: Stage, reader: Reader, judged: DataFrame, *, first: bool =
         writer.overwrite(F.lit(True))
     else:
         writer.append()
-    return fates.get
+    return {name: count or 0 for name, count in fates.get.items()}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from expectations.reading import Reading, fingerprint
 from pipeline.compact.figures import with_figures
 from pipeline.compact.layout import Scan
 from pipeline.compact.newest import FILE
@@ -20,6 +21,9 @@ from pipeline.segments.segment import TAIL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+FINGERPRINT = "_firn_fingerprint"
+"""A bigint over all that a cleaning must leave as it is (C1), as the expectations compute it."""
 
 _PLACE = "_firn_place"
 
@@ -57,6 +61,9 @@ class Reader:
         for key, value in scan.options.items():
             reader = reader.option(key, value)
         records = reader.table(self.name)
+        # Before anything else is done to a record: it is what the records written are held against.
+        kept = Reading(level=self.columns.level, delete_horizon=self.columns.delete_horizon)
+        records = records.withColumn(FINGERPRINT, fingerprint(records, kept))
         if with_file:
             records = records.select("*", F.col("_file").alias(FILE))
         if scan.where is not None:
