@@ -1,5 +1,6 @@
 """Subcommand ``run``: the whole chain in one process."""
 
+from collections import defaultdict
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from pipeline.lake.spark import session
 from pipeline.run import LaneRun
 from pipeline.run import run as run_lanes
 from pipeline.sense import Lane
+from pipeline.stage import Accounting
 
 
 def run(
@@ -48,16 +50,19 @@ def _show(result: LaneRun) -> None:
     if not result.plans:
         show.line(f"{result.lane}: nothing due")
         return
+    by_snapshot: dict[int, list[Accounting]] = defaultdict(list)
     for publication in result.publications:
-        books = publication.accounting
-        if books:
-            show.line(
-                f"{result.lane}: snapshot {publication.snapshot_id}: {books.segments_in:,} segments with "
-                f"{books.records_in:,} "
-                f"records became {books.segments_out:,} with {books.records_out:,} ({books.superseded:,} superseded, "
-                f"{books.tombstones_removed:,} tombstones removed, {books.expired:,} expired, {books.quarantined:,} "
-                "quarantined)"
-            )
+        if publication.accounting:
+            by_snapshot[publication.snapshot_id].append(publication.accounting)
+    for snapshot_id, own in by_snapshot.items():
+        books = Accounting.total(own)
+        shared = f" of {len(own):,} plans" if len(own) > 1 else ""
+        show.line(
+            f"{result.lane}: snapshot {snapshot_id}{shared}: {books.segments_in:,} segments with {books.records_in:,} "
+            f"records became {books.segments_out:,} with {books.records_out:,} ({books.superseded:,} superseded, "
+            f"{books.tombstones_removed:,} tombstones removed, {books.expired:,} expired, {books.quarantined:,} "
+            "quarantined)"
+        )
     rooms = ", ".join(f"{room} {seconds:.1f} s" for room, seconds in result.seconds.items())
     show.line(f"{result.lane}: {len(result.publications)} of {len(result.plans)} plans published; {rooms}")
 

@@ -1,7 +1,5 @@
 """Subcommands that run one room each: plan, compact, validate, publish, and what looks after stages."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -115,38 +113,29 @@ def validate(stages: StageNames, as_json: AsJson = False) -> None:
 
 def publish(stages: StageNames, as_json: AsJson = False) -> None:
     """Publish validated stages: one atomic commit each on the real table. Starts no JVM."""
-    lake = Lake.load()
-    _commit([partial(publish_room.publish, lake, identifier) for identifier in stages], as_json)
+    _show(publish_room.publish_stages(Lake.load(), {identifier: [identifier] for identifier in stages}), as_json)
 
 
 def retain(plans: PlanFiles, as_json: AsJson = False) -> None:
-    """Drop the segments of `retain` plans: one atomic commit each on the real table. Starts no JVM."""
-    lake = Lake.load()
+    """Drop the segments of `retain` plans: one atomic commit per real table. Starts no JVM."""
     documents = [Plan.read(path).of_lane(Lane.RETAIN) for path in plans]
-    _commit([partial(publish_room.retain, lake, found) for found in documents], as_json)
+    _show(publish_room.retain_plans(Lake.load(), documents), as_json)
 
 
-def _commit(commits: Sequence[Callable[[], publish_room.Publication]], as_json: bool) -> None:
-    """Carry out every commit, print what was published and name what was not: one failure holds up no other."""
-    done: list[publish_room.Publication] = []
-    failures: list[FirnError] = []
-    for commit in commits:
-        try:
-            done.append(commit())
-        except FirnError as error:
-            failures.append(error)
+def _show(done: publish_room.Published, as_json: bool) -> None:
+    """Print which plans were published, and name those that were not."""
     if as_json:
         show.as_json(
             [
                 publication.__dict__ | {"accounting": publication.accounting and publication.accounting.model_dump()}
-                for publication in done
+                for publication in done.publications
             ]
         )
     else:
-        for publication in done:
+        for publication in done.publications:
             word = "was published before as" if publication.repeated else "published as"
             show.line(f"plan {publication.plan_id} {word} snapshot {publication.snapshot_id} of {publication.table}")
-    _exit(failures)
+    _exit(list(done.failures.values()))
 
 
 def stages(table: TableName, as_json: AsJson = False) -> None:

@@ -4,6 +4,7 @@ The DAG does the same with a task per room; both call the same rooms.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
 from pipeline.plan import Plan, plan_table
-from pipeline.publish import Publication, publish, retain
+from pipeline.publish import Publication, Published, publish_stages, retain_plans
 from pipeline.sense import Lane
 from pipeline.stage import sweep
 
@@ -32,6 +33,13 @@ class LaneRun:
     publications: list[Publication] = field(default_factory=list)
     failures: dict[str, FirnError | str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, published: Published) -> None:
+        """What became of plans of the lane, which are named by id there and by title here."""
+        titles = {plan.id: plan.title for plan in self.plans}
+        self.publications += published.publications
+        for plan_id, error in published.failures.items():
+            self.failures.setdefault(titles[plan_id], error)
 
     @contextmanager
     def timed(self, room: str) -> Iterator[None]:
@@ -81,11 +89,7 @@ def run(
 
 def _drop(lake: Lake, done: LaneRun) -> None:
     with done.timed("publish"):
-        for plan in done.plans:
-            try:
-                done.publications.append(retain(lake, plan))
-            except FirnError as error:
-                done.failures[plan.title] = error
+        done.add(retain_plans(lake, done.plans))
 
 
 def _work(lake: Lake, done: LaneRun, spark: Callable[[], "SparkSession"]) -> None:
@@ -99,17 +103,18 @@ def _work(lake: Lake, done: LaneRun, spark: Callable[[], "SparkSession"]) -> Non
         outcomes = compact(lake, done.plans, session)
     done.failures |= {outcome.plan.title: outcome.error for outcome in outcomes if outcome.error}
     with done.timed("validate"):
-        judged = validate(lake, [outcome.stage for outcome in outcomes if not outcome.error], session)
-    titles = {plan.stage: plan.title for plan in done.plans}
+        # Plans of one job share a stage.
+        staged: dict[str, list[Plan]] = defaultdict(list)
+        for outcome in outcomes:
+            if not outcome.error:
+                staged[outcome.stage].append(outcome.plan)
+        judged = validate(lake, list(staged), session)
+    with done.timed("publish"):
+        good = {result.stage for result in judged if result.passed}
+        done.add(publish_stages(lake, {name: [plan.id for plan in staged[name]] for name in staged if name in good}))
     for result in judged:
         if not result.passed:
-            done.failures[titles[result.stage]] = result.error or result.failure
-    with done.timed("publish"):
-        for result in judged:
-            if result.passed:
-                try:
-                    done.publications.append(publish(lake, result.stage))
-                except FirnError as error:
-                    done.failures[titles[result.stage]] = error
+            concerned = [plan for plan in staged[result.stage] if result.verdict is None or plan.title == result.title]
+            done.failures |= {plan.title: result.error or result.failure for plan in concerned}
     with done.timed("sweep"):
         sweep(lake, done.plans[0].table, [plan.id for plan in done.plans])

@@ -101,6 +101,12 @@ def published(target: Table, job_id: str) -> int | None:
     return None
 
 
+def document_of(snapshot: Snapshot) -> str | None:
+    """Name of the file with the plans of ``snapshot``; None when it has none."""
+    said = snapshot.summary.get(PLANS_DOCUMENT) if snapshot.summary else None
+    return Document.parse(said, f"snapshot {snapshot.snapshot_id}").location.rpartition("/")[2] if said else None
+
+
 def plans_of(target: Table, snapshot: Snapshot) -> tuple[PublishedPlan, ...]:
     """The plans that ``snapshot`` carried out; none when it is not Firn's.
 

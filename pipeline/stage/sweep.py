@@ -1,6 +1,7 @@
 """Sweep: discard the stages that nobody will publish any more, and shelve those whose plans failed."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pyarrow.fs import FileSelector
@@ -16,6 +17,7 @@ from pipeline.segments.live import LiveInputs
 from pipeline.stage.claim import LEASE_MS
 from pipeline.stage.discard import discard, forget, shelve
 from pipeline.stage.folders import delete_folder, stages_folder, store
+from pipeline.stage.published import commits_folder, document_of
 from pipeline.stage.stage import Stage
 
 
@@ -58,6 +60,7 @@ def sweep(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Swept:
     for folder in _forgotten(lake, target, identifier):
         delete_folder(target, folder)
         swept.discarded[folder] = "no stage is registered for this folder"
+    _delete_documents(target)
     return swept
 
 
@@ -121,3 +124,14 @@ def _forgotten(lake: Lake, target: Table, identifier: str) -> list[str]:
     registered = {name.rpartition(STAGE_INFIX)[2] for name in stages_of(lake, identifier)}
     limit = clock.now_ms() - LEASE_MS
     return [f"{root}/{job_id}" for job_id, ms in newest.items() if job_id not in registered and ms < limit]
+
+
+def _delete_documents(target: Table) -> None:
+    """Delete lists of plans whose commit never came about, or is expired; young ones may be of one on its way."""
+    named = {document_of(snapshot) for snapshot in target.metadata.snapshots}
+    files, folder = store(target, commits_folder(target))
+    limit = clock.now_ms() - LEASE_MS
+    for info in files.get_file_info(FileSelector(folder, allow_not_found=True)):
+        if info.is_file and info.base_name not in named and (info.mtime_ns or 0) // 1_000_000 < limit:
+            with suppress(FileNotFoundError):
+                files.delete_file(info.path)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from pipeline.clock import from_ms
@@ -125,26 +126,45 @@ def compacted(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None =
 
     Rows get the plan's level unless they say another. ``books`` overrides figures, so that they don't balance.
     """
-    fates = fates or Fates()
-    stage = opened(lake, plan)
-    if kept:
-        stage.table.overwrite(stored([{"level": plan.level_out} | one for one in kept]))
+    return compacted_job(lake, (Part(plan, kept, fates or Fates()),), (), **books)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a job is said to have made of one of its plans."""
+
+    plan: Plan
+    kept: Sequence[Row]
+    fates: Fates = Fates()
+
+
+def compacted_job(lake: Lake, parts: Sequence[Part], refused: Sequence[Plan] = (), **books: int) -> Stage:
+    """The stage of a job of several plans likewise; of the plans that were ``refused`` it holds no result."""
+    stage = opened(lake, *(part.plan for part in parts), *refused)
+    rows = [{"level": part.plan.level_out} | one for part in parts for one in part.kept]
+    if rows:
+        stage.table.overwrite(stored(rows))
     else:
         stage.table.delete()
     stage = Stage.load(lake, stage.identifier)
-    files = [file for file in stage.files() if file.partition[2] == plan.level_out]
+    files = stage.sorted_files()
+    found = {part.plan.id: _accounting(part, files[part.plan.id].kept, books) for part in parts}
+    return stage.record_books(lake, Books(plans=found))
+
+
+def _accounting(part: Part, files: Sequence[DataFile], books: Mapping[str, int]) -> Accounting:
     accounting = {
-        "records_in": plan.records,
+        "records_in": part.plan.records,
         "records_out": sum(file.record_count for file in files),
-        "superseded": fates.superseded,
-        "tombstones_removed": fates.tombstones_removed,
-        "quarantined": fates.quarantined,
-        "bytes_in": plan.bytes,
+        "superseded": part.fates.superseded,
+        "tombstones_removed": part.fates.tombstones_removed,
+        "quarantined": part.fates.quarantined,
+        "bytes_in": part.plan.bytes,
         "bytes_out": sum(file.file_size_in_bytes for file in files),
-        "segments_in": len(plan.inputs),
+        "segments_in": len(part.plan.inputs),
         "segments_out": len(files),
     }
-    return stage.record_books(lake, Books(plans={plan.id: Accounting.model_validate(accounting | books)}))
+    return Accounting.model_validate(accounting | dict(books))
 
 
 def verdict(passed: bool) -> dict[str, Any]:
@@ -154,7 +174,8 @@ def verdict(passed: bool) -> dict[str, Any]:
 
 def judged(lake: Lake, stage: Stage, passed: bool = True) -> Stage:
     """The stage with a verdict on its current result."""
-    return stage.record_verdicts(lake, {plan.id: verdict(passed) for plan in stage.plans})
+    judged_plans = stage.books.plans if stage.books else [plan.id for plan in stage.plans]
+    return stage.record_verdicts(lake, {plan_id: verdict(passed) for plan_id in judged_plans})
 
 
 def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = None) -> Stage:

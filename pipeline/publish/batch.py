@@ -1,0 +1,53 @@
+"""Carry out the plans of several jobs, one commit after the other: one that fails holds up no other (C20)."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from pipeline.errors import FirnError
+from pipeline.lake import Lake
+from pipeline.plan import Job, Plan
+from pipeline.publish.publish import publish_job
+from pipeline.publish.race import Publication, Published
+from pipeline.publish.retain import retain_job
+
+RETAINED_PLANS: Final = 1000
+"""How many plans of lane ``retain`` share a commit: each try looks through the table once for all of them."""
+
+
+def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]]) -> Published:
+    """Publish every stage that is a key of ``plans``; what was not published is named, with the reason.
+
+    A stage that can't be published as a whole is named by all its ``plans``, or whatever stands there for them.
+    """
+    return _together((partial(publish_job, lake, identifier), own) for identifier, own in plans.items())
+
+
+def retain_plans(lake: Lake, plans: Sequence[Plan]) -> Published:
+    """Carry out ``plans`` of lane ``retain``, those of a table together; what was not is named, with the reason."""
+    return _together((partial(retain_job, lake, job), [plan.id for plan in job]) for job in _jobs(plans))
+
+
+def _together(work: Iterable[tuple[Callable[[], Published], Collection[str]]]) -> Published:
+    publications: list[Publication] = []
+    failures: dict[str, FirnError] = {}
+    for commit, names in work:
+        try:
+            done = commit()
+        except FirnError as error:
+            failures |= dict.fromkeys(names, error)
+        else:
+            publications += done.publications
+            failures |= done.failures
+    return Published(tuple(publications), failures)
+
+
+def _jobs(plans: Sequence[Plan]) -> list[Job]:
+    """``plans`` by table, in their order; a second plan of a topic partition waits for the next commit."""
+    found: dict[tuple[str, str], list[dict[tuple[str, int], Plan]]] = {}
+    for plan in plans:
+        jobs = found.setdefault((plan.table, plan.table_uuid), [{}])
+        if plan.topic_partition in jobs[-1] or len(jobs[-1]) == RETAINED_PLANS:
+            jobs.append({})
+        jobs[-1][plan.topic_partition] = plan
+    return [Job(tuple(own.values())) for jobs in found.values() for own in jobs]
