@@ -11,7 +11,7 @@ from pipeline.clock import from_ms
 from pipeline.errors import ConflictError, OutcomeUnknownError, RefusedError
 from pipeline.lake import Lake, records
 from pipeline.plan import Plan, plan_table
-from pipeline.publish import Publication, publish, retain
+from pipeline.publish import Publication, publish, retain, retain_plans
 from pipeline.run import run
 from pipeline.segments import read
 from pipeline.sense import Lane
@@ -155,6 +155,46 @@ class TestDropping:
         retain(lake, made)
         left = {str(name): len(own) for name, own in read(lake.table(TABLE), TABLE).by_partition.items()}
         assert left == {"orders-0": 2, "orders-1": 1, "order-0": 2, "orders-0-0": 2}
+
+
+class TestTogether:
+    """Several plans of a table with one commit."""
+
+    @pytest.fixture
+    def three(self, lake: Lake, table: str) -> list[Plan]:
+        """Each drops the first of two segments of its partition."""
+        for partition in range(3):
+            land(lake, 2 * HOUR, 0, partition=partition)
+        return sorted(plans(lake), key=lambda made: made.partition)
+
+    def test_c22_one_commit_and_the_sums_in_its_summary(self, lake: Lake, three: list[Plan]) -> None:
+        before = len(lake.table(TABLE).metadata.snapshots)
+        done = retain_plans(lake, three)
+        assert [one.plan_id for one in done.publications] == [made.id for made in three]
+        assert (len(lake.table(TABLE).metadata.snapshots), done.failures) == (before + 1, {})
+        assert lakes.offsets(lake) == sorted([2, 3] * 3)
+        found = summary(lake)
+        assert (found["operation"], found["firn.plans"], found["firn.expired"]) == ("delete", "3", "6")
+
+    def test_c20_one_that_conflicts_holds_up_no_other(self, lake: Lake, three: list[Plan]) -> None:
+        append(lake, [aged(1, partition=1)])
+        done = retain_plans(lake, three)
+        assert [one.plan_id for one in done.publications] == [three[0].id, three[2].id]
+        assert list(done.failures) == [three[1].id]
+        assert "has to stay now" in str(done.failures[three[1].id])
+        assert lakes.offsets(lake) == sorted([2, 3] * 3 + [0, 1, 1])
+
+    def test_c25_again_changes_nothing(self, lake: Lake, three: list[Plan]) -> None:
+        retain_plans(lake, three)
+        before = lake.table(TABLE).metadata_location
+        again = retain_plans(lake, three)
+        assert [one.repeated for one in again.publications] == [True] * 3
+        assert lake.table(TABLE).metadata_location == before
+
+    def test_two_plans_of_a_topic_partition_are_two_commits(self, lake: Lake, plan: Plan) -> None:
+        (later,) = plans(lake, NOW + 1)
+        done = retain_plans(lake, [plan, later])
+        assert ([one.plan_id for one in done.publications], list(done.failures)) == ([plan.id], [later.id])
 
 
 class TestOnce:
