@@ -345,7 +345,7 @@ class TestRetain:
         assert len(expired) == 2
         ran = firn("run", TABLE)
         assert ran.code == 0, ran
-        assert "1 segments with 1 records became 0 with 0" in ran.out
+        assert "of 2 plans: 2 segments with 2 records became 0 with 0" in ran.out
         assert "1 expired" in ran.out
         assert "report" not in ran.out
         assert lakes.offsets(lake) == [1, 1]
