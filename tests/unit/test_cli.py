@@ -346,7 +346,7 @@ class TestRetain:
         ran = firn("run", TABLE)
         assert ran.code == 0, ran
         assert "of 2 plans: 2 segments with 2 records became 0 with 0" in ran.out
-        assert "1 expired" in ran.out
+        assert "2 expired" in ran.out
         assert "report" not in ran.out
         assert lakes.offsets(lake) == [1, 1]
 
