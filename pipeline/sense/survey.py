@@ -173,7 +173,8 @@ def _is_dirty(figures: Figures) -> Bools:
 def _has_expired_tombstones(figures: Figures) -> Bools:
     """[P] As ``tombstone_reason``, whatever lies outside a full clean."""
     arrays, now_ms = figures.arrays, figures.now_ms
-    stamped = figures.tail & (arrays.stamped != 0) & ~figures.too_large & (arrays.first_horizon_ms <= now_ms)
+    stamped = figures.tail & (arrays.stamped != 0) & ~figures.too_large
+    stamped &= (arrays.first_horizon_ms <= now_ms) | (arrays.last_horizon_ms <= now_ms)
     stamped &= (arrays.first_horizon_ms != UNKNOWN) & (arrays.last_horizon_ms != UNKNOWN)
     if not stamped.any():
         return np.zeros(len(arrays.topic), dtype=np.bool_)
