@@ -1,5 +1,7 @@
 """What the judges are shown of a stage: all of it, in few Spark jobs, and segments that stay by themselves."""
 
+from pyspark.sql import functions as F
+
 from pipeline.compact import compact
 from pipeline.compact.inputs import spark_name
 from pipeline.lake.columns import Columns
@@ -28,6 +30,22 @@ def test_a_plan_that_passes_takes_two_spark_jobs(topic: Topic) -> None:
     assert judged.plan == plan.id
     assert judged.verdict is not None
     assert 1 <= judged.verdict.spark_jobs <= 2
+
+
+def test_c1_a_value_that_was_changed_on_the_way_is_found_by_the_checksum(topic: Topic) -> None:
+    topic.land(updates("a=1", "b=1"), updates("a=2", start=2))
+    (outcome,) = compact(topic.lake, topic.plans("full", force=True), topic.spark)
+    stage = Stage.load(topic.lake, outcome.stage)
+    assert stage.books is not None
+    assert stage.books.checksum is not None
+    books, name = stage.books, spark_name(topic.lake, stage.identifier)
+    value = F.expr("if(offset = 1, cast('x' AS binary), value)")
+    topic.spark.table(name).withColumn("value", value).writeTo(name).overwrite(F.lit(True))
+    Stage.load(topic.lake, stage.identifier).record_books(topic.lake, books)
+    (judged,) = validate(topic.lake, [stage.identifier], topic.spark)
+    assert judged.verdict is not None
+    (finding,) = judged.verdict.failures
+    assert (finding.name, [sample.offset for sample in finding.samples]) == ("expect_records_unchanged", [1])
 
 
 def test_what_stays_in_place_is_told_apart_from_what_is_rewritten(topic: Topic) -> None:
