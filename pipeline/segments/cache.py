@@ -10,7 +10,8 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
+import time
+import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ DEFAULT_LIMIT: Final = 1 << 30
 _PACKS: Final = 8
 """More packs of a table become one."""
 _SUFFIX: Final = ".arrow"
+_UNFINISHED: Final = ".unfinished-"
+_WRITTEN_WITHIN_SECONDS: Final = 3600
 _MANIFESTS: Final = b"firn.manifests"
 
 
@@ -67,6 +70,10 @@ class ManifestCache:
 
     def evict(self) -> None:
         """Delete the packs that were used longest ago, of whatever table, until the rest keeps to the limit."""
+        for path in self.folder.glob(f"*/{_UNFINISHED}*"):
+            # What a process left that was killed while it wrote.
+            if path.stat().st_mtime < time.time() - _WRITTEN_WITHIN_SECONDS:
+                path.unlink(missing_ok=True)
         found = [(path, path.stat()) for path in self.folder.glob(f"*/*{_SUFFIX}")]
         size = sum(stat.st_size for _, stat in found)
         for path, stat in sorted(found, key=lambda one: one[1].st_mtime_ns):
@@ -189,9 +196,8 @@ def _write(pack: Pack, folder: Path) -> Path:
     content = pack.content()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{_digest(content)}{_SUFFIX}"
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False) as file:
-        file.write(content)
+    unfinished = folder / f"{_UNFINISHED}{uuid.uuid4().hex}"
+    unfinished.write_bytes(content)
     # By the same clock as those that are read: the file system's own may lag behind it.
-    os.utime(file.name)
-    Path(file.name).rename(path)
-    return path
+    os.utime(unfinished)
+    return unfinished.rename(path)

@@ -1,5 +1,6 @@
 """What was read of manifests is kept between processes: the same segments, without reading the manifests again."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -196,6 +197,18 @@ class TestPacks:
         cached(lake, ManifestCache(tmp_path / "packs", limit=old.stat().st_size * 3 // 2))
         (left,) = (tmp_path / "packs").rglob("*.arrow")
         assert left != old
+
+    def test_what_a_killed_process_left_goes(self, lake: Lake, cache: ManifestCache) -> None:
+        append(lake, [row(0)])
+        cached(lake, cache)
+        (pack,) = packs(lake)
+        old, new = (pack.with_name(f".unfinished-{name}") for name in ("old", "new"))
+        for path in (old, new):
+            path.write_bytes(b"half a pack")
+        os.utime(old, (0, 0))
+        append(lake, [row(1)])
+        cached(lake, cache)
+        assert (old.exists(), new.exists()) == (False, True)
 
     def test_a_folder_that_cannot_be_written_is_no_obstacle(self, lake: Lake, tmp_path: Path) -> None:
         plain(lake)
