@@ -201,14 +201,8 @@ def _shape(plan: Plan) -> tuple[str, str, Lane, int, int | None]:
 
 
 def _alone(plan: Plan) -> bool:
-    """Whether ``plan`` needs more than offsets to tell what survives, or groups of its own, or no Spark job at all."""
+    """Whether ``plan`` needs more than its head's keys to tell what survives, or groups of its own, or no Spark job."""
     if plan.inputs_per_segment is not None and len(plan.inputs) % plan.inputs_per_segment:
         return True
-    return plan.lane is Lane.RETAIN or plan.transactional or bool(plan.buried) or _overlapping(plan)
-
-
-def _overlapping(plan: Plan) -> bool:
-    """Whether records of the head lie at or below the end of the tail: they arrived late."""
-    tail = [one.last_offset for one in plan.inputs if one.records and one.level == TAIL]
-    head = [one.base_offset for one in plan.inputs if one.records and one.level != TAIL]
-    return bool(tail and head) and min(head) <= max(tail)
+    has_tail = any(one.level == TAIL for one in plan.inputs)
+    return plan.lane is Lane.RETAIN or plan.transactional or bool(plan.buried) or (has_tail and not plan.tail_is_older)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Literal, Self
 
@@ -16,6 +17,8 @@ from pipeline.sense.transactions import Marker
 LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.TIER: RUN, Lane.FULL: TAIL}
 """The lanes that make segments, and of which level. The lane ``retain`` only drops some."""
 STAGE_INFIX = "__stage_"
+FOLDER_OF_JOB = re.compile("/firn/[0-9a-f]{16}/")
+"""In the path of every data file that Firn has written: the folder of its job below the table's data."""
 
 
 class Input(BaseModel):
@@ -103,9 +106,11 @@ class Plan(BaseModel):
     def tail_is_older(self) -> bool:
         """Whether every record of the tail is known to be older than every other record of the plan.
 
-        Then keys of the tail need no comparing among themselves (C16). Not so when records came late, or where the
-        transactions of all of them have to be told first (C10).
+        Then keys of the tail need no comparing among themselves (C16). Not so when records came late, where the
+        transactions of all of them have to be told first (C10), or where another writer has claimed the level.
         """
+        if any(one.level == TAIL and not FOLDER_OF_JOB.search(one.path) for one in self.inputs):
+            return False
         tail = max((one.last_offset for one in self.inputs if one.level == TAIL and one.records), default=None)
         head = min((one.base_offset for one in self.inputs if one.level != TAIL and one.records), default=None)
         return tail is not None and (head is None or tail < head) and not self.buried and not self.transactional
