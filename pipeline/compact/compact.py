@@ -26,7 +26,7 @@ from pipeline.errors import ConflictError, FirnError, RefusedError, UnavailableE
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.spark import reason
-from pipeline.plan import Job, Plan
+from pipeline.plan import Job, Plan, jobs_of
 from pipeline.sense import Lane
 from pipeline.stage import BURIED, INPUTS, QUARANTINED, Accounting, Stage, mark, open_stage
 from pipeline.stage.leave import leave
@@ -57,7 +57,7 @@ def compact(lake: Lake, plans: Sequence[Plan], spark: "SparkSession") -> list[Ou
     # Together they keep to the budget in keys (C17); small ones fill each other's idle cores.
     threads = min((plan.cleaner_threads for plan in plans), default=1)
     with ThreadPoolExecutor(threads) as workers:
-        found = workers.map(lambda plan: _outcomes(lake, Job((plan,)), spark), plans)
+        found = workers.map(lambda job: _outcomes(lake, job, spark), jobs_of(plans))
         by_plan = {outcome.plan.id: outcome for outcomes in found for outcome in outcomes}
     return [by_plan[plan.id] for plan in plans]
 

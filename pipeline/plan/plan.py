@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, Self
 
@@ -104,16 +105,18 @@ class Plan(BaseModel):
 
     @property
     def tail_is_older(self) -> bool:
-        """Whether every record of the tail is known to be older than every other record of the plan.
+        """Whether every record of the tail is known to be older than every other record of the plan, and there once.
 
-        Then keys of the tail need no comparing among themselves (C16). Not so when records came late, where the
-        transactions of all of them have to be told first (C10), or where another writer has claimed the level.
+        Then records of the tail need no comparing among themselves (C16). Not so when records came late, where the
+        transactions of all of them have to be told first (C10), where a file is listed twice, or where another writer
+        has claimed the level.
         """
-        if any(one.level == TAIL and not FOLDER_OF_JOB.search(one.path) for one in self.inputs):
-            return False
-        tail = max((one.last_offset for one in self.inputs if one.level == TAIL and one.records), default=None)
-        head = min((one.base_offset for one in self.inputs if one.level != TAIL and one.records), default=None)
-        return tail is not None and (head is None or tail < head) and not self.buried and not self.transactional
+        held = sorted((one for one in self.inputs if one.records), key=lambda one: one.base_offset)
+        tail = [one for one in held if one.level == TAIL]
+        beneath = tail == held[: len(tail)]
+        apart = all(one.last_offset < other.base_offset for one, other in pairwise(held[: len(tail) + 1]))
+        own = all(one.copies == 1 and FOLDER_OF_JOB.search(one.path) for one in tail)
+        return bool(tail) and beneath and apart and own and not self.buried and not self.transactional
 
     @property
     def stage(self) -> str:

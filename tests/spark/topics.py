@@ -14,7 +14,7 @@ from pipeline.compact import Outcome, compact
 from pipeline.lake import Lake, records
 from pipeline.land import land
 from pipeline.plan import Plan, plan_table
-from pipeline.publish import Publication, publish
+from pipeline.publish import Publication, publish_job
 from pipeline.run import LaneRun, run
 from pipeline.segments import Segment, TopicPartition, read
 from pipeline.sense import Lane
@@ -113,18 +113,19 @@ class Topic:
         return [books for publication in self.publish(lane, now, force=force) if (books := publication.accounting)]
 
     def publish(self, lane: str, now: int = NOW, *, force: bool = False) -> list[Publication]:
-        stages = self.validated(self.plans(lane, now, force=force))
-        return [publish(self.lake, stage) for stage in stages]
+        published = [publish_job(self.lake, stage) for stage in self.validated(self.plans(lane, now, force=force))]
+        assert [one.failures for one in published if one.failures] == []
+        return [publication for one in published for publication in one.publications]
 
     def validated(self, plans: Sequence[Plan]) -> list[str]:
-        """Compact and validate ``plans``; the names of their stages."""
-        outcomes = self.compacted(*plans)
-        judged = validate(self.lake, [outcome.stage for outcome in outcomes], self.spark)
+        """Compact and validate ``plans``; the names of their jobs' stages."""
+        stages = list(dict.fromkeys(outcome.stage for outcome in self.compacted(*plans)))
+        judged = validate(self.lake, stages, self.spark)
         for result in judged:
             assert result.error is None, result.error
             assert result.verdict is not None
             assert result.passed, [finding.observed for finding in result.verdict.failures]
-        return [outcome.stage for outcome in outcomes]
+        return stages
 
     def compacted(self, *plans: Plan) -> list[Outcome]:
         """Compact ``plans``; none may fail."""
