@@ -99,8 +99,8 @@ conformance: setup $(DONE)/kafka-jars ## compare with Kafka's own cleaner on WOR
 	@$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED)
 
 # The full compiler, a parallel collector and room for joins: what a user would give to jobs of this size.
-BENCH := SPARK_DRIVER_MEMORY=6g SPARK_SUBMIT_OPTS="-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m -Xlog:disable" \
-	$(BIN)/python -m tests.bench
+BENCH_JVM := SPARK_SUBMIT_OPTS="-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m -Xlog:disable"
+BENCH := $(BENCH_JVM) SPARK_DRIVER_MEMORY=6g $(BIN)/python -m tests.bench
 SCALE ?= 1
 .PHONY: bench
 bench: setup $(DONE)/kafka-jars ## measure beside peers on the same files, into docs/performance.md (SCALE=1: about an hour)
@@ -109,6 +109,15 @@ bench: setup $(DONE)/kafka-jars ## measure beside peers on the same files, into 
 .PHONY: bench-quick
 bench-quick: setup $(DONE)/kafka-jars ## the same in a few minutes, into .firn/bench/report
 	@$(BENCH) --scale $(SCALE) --quick
+
+.PHONY: bench-plans
+bench-plans: setup ## Spark's plans of a full clean and where its time goes, into docs/performance.md
+	@$(BENCH).plans --scale $(SCALE)
+
+KEYS ?= 50000000
+.PHONY: bench-memory
+bench-memory: setup ## clean a topic partition of KEYS=50000000 distinct keys with 4 GiB of heap
+	@$(BENCH_JVM) SPARK_DRIVER_MEMORY=4g $(BIN)/python -m tests.bench.memory --keys $(KEYS)
 
 .PHONY: lint
 lint: setup ## ruff: rules and format, changing nothing

@@ -46,6 +46,7 @@ def _run(arguments: argparse.Namespace, home: Path) -> int:
     from tests.bench import cases, results, tables
     from tests.bench.entries import Bench
     from tests.bench.measure import measure
+    from tests.bench.memory import REPORT
 
     started = time.monotonic()
 
@@ -59,7 +60,8 @@ def _run(arguments: argparse.Namespace, home: Path) -> int:
         raise SystemExit(f"no family holds {arguments.only!r}; allowed: a part of one of {families}")
     lake = Lake.embedded(home)
     lake.create_namespace("bench")
-    report = results.Report(results.machine(arguments.cores), arguments.scale, arguments.quick)
+    memory = results.Memory.read(home / REPORT) if (home / REPORT).exists() else None
+    report = results.Report(results.machine(arguments.cores), arguments.scale, arguments.quick, memory=memory)
     spark = session(lake, "firn bench")
     try:
         bench = Bench(spark, arguments.cores, home / "scratch")
@@ -80,7 +82,7 @@ def _write(report: "Report", folder: Path, to_document: bool) -> None:
     images = plots.draw(report, folder / "images")
     text = tables.markdown(report, [path.relative_to(folder) for path in images])
     if to_document:
-        tables.into(DOCUMENT, text)
+        tables.into(DOCUMENT, "bench", text)
         report.write(folder / "performance.json")
     else:
         (folder / "results.md").write_text(text, encoding="utf-8")

@@ -9,6 +9,8 @@ from tests.bench.entries import Entry, Task
 FULL, CLEAN, MERGE = firn.ENTRIES
 BASE_RECORDS = 200_000
 """Records of the tail of the base at SCALE=1: 1 KB values, so 200 MB of keys and values."""
+CLUSTERED_SEGMENTS = 60
+"""With fewer, a single segment would be much of the tail."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def quick(scale: float) -> list[Case]:
     records = int(BASE_RECORDS * scale / 2)
     return [
         Case("base", Shape(1000, "uniform", None, 1, records), _ALL_FULL, 3),
-        Case("little changed", Shape(1000, "append", 0.01, 1, records), _PEERS, 3),
+        Case("little changed", Shape(1000, "append", 0.01, 1, records * 2, segments=CLUSTERED_SEGMENTS), _PEERS, 3),
         Case("lanes of the head", Shape(1000, "uniform", None, 1, records), _HEAD, 2),
     ]
 
@@ -58,7 +60,7 @@ def full(scale: float) -> list[Case]:
     return [
         Case("base", Shape(1000, "uniform", None, 1, base), _ALL_FULL, 5),
         Case("base", Shape(100, "uniform", None, 1, small), _ALL_FULL, 3),
-        Case("little changed", Shape(1000, "append", 0.01, 1, base * 2), _PEERS, 3),
+        Case("little changed", Shape(1000, "append", 0.01, 1, base * 2, segments=CLUSTERED_SEGMENTS), _PEERS, 3),
         Case("little changed", Shape(1000, "zipf", 0.01, 1, base), _PEERS, 3),
         Case("little changed", Shape(1000, "uniform", 0.01, 1, base), _PEERS, 3),
         Case("more changed", Shape(1000, "uniform", 0.3, 1, base), _FEW, 3),
@@ -70,5 +72,8 @@ def full(scale: float) -> list[Case]:
         Case("partitions", Shape(1000, "uniform", None, 8, base), _FEW, 3),
         Case("partitions", Shape(1000, "uniform", None, 64, base), _FEW, 3),
         Case("lanes of the head", Shape(1000, "uniform", None, 1, base), _HEAD, 3),
-        *(Case("growth", Shape(1000, "uniform", None, 1, base // 2 * times), _FEW, 3) for times in (1, 2, 4, 8)),
+        *(
+            Case("growth", Shape(1000, "uniform", None, 1, base // 2 * times, 6 * times), _FEW, 3)
+            for times in (1, 2, 4, 8)
+        ),
     ]

@@ -43,6 +43,7 @@ class Shape:
 
     ``records`` is the tail's number over all partitions. ``superseded`` is the fraction of the tail's keys that the
     head updates at least once; None: as many updates as the tail has records, so that exactly half of all records go.
+    ``segments`` is about how many segments the tail has, at least one per partition.
 
     ``keys``: ``uniform``; ``zipf``, exponent 1.0, hot keys near the tail's end because that is where their last update
     is; ``append``: three of four records have new keys, updates hit the newest keys of the tail.
@@ -53,12 +54,13 @@ class Shape:
     superseded: float | None
     partitions: int
     records: int
+    segments: int = 12
 
     @property
     def name(self) -> str:
         """Short and unique: the name of the table that holds these records."""
         part = "half" if self.superseded is None else f"{self.superseded * 100:g}".replace(".", "_")
-        return f"{self.keys}_{self.value_bytes}b_{part}_{self.partitions}p_{self.records}"
+        return f"{self.keys}_{self.value_bytes}b_{part}_{self.partitions}p_{self.records}_{self.segments}s"
 
     @property
     def title(self) -> str:

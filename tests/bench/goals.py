@@ -61,7 +61,7 @@ def _kafka(report: Report) -> Checked:
     for peer in ("Kafka, zstd", "Kafka, uncompressed"):
         for one, firn, other in _pairs(report, peer, lambda _: True):
             ours, theirs = (one.raw_bytes / 1e6 / timing.seconds / timing.cores for timing in (firn, other))
-            alone = one.raw_bytes / 1e6 / other.rooms["processor"]
+            alone = one.raw_bytes / 1e6 / other.processor
             text = f"{ours:.0f} MB/s per core; {peer}: {theirs:.0f} (of processor time alone {alone:.0f})"
             yield _case(one), text, ours >= theirs
 

@@ -28,7 +28,6 @@ VERSION = 1
 """Part of every cached input's name: raise it when the same shape gives other records or files."""
 NAMESPACE = "bench"
 HEAD_COMMITS = 8
-SEGMENTS_OF_TAIL = 48
 SMALLEST_SEGMENT = 1 << 20
 LANDED_BYTES = 64 << 20
 """Raw bytes of the tail's records that are landed with one commit."""
@@ -139,7 +138,7 @@ def _make(lake: Lake, shape: Shape, spark: "SparkSession") -> Inputs:
         shutil.rmtree(folder, ignore_errors=True)
     # The tail's size on disk is not known yet: values are half letters of 6 bits, keys and offsets are small.
     tail_bytes = shape.records * (shape.value_bytes * 0.4 + KEY_BYTES / 2)
-    segment_bytes = max(SMALLEST_SEGMENT, int(tail_bytes / max(SEGMENTS_OF_TAIL, shape.partitions)))
+    segment_bytes = max(SMALLEST_SEGMENT, int(tail_bytes / max(shape.segments, shape.partitions)))
     records.create(
         lake,
         identifier,

@@ -40,7 +40,7 @@ def _cleaner(codec: str) -> Entry:
         records.unlink()
         _to_parquet(shape, left, parquet)
         left.unlink()
-        yield Measured(wall, {"processor": processor}, [parquet])
+        yield Measured(wall, processor, files=[parquet])
         parquet.unlink()
 
     batches = "uncompressed" if codec == "none" else codec

@@ -58,6 +58,7 @@ class _Series:
             cores=self.entry.cores or cores,
             seconds=statistics.median(runs) if runs else 0.0,
             runs=runs,
+            processor=statistics.median(run.processor for run in self.runs) if runs else 0.0,
             rooms={room: statistics.median(run.rooms[room] for run in self.runs) for room in rooms},
             written_bytes=self.written_bytes,
             written_files=self.written_files,

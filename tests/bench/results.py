@@ -19,6 +19,7 @@ VERSIONS = ("pyspark", "pyiceberg", "pyarrow", "duckdb", "polars")
 class Timing:
     """One entry in one case. ``runs`` are wall seconds in order, ``rooms`` median seconds of parts of them.
 
+    ``processor`` are median seconds of all threads, garbage collection and compilation included.
     ``tail_replaced`` is the fraction of the tail's bytes whose files are no longer in the table (task full). An entry
     with a ``problem`` left something else than it should have and has no times.
     """
@@ -28,6 +29,7 @@ class Timing:
     task: str
     cores: int
     seconds: float
+    processor: float
     runs: list[float]
     rooms: dict[str, float]
     written_bytes: int
@@ -80,6 +82,11 @@ class Memory:
     peak_bytes: int
     seconds: float
     exact: bool
+
+    @classmethod
+    def read(cls, path: Path) -> "Memory":
+        """What ``make bench-memory`` wrote to ``path``."""
+        return cls(**json.loads(path.read_text(encoding="utf-8")))
 
 
 @dataclass

@@ -10,11 +10,12 @@ from rich.table import Table
 from tests.bench.goals import Finding, findings
 from tests.bench.results import Measurement, Report, Timing
 
-BEGIN, END = "<!-- results of `make bench`: begin -->", "<!-- results of `make bench`: end -->"
+MARK = "<!-- made by `make {}`: {} -->"
 _HEADINGS = (
     "entry",
     "median s",
     "min – max",
+    "processor s",
     "× firn",
     "MB/s",
     "MB/s per core",
@@ -58,14 +59,15 @@ def markdown(report: Report, images: Sequence[Path]) -> str:
     return f"{kind}, SCALE={report.scale:g}\n\n{machine}\n\n### Goals\n\n{goals}\n\n{plots}\n\n### Cases\n\n{cases}\n"
 
 
-def into(document: Path, generated: str) -> None:
-    """Replace what is between the marks in ``document``; the rest is written by people."""
+def into(document: Path, what: str, generated: str) -> None:
+    """Replace what is between the marks of ``what`` in ``document``; the rest is written by people."""
+    begin, end = (MARK.format(what, edge) for edge in ("begin", "end"))
     text = document.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, mark, after = rest.partition(END)
+    before, _, rest = text.partition(begin)
+    _, mark, after = rest.partition(end)
     if not mark:
-        raise ValueError(f"{document} has no place for results; allowed: a line {BEGIN} and a line {END}")
-    document.write_text(f"{before}{BEGIN}\n{generated}{END}{after}", encoding="utf-8")
+        raise ValueError(f"{document} has no place for {what}; allowed: a line {begin} and a line {end}")
+    document.write_text(f"{before}{begin}\n{generated}{end}{after}", encoding="utf-8")
 
 
 def heading(one: Measurement) -> str:
@@ -109,6 +111,7 @@ def _row(name: str, timing: Timing, seconds: float, firn: Timing | None, records
         name,
         f"{seconds:.2f}",
         f"{min(timing.runs):.2f} – {max(timing.runs):.2f}" if whole else "",
+        f"{timing.processor:.1f}" if whole else "",
         f"{seconds / firn.seconds:.2f}" if firn else "",
         f"{raw / 1e6 / seconds:,.0f}",
         f"{raw / 1e6 / seconds / timing.cores:,.0f}",

@@ -64,10 +64,10 @@ def test_every_case_has_a_name_of_its_own() -> None:
 
 
 def timing(name: str, seconds: float, **others: float) -> Timing:
-    rooms = {"validate": others.get("validate", 0.0), "processor": seconds}
+    rooms = {"validate": others.get("validate", 0.0)}
     cores = 1 if name.startswith("Kafka") else 2
     replaced = others.get("replaced", 1.0)
-    return Timing(name, name, "full", cores, seconds, [seconds], rooms, 10, 1, replaced)
+    return Timing(name, name, "full", cores, seconds, seconds, [seconds], rooms, 10, 1, replaced)
 
 
 def measurement(keys: Keys, superseded: float | None, *timings: Timing, size: int = 10**9) -> Measurement:
@@ -131,14 +131,15 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_results_replace_only_what_was_generated(tmp_path: Path) -> None:
     document = tmp_path / "performance.md"
-    document.write_text(f"by hand\n{tables.BEGIN}\nold\n{tables.END}\nby hand too\n", encoding="utf-8")
+    begin, end = (tables.MARK.format("bench", edge) for edge in ("begin", "end"))
+    document.write_text(f"by hand\n{begin}\nold\n{end}\nby hand too\n", encoding="utf-8")
     one = measurement("zipf", None, timing("firn full", 10), timing("row_number", 30))
     report = Report({"cores": "2"}, 1.0, quick=False, measurements=[one])
     images = [path.relative_to(tmp_path) for path in plots.draw(report, tmp_path / "images")]
-    tables.into(document, tables.markdown(report, images))
+    tables.into(document, "bench", tables.markdown(report, images))
     text = document.read_text(encoding="utf-8")
-    assert text.startswith(f"by hand\n{tables.BEGIN}\n")
-    assert text.endswith(f"{tables.END}\nby hand too\n")
+    assert text.startswith(f"by hand\n{begin}\n")
+    assert text.endswith(f"{end}\nby hand too\n")
     assert "old" not in text
     assert "| row_number | 30.00 |" in text
     assert "(images/bench-base.png)" in text

@@ -1,0 +1,192 @@
+"""``make bench-plans``: what Spark does for a full clean, and where the time goes, into docs/performance.md.
+
+Taken from Spark's own event log, so that nothing of the engine has to be called for it: the plan of every query as
+``EXPLAIN FORMATTED`` prints it, after adaptive execution, and the metrics of its tasks.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.bench.data import Shape
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
+_START = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
+_END = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd"
+_ADAPTED = "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate"
+_QUERY = "spark.sql.execution.id"
+_SHOWN = 0.02
+"""Plans of queries that take less than this part of the time are left out."""
+_LINE = 160
+
+
+@dataclass
+class Query:
+    """One query of a run; times in milliseconds since the epoch, ``tasks`` are sums over its tasks (ms, bytes)."""
+
+    number: int
+    plan: str
+    start: int
+    end: int = 0
+    tasks: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.start) / 1000
+
+    @property
+    def outermost(self) -> str:
+        """The names of the plan's operators, but for those that are everywhere, each once."""
+        names = re.findall(r"^[ :+\-*]*\*? ?(?:\(\d+\) )?([A-Z]\w+)", self.plan, re.MULTILINE)
+        return ", ".join(name for name in dict.fromkeys(names) if name not in ("Project", "AdaptiveSparkPlan"))
+
+
+def queries(events: Iterable[Mapping[str, Any]]) -> list[Query]:
+    """The queries of an event log (one JSON object per event), in the order in which they began."""
+    found: dict[int, Query] = {}
+    query_of_stage: dict[int, int] = {}
+    for event in events:
+        kind = event["Event"]
+        if kind == _START:
+            number = event["executionId"]
+            found[number] = Query(number, event["physicalPlanDescription"], event["time"])
+        elif kind == _ADAPTED and event["executionId"] in found:
+            found[event["executionId"]].plan = event["physicalPlanDescription"]
+        elif kind == _END and event["executionId"] in found:
+            found[event["executionId"]].end = event["time"]
+        elif kind == "SparkListenerJobStart" and _QUERY in event.get("Properties", {}):
+            query_of_stage |= dict.fromkeys(event["Stage IDs"], int(event["Properties"][_QUERY]))
+        elif kind == "SparkListenerTaskEnd" and query_of_stage.get(event["Stage ID"]) in found:
+            found[query_of_stage[event["Stage ID"]]].tasks.update(_metrics(event.get("Task Metrics") or {}))
+    return [query for query in found.values() if query.end]
+
+
+def _metrics(task: Mapping[str, Any]) -> dict[str, int]:
+    written = task.get("Shuffle Write Metrics", {}).get("Shuffle Bytes Written", 0)
+    return {
+        "tasks": 1,
+        "ran": task.get("Executor Run Time", 0),
+        "processor": task.get("Executor CPU Time", 0) // 10**6,
+        "collected": task.get("JVM GC Time", 0),
+        "shuffled": written,
+        "spilled": task.get("Disk Bytes Spilled", 0),
+        "result": task.get("Result Size", 0),
+    }
+
+
+def read(folder: Path) -> list[Query]:
+    """The queries of the event logs in ``folder``."""
+    lines = (line for path in sorted(folder.rglob("*")) if path.is_file() for line in _lines(path))
+    return queries(json.loads(line) for line in lines)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    if path.name.startswith(("appstatus", ".")):
+        return
+    with path.open(encoding="utf-8") as file:
+        yield from file
+
+
+def markdown(title: str, rooms: Mapping[str, float], found: Sequence[Query]) -> str:
+    """A table of the queries and the plans of those that matter."""
+    whole = sum(query.seconds for query in found)
+    spent = ", ".join(f"{room} {seconds:.1f} s" for room, seconds in rooms.items())
+    lines = [
+        f"{title}. Rooms: {spent}.",
+        "",
+        "| query | s | tasks | their processor s | GC s | shuffled MB | spilled MB | operators |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for query in found:
+        tasks = query.tasks
+        figures = (
+            f"{query.seconds:.2f}",
+            str(tasks["tasks"]),
+            f"{tasks['processor'] / 1000:.2f}",
+            f"{tasks['collected'] / 1000:.2f}",
+            f"{tasks['shuffled'] / 1e6:.1f}",
+            f"{tasks['spilled'] / 1e6:.1f}",
+        )
+        lines.append(f"| {query.number} | {' | '.join(figures)} | {query.outermost} |")
+    for query in found:
+        if query.seconds >= _SHOWN * whole:
+            plan = "\n".join(line[:_LINE] for line in query.plan.strip().splitlines())
+            summary = f"query {query.number}, {query.seconds:.2f} s"
+            lines += ["", f"<details><summary>{summary}</summary>", "", "```", plan, "```", "", "</details>"]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Entry point; see --help."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.plans", description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--home", type=Path, default=Path(".firn", "bench"))
+    arguments = parser.parse_args()
+    home: Path = arguments.home.resolve()
+    logs = home / "events"
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir(parents=True)
+    os.environ.setdefault("SPARK_LOCAL_DIRS", str(home / "spark"))
+    os.environ["FIRN_SPARK_MASTER"] = f"local[{os.cpu_count() or 1}]"
+    settings = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": f"file://{logs}",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "false",
+    }
+    options = " ".join(f"--conf {name}={value}" for name, value in settings.items())
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"{options} pyspark-shell"
+    text = _measured(arguments.scale, home, logs)
+    from tests.bench.tables import into
+
+    into(DOCUMENT, "bench-plans", text)
+    return 0
+
+
+def _measured(scale: float, home: Path, logs: Path) -> str:
+    from pipeline.lake import Lake
+    from pipeline.lake.spark import session
+    from tests.bench import cases
+    from tests.bench.entries import Bench
+    from tests.bench.inputs import prepare
+    from tests.bench.measure import WARM_UP, WARM_UP_RUNS
+
+    lake = Lake.embedded(home)
+    lake.create_namespace("bench")
+    base = Shape(1000, "uniform", None, 1, int(cases.BASE_RECORDS * scale))
+    little = Shape(1000, "append", 0.01, 1, int(cases.BASE_RECORDS * scale * 2), cases.CLUSTERED_SEGMENTS)
+    runs = []
+    spark = session(lake, "firn bench plans")
+    try:
+        bench = Bench(spark, os.cpu_count() or 1, home / "scratch")
+        bench.scratch.mkdir(parents=True, exist_ok=True)
+        for _ in range(WARM_UP_RUNS):
+            with cases.FULL.run(bench, prepare(lake, WARM_UP, spark)):
+                pass
+        for shape in (base, little):
+            inputs = prepare(lake, shape, spark)
+            with cases.FULL.run(bench, inputs):
+                pass
+            began = time.time() * 1000
+            with cases.FULL.run(bench, inputs) as done:
+                runs.append((shape.title, done.rooms, began, time.time() * 1000))
+    finally:
+        spark.stop()
+    every = read(logs)
+    return "\n".join(
+        markdown(title, rooms, [query for query in every if began <= query.start <= ended])
+        for title, rooms, began, ended in runs
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
