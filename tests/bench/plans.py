@@ -27,6 +27,7 @@ _QUERY = "spark.sql.execution.id"
 _SHOWN = 0.02
 """Plans of queries that take less than this part of the time are left out."""
 _LINE = 160
+_EVERYWHERE = ("Project", "ColumnarToRow", "InputAdapter", "AdaptiveSparkPlan")
 
 
 @dataclass
@@ -44,10 +45,11 @@ class Query:
         return (self.end - self.start) / 1000
 
     @property
-    def outermost(self) -> str:
-        """The names of the plan's operators, but for those that are everywhere, each once."""
-        names = re.findall(r"^[ :+\-*]*\*? ?(?:\(\d+\) )?([A-Z]\w+)", self.plan, re.MULTILINE)
-        return ", ".join(name for name in dict.fromkeys(names) if name not in ("Project", "AdaptiveSparkPlan"))
+    def operators(self) -> str:
+        """The plan's operators in its order, each once, without those that are everywhere."""
+        tree = self.plan.partition("\n\n")[0]
+        names = re.findall(r"^[ :+*-]*([A-Z]\w+)", tree, re.MULTILINE)
+        return ", ".join(name for name in dict.fromkeys(names) if name not in _EVERYWHERE)
 
 
 def queries(events: Iterable[Mapping[str, Any]]) -> list[Query]:
@@ -74,12 +76,10 @@ def _metrics(task: Mapping[str, Any]) -> dict[str, int]:
     written = task.get("Shuffle Write Metrics", {}).get("Shuffle Bytes Written", 0)
     return {
         "tasks": 1,
-        "ran": task.get("Executor Run Time", 0),
         "processor": task.get("Executor CPU Time", 0) // 10**6,
         "collected": task.get("JVM GC Time", 0),
         "shuffled": written,
         "spilled": task.get("Disk Bytes Spilled", 0),
-        "result": task.get("Result Size", 0),
     }
 
 
@@ -116,7 +116,7 @@ def markdown(title: str, rooms: Mapping[str, float], found: Sequence[Query]) -> 
             f"{tasks['shuffled'] / 1e6:.1f}",
             f"{tasks['spilled'] / 1e6:.1f}",
         )
-        lines.append(f"| {query.number} | {' | '.join(figures)} | {query.outermost} |")
+        lines.append(f"| {query.number} | {' | '.join(figures)} | {query.operators} |")
     for query in found:
         if query.seconds >= _SHOWN * whole:
             plan = "\n".join(line[:_LINE] for line in query.plan.strip().splitlines())

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import pytest
 
-from tests.bench import cases, data, goals, plots, tables
+from tests.bench import cases, data, goals, plans, plots, tables
 from tests.bench.data import Keys, Shape
 from tests.bench.results import Measurement, Memory, Report, Timing
 
@@ -143,3 +143,34 @@ def test_results_replace_only_what_was_generated(tmp_path: Path) -> None:
     assert "old" not in text
     assert "| row_number | 30.00 |" in text
     assert "(images/bench-base.png)" in text
+
+
+def test_queries_of_an_event_log_have_their_last_plan_and_their_tasks() -> None:
+    name = "org.apache.spark.sql.execution.ui.SparkListenerSQL"
+    events: list[dict[str, Any]] = [
+        {"Event": f"{name}ExecutionStart", "executionId": 3, "physicalPlanDescription": "first", "time": 1_000},
+        {"Event": "SparkListenerJobStart", "Stage IDs": [7], "Properties": {"spark.sql.execution.id": "3"}},
+        {
+            "Event": "SparkListenerTaskEnd",
+            "Stage ID": 7,
+            "Task Metrics": {
+                "Executor Run Time": 900,
+                "Executor CPU Time": 800_000_000,
+                "Shuffle Write Metrics": {"Shuffle Bytes Written": 42},
+            },
+        },
+        {"Event": "SparkListenerTaskEnd", "Stage ID": 8, "Task Metrics": {"Executor Run Time": 1}},
+        {
+            "Event": f"{name}AdaptiveExecutionUpdate",
+            "executionId": 3,
+            "physicalPlanDescription": "== Physical Plan ==\n* HashAggregate (2)\n+- Exchange (1)\n",
+        },
+        {"Event": f"{name}ExecutionEnd", "executionId": 3, "time": 2_500},
+    ]
+    (query,) = plans.queries(events)
+    assert query.seconds == 1.5
+    assert query.operators == "HashAggregate, Exchange"
+    assert query.tasks == {"tasks": 1, "processor": 800, "collected": 0, "shuffled": 42, "spilled": 0}
+    text = plans.markdown("a full clean", {"compact": 1.4}, [query])
+    assert "| 3 | 1.50 | 1 | 0.80 |" in text
+    assert "+- Exchange (1)" in text
