@@ -31,9 +31,11 @@ def _of(task: Task, *groups: tuple[Entry, ...]) -> tuple[Entry, ...]:
     return tuple(entry for group in groups for entry in group if entry.task is task)
 
 
-_ALL_FULL = (FULL, *_of(Task.FULL, spark.ENTRIES, engines.ENTRIES, kafka.ENTRIES))
+_SPARK_AND_ENGINES = (FULL, *_of(Task.FULL, spark.ENTRIES, engines.ENTRIES))
+_ALL_FULL = (*_SPARK_AND_ENGINES, *kafka.ENTRIES)
 _PEERS = (FULL, *_of(Task.FULL, spark.BIN_PACK, spark.ROW_NUMBER, spark.MERGE_INTO, engines.DUCKDB))
 _FEW = (FULL, *_of(Task.FULL, spark.BIN_PACK, spark.ROW_NUMBER, engines.DUCKDB))
+_LARGE = (FULL, *_of(Task.FULL, spark.BIN_PACK, engines.DUCKDB))
 _HEAD = (
     CLEAN,
     *_of(Task.CLEAN, spark.ENTRIES, engines.ENTRIES),
@@ -46,7 +48,7 @@ def quick(scale: float) -> list[Case]:
     """The goals that a few minutes can show."""
     records = int(BASE_RECORDS * scale / 2)
     return [
-        Case("base", Shape(1000, "uniform", None, 1, records), _ALL_FULL, 3),
+        Case("base", Shape(1000, "uniform", None, 1, records), (*_SPARK_AND_ENGINES, kafka.ENTRIES[0]), 3),
         Case("little changed", Shape(1000, "append", 0.01, 1, records * 2, segments=CLUSTERED_SEGMENTS), _PEERS, 3),
         Case("lanes of the head", Shape(1000, "uniform", None, 1, records), _HEAD, 2),
     ]
@@ -58,7 +60,7 @@ def full(scale: float) -> list[Case]:
     small = base * 5
     """As many bytes with values of 100 B."""
     return [
-        Case("base", Shape(1000, "uniform", None, 1, base), _ALL_FULL, 5),
+        Case("base", Shape(1000, "uniform", None, 1, base), _ALL_FULL, 3),
         Case("base", Shape(100, "uniform", None, 1, small), _ALL_FULL, 3),
         Case("little changed", Shape(1000, "append", 0.01, 1, base * 2, segments=CLUSTERED_SEGMENTS), _PEERS, 3),
         Case("little changed", Shape(1000, "zipf", 0.01, 1, base), _PEERS, 3),
@@ -76,4 +78,5 @@ def full(scale: float) -> list[Case]:
             Case("growth", Shape(1000, "uniform", None, 1, base // 2 * times, 6 * times), _FEW, 3)
             for times in (1, 2, 4, 8)
         ),
+        Case("large", Shape(1000, "uniform", None, 1, int(base * 12.5), 48), _LARGE, 1),
     ]

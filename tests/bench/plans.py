@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.bench import flight
 from tests.bench.data import Shape
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
@@ -96,8 +97,10 @@ def _lines(path: Path) -> Iterator[str]:
         yield from file
 
 
-def markdown(title: str, rooms: Mapping[str, float], found: Sequence[Query]) -> str:
-    """A table of the queries and the plans of those that matter."""
+def markdown(
+    title: str, rooms: Mapping[str, float], found: Sequence[Query], profile: Sequence[tuple[str, float]]
+) -> str:
+    """A table of the queries, what tasks were doing, and the plans of the queries that matter."""
     whole = sum(query.seconds for query in found)
     spent = ", ".join(f"{room} {seconds:.1f} s" for room, seconds in rooms.items())
     lines = [
@@ -117,6 +120,7 @@ def markdown(title: str, rooms: Mapping[str, float], found: Sequence[Query]) -> 
             f"{tasks['spilled'] / 1e6:.1f}",
         )
         lines.append(f"| {query.number} | {' | '.join(figures)} | {query.operators} |")
+    lines += ["", "What tasks were doing: " + ", ".join(f"{work} {share:.0%}" for work, share in profile) + "."]
     for query in found:
         if query.seconds >= _SHOWN * whole:
             plan = "\n".join(line[:_LINE] for line in query.plan.strip().splitlines())
@@ -145,14 +149,16 @@ def main() -> int:
     }
     options = " ".join(f"--conf {name}={value}" for name, value in settings.items())
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"{options} pyspark-shell"
-    text = _measured(arguments.scale, home, logs)
+    recording = logs.with_suffix(".jfr")
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {flight.options(recording)}"
+    text = _measured(arguments.scale, home, logs, recording)
     from tests.bench.tables import into
 
     into(DOCUMENT, "bench-plans", text)
     return 0
 
 
-def _measured(scale: float, home: Path, logs: Path) -> str:
+def _measured(scale: float, home: Path, logs: Path, recording: Path) -> str:
     from pipeline.lake import Lake
     from pipeline.lake.spark import session
     from tests.bench import cases
@@ -181,9 +187,14 @@ def _measured(scale: float, home: Path, logs: Path) -> str:
                 runs.append((shape.title, done.rooms, began, time.time() * 1000))
     finally:
         spark.stop()
-    every = read(logs)
+    every, samples = read(logs), flight.read(recording)
     return "\n".join(
-        markdown(title, rooms, [query for query in every if began <= query.start <= ended])
+        markdown(
+            title,
+            rooms,
+            [query for query in every if began <= query.start <= ended],
+            flight.shares(samples, began, ended),
+        )
         for title, rooms, began, ended in runs
     )
 

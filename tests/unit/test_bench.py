@@ -7,7 +7,7 @@ from typing import Any, cast, get_args
 import numpy as np
 import pytest
 
-from tests.bench import cases, data, goals, plans, plots, tables
+from tests.bench import cases, data, flight, goals, plans, plots, tables
 from tests.bench.data import Keys, Shape
 from tests.bench.results import Measurement, Memory, Report, Timing
 
@@ -171,6 +171,33 @@ def test_queries_of_an_event_log_have_their_last_plan_and_their_tasks() -> None:
     assert query.seconds == 1.5
     assert query.operators == "HashAggregate, Exchange"
     assert query.tasks == {"tasks": 1, "processor": 800, "collected": 0, "shuffled": 42, "spilled": 0}
-    text = plans.markdown("a full clean", {"compact": 1.4}, [query])
+    text = plans.markdown("a full clean", {"compact": 1.4}, [query], [("zstd, compress", 0.4)])
     assert "| 3 | 1.50 | 1 | 0.80 |" in text
     assert "+- Exchange (1)" in text
+
+
+def test_samples_count_for_the_work_of_their_innermost_known_class() -> None:
+    def sample(
+        *classes: str, thread: str = "Executor task launch worker for task 1", second: int = 0
+    ) -> dict[str, Any]:
+        return {
+            "startTime": f"2027-01-15T08:00:0{second}.5+00:00",
+            "sampledThread": {"javaName": thread},
+            "stackTrace": {"frames": [{"method": {"type": {"name": name}}} for name in classes]},
+        }
+
+    writer = "org.apache.iceberg.parquet.ParquetWriter"
+    samples = [
+        sample("com.github.luben.zstd.ZstdOutputStreamNoFinalizer", writer),
+        sample("com.github.luben.zstd.ZstdOutputStreamNoFinalizer", writer),
+        sample("java.util.Arrays", writer),
+        sample("java.util.Arrays"),
+        sample(writer, thread="main"),
+        sample(writer, second=2),
+    ]
+    began = 1_800_000_000_000.0
+    assert flight.shares(samples, began, began + 1_000) == [
+        ("zstd, compress", 0.5),
+        ("Parquet, encode", 0.25),
+        ("other", 0.25),
+    ]
