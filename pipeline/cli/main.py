@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import typer
 
-from pipeline.cli import adopting, chain, explained, quarantined, rooms, show, tables
+from pipeline.cli import adopting, chain, explained, quarantined, rooms, show, simulated, tables
 from pipeline.errors import FirnError
 
 app = typer.Typer(
@@ -33,6 +33,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     chain.run,
     quarantined.quarantine,
     explained.explain,
+    simulated.simulate,
     adopting.adopt,
     adopting.release,
 )

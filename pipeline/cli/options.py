@@ -45,12 +45,12 @@ def at(now: int | None) -> int:
     return clock.now_ms() if now is None else now
 
 
-def pairs(texts: list[str] | None) -> dict[str, str]:
-    """The properties that ``--property`` gave; RefusedError for one without a name or a value."""
+def pairs(texts: list[str] | None, option: str = "--property") -> dict[str, str]:
+    """The properties that ``option`` gave; RefusedError for one without a name or a value."""
     found = {}
     for text in texts or []:
         key, separator, value = text.partition("=")
         if not key or not separator:
-            raise RefusedError(f"--property {text!r} is not a property; allowed: name=value")
+            raise RefusedError(f"{option} {text!r} is not a property; allowed: name=value")
         found[key] = value
     return found

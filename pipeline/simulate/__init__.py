@@ -1,0 +1,9 @@
+"""Simulate: the real planner over a virtual clock and synthetic arrivals, without Spark."""
+
+from pipeline.simulate.arrivals import Keys, Workload
+from pipeline.simulate.observed import observed
+from pipeline.simulate.plot import plot
+from pipeline.simulate.replay import Contender
+from pipeline.simulate.simulate import Result, contenders, simulate
+
+__all__ = ["Contender", "Keys", "Result", "Workload", "contenders", "observed", "plot", "simulate"]

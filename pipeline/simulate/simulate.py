@@ -1,0 +1,140 @@
+"""Several rules on the same arrivals, and the figures that tell them apart."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import RefusedError
+from pipeline.policy import Policies
+from pipeline.policy.policy import PREFIX
+from pipeline.sense import Lane
+from pipeline.simulate.arrivals import HOUR_MS, START_MS, Workload, ticks
+from pipeline.simulate.books import Books, Series
+from pipeline.simulate.replay import Contender, replay
+
+EVERY_MS = 60_000
+"""How often the planner looks, unless told otherwise, milliseconds."""
+MAX_TICKS = 1_000_000
+FIRN = "firn"
+PEERS = ("kafka", "warpstream")
+"""Profiles whose rules are simulated beside Firn's."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one contender made of the arrivals. Figures are of the whole table, scaled from the simulated part."""
+
+    contender: Contender
+    workload: Workload
+    books: Books
+
+    @property
+    def write_amplification(self) -> float:
+        """Bytes that plans wrote / bytes that landed. 0 when nothing was written again, 1 when everything was, once."""
+        return float(self.books.written_bytes.sum() / self.books.landed_bytes.sum())
+
+    @property
+    def space_amplification(self) -> float:
+        """Mean over time of ``space``; 1 when nothing but the newest record of each key is there."""
+        return float(np.nanmean(self.space))
+
+    @property
+    def most_space(self) -> float:
+        """The highest ``space``."""
+        return float(np.nanmax(self.space))
+
+    @cached_property
+    def space(self) -> Series:
+        """Bytes in the table / bytes of the newest value per key: before and after the plans of each tick, a row each.
+
+        NaN while no key has a value.
+        """
+        live = np.cumsum(self.books.live_bytes)
+        after = np.cumsum(self.books.landed_bytes + self.books.bytes_changed)
+        held = np.stack((after - self.books.bytes_changed, after))
+        return np.asarray(np.divide(held, live, out=np.full_like(held, np.nan), where=live > 0))
+
+    @cached_property
+    def segments(self) -> Series:
+        """Segments in the table before the plans of each tick, a row per level."""
+        changed = self.books.segments_changed
+        found = np.cumsum(changed, axis=1) - changed
+        found[0] += np.cumsum(self.books.landed_segments)
+        return np.asarray(found * self.workload.scale)
+
+    @cached_property
+    def lag_ms(self) -> Series:
+        """How long the oldest record that is not in the tail has waited, before the plans of each tick: the mean over
+        topic partitions, 0 for one that has no such record."""
+        dirty, oldest = np.cumsum(self.books.dirty_changed[:-1]), np.cumsum(self.books.oldest_changed[:-1])
+        since = self.books.ticks - self.books.ticks[0]
+        return (dirty * since - oldest) / self.workload.simulated
+
+    @property
+    def plans_per_hour(self) -> dict[Lane, float]:
+        return {
+            lane: float(found.sum()) * self.workload.scale / self._hours for lane, found in self.books.plans.items()
+        }
+
+    @property
+    def jobs_per_hour(self) -> float:
+        """Spark jobs if all plans of a lane at a tick share one; `retain` needs none."""
+        jobs = sum(np.count_nonzero(found) for lane, found in self.books.plans.items() if lane is not Lane.RETAIN)
+        return float(jobs / self._hours)
+
+    @property
+    def _hours(self) -> float:
+        return (int(self.books.ticks[-1]) - START_MS) / HOUR_MS
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures by name, for JSON; times in milliseconds."""
+        levels = self.segments
+        return {
+            "rules": self.contender.name,
+            "write_amplification": self.write_amplification,
+            "space_amplification": self.space_amplification,
+            "most_space_amplification": self.most_space,
+            "segments": float(levels.sum(axis=0).mean()),
+            "most_segments": float(levels.sum(axis=0).max()),
+            "segments_by_level": {f"L{level}": float(found.mean()) for level, found in enumerate(levels)},
+            "lag_ms": float(self.lag_ms.mean()),
+            "longest_lag_ms": self.books.longest_lag_ms,
+            "plans_per_hour": {lane.value: count for lane, count in self.plans_per_hour.items()},
+            "jobs_per_hour": self.jobs_per_hour,
+            "records": {"landed": self.books.landed, **self.books.records},
+        }
+
+
+def contenders(policy: Mapping[str, str], rules: Sequence[str] = (FIRN, *PEERS)) -> list[Contender]:
+    """Those of ``rules`` side by side; ``policy`` (names without prefix) is what Firn's rules are to be, the others
+    keep to their profiles. RefusedError for a wrong property or unknown rules."""
+    found = []
+    for name in rules:
+        if name not in (FIRN, *PEERS):
+            raise RefusedError(f"rules {name!r} are unknown; allowed: {', '.join((FIRN, *PEERS))}")
+        properties = policy if name == FIRN else {"profile": name}
+        parsed = Policies.parse("of the simulation", {PREFIX + key: value for key, value in properties.items()})
+        found.append(Contender(name, parsed.default, leaves_in_place=name == FIRN))
+    return found
+
+
+def simulate(workload: Workload, sides: Sequence[Contender], every_ms: int = EVERY_MS) -> list[Result]:
+    """Walk every contender through the same arrivals, with a look of the planner every ``every_ms``.
+
+    Topic partitions do not influence each other, so each is walked through on its own, from start to end: memory holds
+    one of them at a time. Raises RefusedError for an interval that makes no sense.
+    """
+    if every_ms < 1 or workload.duration_ms / every_ms > MAX_TICKS:
+        least = max(1, workload.duration_ms // MAX_TICKS)
+        raise RefusedError(f"every is {every_ms} ms; allowed: at least {least} ms, {MAX_TICKS:,} looks in all")
+    looks = ticks(workload, every_ms)
+    results = [Result(side, workload, Books(looks)) for side in sides]
+    for number in range(workload.simulated):
+        stream = workload.stream(number)
+        for result in results:
+            result.books.arrive(stream)
+            replay(stream, result.contender, result.books)
+    return results
