@@ -9,7 +9,7 @@ import typer
 from pipeline.cli import show
 from pipeline.cli.options import AsJson, pairs
 from pipeline.lake import Lake
-from pipeline.policy.policy import PREFIX, TOPIC_PREFIX
+from pipeline.policy.policies import PREFIX, TOPIC_PREFIX
 from pipeline.sense import Lane
 from pipeline.simulate import Keys, Result, Workload, contenders, observed, plot
 from pipeline.simulate import simulate as walk

@@ -12,11 +12,11 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipeline.compact.staying import series
 from pipeline.compact.working import column
 from pipeline.lake.columns import Columns
 from pipeline.plan import Plan
 from pipeline.plan.plan import Input
+from pipeline.plan.staying import series
 
 MOST_SCANS = 16
 """So many series of segments are packed each by a scan of its own; segments of further ones are written one by one."""

@@ -7,7 +7,7 @@ rounds, each over a range of offsets with the words of that range.
 from collections.abc import Collection
 from typing import NamedTuple
 
-from pipeline.compact.staying import series
+from pipeline.plan.staying import series
 from pipeline.plan import Plan
 from pipeline.plan.plan import Input
 

@@ -13,9 +13,9 @@ from pipeline.compact.inputs import Reader, buried_once
 from pipeline.compact.newest import FILE, losers, newest_per_key, survivors, with_losers
 from pipeline.compact.repeats import Repeats, find_repeats
 from pipeline.compact.rounds import Round
-from pipeline.compact.staying import staying
 from pipeline.compact.transactions import with_transactions
 from pipeline.plan import Plan
+from pipeline.plan.staying import staying
 from pipeline.segments.segment import TAIL
 from pipeline.stage import INPUTS
 

@@ -4,6 +4,7 @@ No figure here is counted by other code than the one that decides: a threshold i
 """
 
 from dataclasses import replace
+from math import inf
 
 from pipeline.explain.reason import Reason
 from pipeline.sense import Lane, PartitionState, due, retention
@@ -31,7 +32,9 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
         return Reason("C19", "its topic is not compacted (cleanup.policy = delete)")
     if lane in _COUNTED:
         field, what = _COUNTED[lane]
-        return Reason(RULES[lane], f"{_most(lane, field, state)} of {getattr(state.policy, field)} {what}")
+        found, needed = _most(lane, field, state), getattr(state.policy, field)
+        left = f", left to {Lane.FULL}: {_ahead(state)}" if found >= needed else ""
+        return Reason(RULES[lane], f"{found} of {needed} {what}{left}")
     if not state.cleanable:
         if state.held:
             return Reason(state.held.rule, f"nothing may be cleaned: {state.held.segment} is {state.held.why}")
@@ -39,12 +42,20 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
     return Reason(RULES[lane], f"dirty ratio {state.dirty_ratio:.3f}, needs > {state.policy.min_cleanable_dirty_ratio}")
 
 
+def _ahead(state: PartitionState) -> str:
+    """How near `full` is, in words."""
+    missing_bytes, fraction = state.bytes_until_full, state.policy.leave_to_full_fraction
+    if missing_bytes <= 0:
+        return "its bytes are there"
+    return f"at least {fraction} of the {missing_bytes:.0f} bytes that it waits for (firn.leave.to.full.fraction)"
+
+
 def _most(lane: Lane, field: str, state: PartitionState) -> int:
     """The highest threshold in ``field`` at which ``lane`` would be due; 0 when it would at none."""
     most = min(getattr(state.policy, field), len(state.head))
     for threshold in range(most, 0, -1):
-        # The other trigger of `clean` is switched off: it does not count segments.
-        eased = {field: threshold, "clean_tail_fraction": _IMPOSSIBLE}
+        # The other trigger of `clean` is switched off: it does not count segments. Nothing is left to `full`.
+        eased = {field: threshold, "clean_tail_fraction": _IMPOSSIBLE, "leave_to_full_fraction": inf}
         if due(lane, replace(state, policy=state.policy.model_copy(update=eased))):
             return threshold
     return 0

@@ -1,5 +1,6 @@
 """What a topic's configs are, and what they allow (C21): Kafka's own name, meaning and default where Kafka has one."""
 
+from math import inf
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -49,7 +50,7 @@ class Policy(BaseModel):
         description="Under `delete` the oldest segments beyond these bytes per topic partition go; -1: no limit.",
     )
     min_cleanable_dirty_ratio: float = Field(
-        default=0.5,
+        default=0.65,
         ge=0,
         le=1,
         alias="min.cleanable.dirty.ratio",
@@ -96,10 +97,16 @@ class Policy(BaseModel):
         default=32, ge=1, alias="clean.segments", description="L1 segments that become an L2 run."
     )
     clean_tail_fraction: float = Field(
-        default=0.5,
+        default=inf,
         gt=0,
         alias="clean.tail.fraction",
         description="`clean` is also due when L1 bytes reach this fraction of the tail's bytes.",
+    )
+    leave_to_full_fraction: float = Field(
+        default=0.25,
+        gt=0,
+        alias="leave.to.full.fraction",
+        description="What is at least this fraction of the bytes that `full` still waits for is left to it.",
     )
     full_interval_ms: int = Field(
         default=DAY_MS,

@@ -23,9 +23,10 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "firn": {},
         # Kafka knows one lane, and of its triggers the dirty ratio and the maximum lag.
         "kafka": {
+            "min.cleanable.dirty.ratio": "0.5",
+            "leave.to.full.fraction": "inf",
             "merge.segments": str(INT_MAX),
             "clean.segments": str(INT_MAX),
-            "clean.tail.fraction": "inf",
             "tier.runs": str(INT_MAX),
             "full.interval.ms": "-1",
             "tombstone.fraction": "1",
@@ -35,7 +36,7 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         # 32 files, 32 files, 10 files of similar size, once a day everything: no other trigger.
         "warpstream": {
             "min.cleanable.dirty.ratio": "1",
-            "clean.tail.fraction": "inf",
+            "leave.to.full.fraction": "inf",
             "cleaner.io.buffer.load.factor": "1",
         },
     }

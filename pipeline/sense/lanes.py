@@ -11,7 +11,7 @@ from pipeline.sense.budget import Budget, can_be_cleaned_as_one, excess
 from pipeline.sense.retention import retention
 from pipeline.sense.runs import FEWEST, fitting_runs, similar_runs
 from pipeline.sense.state import PartitionState
-from pipeline.sense.triggers import dirty_reason, tombstone_reason
+from pipeline.sense.triggers import dirty_reason, left_to_full, tombstone_reason
 
 
 class Lane(StrEnum):
@@ -66,6 +66,8 @@ def _merge(state: PartitionState, force: bool) -> Due | None:
     threshold = 2 if force else whole
     for series in _neighbours(state, LANDED, lambda segment: not excess(segment, state.policy)):
         waiting = tuple(segment for segment in series if segment.path not in state.active)
+        if not force and left_to_full(series, len(waiting), whole, state):
+            continue
         # Where the oldest together are too large, those past them go on.
         for start in range(len(waiting) - threshold + 1):
             candidates = _groups(waiting, start, state, force)
@@ -95,8 +97,10 @@ def _clean(state: PartitionState, force: bool) -> Due | None:
     for series in _neighbours(state, MERGED, lambda segment: not state.too_large(segment)):
         waiting = tuple(segment for segment in series if segment.path in cleanable)
         size = sum(segment.bytes for segment in waiting)
-        if waiting and (force or len(waiting) >= state.policy.clean_segments):
-            reason = f"{len(waiting)} of {state.policy.clean_segments} L1 segments"
+        whole = state.policy.clean_segments
+        enough = len(waiting) >= whole and not left_to_full(series, len(waiting), whole, state)
+        if waiting and (force or enough):
+            reason = f"{len(waiting)} of {whole} L1 segments"
             return Due(Lane.CLEAN, _fitting(waiting, state), reason)
         if waiting and state.tail_bytes and size >= needed:
             return Due(
@@ -111,6 +115,9 @@ def _tier(state: PartitionState, force: bool) -> Due | None:
     """C15: runs next to each other are similar in size and many enough."""
     wanted = state.policy.tier_runs
     for found in similar_runs(state, FEWEST if force else wanted):
+        series = tuple(segment for run in found for segment in run.segments)
+        if not force and left_to_full(series, len(found), wanted, state):
+            continue
         candidates = fitting_runs(found, Budget.of(state.policy))
         if candidates:
             return Due(Lane.TIER, candidates, f"{len(found)} of {wanted} runs of similar size")

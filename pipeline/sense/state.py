@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from types import MappingProxyType
 
 from pipeline.policy import Policies, Policy
@@ -129,6 +130,16 @@ class PartitionState:
         """Cleanable head bytes / (tail bytes + cleanable head bytes); 0 when there is neither (C12)."""
         total = self.tail_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
+
+    @property
+    def bytes_until_full(self) -> float:
+        """Bytes of head that are missing until the dirty ratio makes lane ``full`` due, were all of the head cleanable.
+
+        Negative when there are more; infinite where no ratio is enough.
+        """
+        ratio = self.policy.min_cleanable_dirty_ratio
+        enough = ratio / (1 - ratio) * self.tail_bytes if ratio < 1 else inf
+        return enough - sum(segment.bytes for segment in self.head)
 
     @property
     def cleaned_through(self) -> int | None:

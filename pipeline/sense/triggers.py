@@ -1,6 +1,7 @@
 """What makes lane ``full`` due besides being asked for (C12): reasons as sentences, None where there is none."""
 
 from collections.abc import Iterable
+from math import isinf
 
 from pipeline.segments import Segment
 from pipeline.sense.state import PartitionState
@@ -29,6 +30,19 @@ def dirty_reason(state: PartitionState) -> str | None:
     if state.now_ms - since > policy.full_interval_ms:
         return f"the last full clean is {state.now_ms - since} ms ago, allowed: {policy.full_interval_ms}"
     return None
+
+
+def left_to_full(series: Iterable[Segment], count: int, whole: int, state: PartitionState) -> bool:
+    """Whether lane ``full`` is so near that another lane should not write ``series`` again before it (C13 to C15).
+
+    ``count`` of ``whole`` segments (or runs) wait. What is left is bounded: when more wait than there can be until the
+    head has grown to what ``full`` waits for, it does not come (a budget, a failure, a schedule of its own), and the
+    lane goes on. All of the head counts, cleanable or not, so that time alone never makes less due.
+    """
+    fraction = state.policy.leave_to_full_fraction
+    if not state.policy.compacts or not state.tail_bytes or isinf(fraction) or count > whole * (1 + 1 / fraction):
+        return False
+    return sum(segment.bytes for segment in series) >= fraction * state.bytes_until_full
 
 
 def tombstone_reason(state: PartitionState, left_out: Iterable[Segment]) -> str | None:

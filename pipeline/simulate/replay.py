@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from math import isinf
 
 import numpy as np
 
@@ -32,9 +33,7 @@ class Contender:
 def replay(stream: Stream, contender: Contender, books: Books) -> None:
     """Add to ``books`` what becomes of one topic partition under the rules of ``contender``.
 
-    A lane does at most one plan per tick, in the order of a run. Ticks without work cost nothing: more records and more
-    time only ever make more due, so the next tick with work is found by doubling and halving, and every guess is
-    answered by the planner itself.
+    A lane does at most one plan per tick, in the order of a run.
     """
     walk = _Walk(ModelTable(stream, contender.leaves_in_place), stream, contender.policy, books)
     tick: int | None = 0
@@ -67,14 +66,28 @@ class _Walk:
         return found + 1 if found < last else None
 
     def _next_due(self, first: int) -> int | None:
+        """The next tick from ``first`` on with work, every guess answered by the planner itself.
+
+        More time only ever makes more due, and so do more records unless lanes leave work to `full`: ticks between can
+        be skipped, and the one to stop at is found by halving.
+        """
         last = len(self.books.ticks) - 1
         before, step = first - 1, 1
         while before < last:
             guess = min(before + step, last)
+            if not isinf(self.policy.leave_to_full_fraction):
+                guess = max(before + 1, self._before_landing(before + 1))
             if self._is_due(guess):
                 return bisect_left(range(last + 1), 1, before + 1, guess, key=self._is_due)
             before, step = guess, 2 * step
         return None
+
+    def _before_landing(self, tick: int) -> int:
+        """The last tick before which nothing lands that has not by ``tick``."""
+        landed = self._landed(tick)
+        if landed == self.stream.segments:
+            return len(self.books.ticks) - 1
+        return int(np.searchsorted(self.books.ticks, self.stream.landed_ms[landed])) - 1
 
     def _is_due(self, tick: int) -> bool:
         state = self._state(tick)

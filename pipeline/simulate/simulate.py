@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.errors import RefusedError
 from pipeline.policy import Policies
-from pipeline.policy.policy import PREFIX
+from pipeline.policy.policies import PREFIX
 from pipeline.sense import Lane
 from pipeline.simulate.arrivals import HOUR_MS, START_MS, Workload, ticks
 from pipeline.simulate.books import Books, Series

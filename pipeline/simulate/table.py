@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.plan import Plan
+from pipeline.plan.staying import staying
 from pipeline.segments import Segment, TopicPartition
-from pipeline.segments.segment import LANDED, RUN, TAIL
+from pipeline.segments.segment import LANDED, RUN
 from pipeline.sense import Lane
 from pipeline.simulate.arrivals import Flags, Offsets, Stream
 
@@ -96,8 +97,10 @@ class ModelTable:
         places = [
             _Place(segment, int(end) - segment.records, int(end)) for segment, end in zip(inputs, ends, strict=True)
         ]
-        leaves = self._leaves_in_place and plan.lane is Lane.FULL
-        rewritten = [not leaves or _changes(place, changed) for place in places]
+        stay = frozenset[str]()
+        if self._leaves_in_place:
+            stay = staying(plan, {place.segment.path for place in places if changed[place.start : place.end].any()})
+        rewritten = [place.segment.path not in stay for place in places]
         removed: list[Segment] = []
         added: list[Segment] = []
         for group in _packed(places, rewritten, plan.segment_bytes):
@@ -183,11 +186,6 @@ class _Place:
     segment: Segment
     start: int
     end: int
-
-
-def _changes(place: _Place, changed: Flags) -> bool:
-    """Whether a full clean writes an input again: all of the head, and what is not the same afterwards of the tail."""
-    return place.segment.level != TAIL or bool(changed[place.start : place.end].any())
 
 
 def _packed(places: Sequence[_Place], rewritten: Sequence[bool], size: int) -> Iterator[list[_Place]]:

@@ -132,7 +132,7 @@ class TestTables:
             "level": 0, "segments": 2, "records": 2, "bytes": 0, "tombstones": 2, "base_offset": 7, "last_offset": 7,
         }  # fmt: skip
         assert part["due"]["merge"] == "2 of 2 L0 segments"
-        assert part["due"]["full"].startswith("dirty ratio 1.000 > 0.5")
+        assert part["due"]["full"].startswith("dirty ratio 1.000 > 0.65")
 
     def test_c10_create_with_transactions(self, firn: Firn, lake: Lake) -> None:
         assert firn("create", TABLE, "--transactions").code == 0

@@ -30,7 +30,7 @@ def lanes(found: PartitionExplanation) -> dict[Lane, tuple[bool, str, str]]:
 
 
 def test_what_is_due_is_what_would_be_planned(lake: Lake) -> None:
-    found = explained(lake, {"firn.merge.segments": "2"}, 3, 0, 0, 0)
+    found = explained(lake, {"firn.merge.segments": "2", "firn.leave.to.full.fraction": "inf"}, 3, 0, 0, 0)
     for outlook in found.lanes:
         plans = plan_table(lake, TABLE, outlook.lane, NOW)
         assert [plan.id for plan in plans] == ([outlook.plan] if outlook.plan else [])
@@ -42,6 +42,15 @@ def test_c13_c14_the_figures_of_a_lane_that_waits(lake: Lake) -> None:
     found = lanes(explained(lake, {"firn.clean.tail.fraction": "100"}, 3, 1, 1, 0, 0, 0))
     assert found[Lane.MERGE] == (False, "C13", "3 of 32 L0 segments next to each other")
     assert found[Lane.CLEAN] == (False, "C14", "2 of 32 cleanable L1 segments next to each other")
+
+
+def test_c13_what_is_left_to_full_says_so(lake: Lake) -> None:
+    ratio = {"firn.min.cleanable.dirty.ratio": "0.9", "firn.merge.segments": "3"}
+    found = explained(lake, ratio | {"firn.clean.segments": "1"}, 3, 1, 0, 0, 0)
+    due, rule, text = lanes(found)[Lane.MERGE]
+    assert (due, rule) == (False, "C13")
+    assert text.startswith("3 of 3 L0 segments next to each other, left to full: at least 0.25 of the ")
+    assert text.endswith(" bytes that it waits for (firn.leave.to.full.fraction)")
 
 
 def test_c13_the_longest_series_of_neighbours_counts(lake: Lake) -> None:

@@ -43,7 +43,7 @@ class TestLive:
         first, _ = append_file(lake, [row(0)]), append_file(lake, [row(1)])
         found = explained(lake, first)
         assert [(going.lane.value, going.reason) for going in found.going] == [
-            ("merge", "2 of 2 L0 segments"), ("full", "dirty ratio 1.000 > 0.5"),
+            ("merge", "2 of 2 L0 segments"), ("full", "dirty ratio 1.000 > 0.65"),
         ]  # fmt: skip
         assert found.waiting == ()
         assert found.live

@@ -9,7 +9,6 @@ from pipeline.policy import Policies, Policy
 from pipeline.policy.policy import DAY_MS, LONG_MAX, NAMES, TABLE_ONLY
 
 KAFKA_DEFAULTS = {
-    "min.cleanable.dirty.ratio": 0.5,
     "min.compaction.lag.ms": 0,
     "max.compaction.lag.ms": LONG_MAX,
     "delete.retention.ms": DAY_MS,

@@ -47,6 +47,10 @@ def test_c21_what_is_set_wins(profile: str) -> None:
     assert (chosen.merge_segments, chosen.cleaner_dedupe_buffer_size, chosen.cleaner_threads) == (7, 4100, 2)
 
 
+def test_c12_kafkas_dirty_ratio_is_that_of_kafkas_profile() -> None:
+    assert policy("kafka").min_cleanable_dirty_ratio == 0.5
+
+
 def test_c21_a_topic_may_have_another_profile() -> None:
     policies = Policies.parse("lake.t", {"firn.topic.a.b.profile": "kafka", "firn.clean.segments": "9"})
     assert policies.default.profile == "firn"

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.compact.rounds import rounds
-from pipeline.compact.staying import series, staying
 from pipeline.plan import Plan
 from pipeline.plan.plan import Input
 from pipeline.plan.stay import may_stay
+from pipeline.plan.staying import series, staying
 from pipeline.segments import Segment, TopicPartition
 from pipeline.segments.segment import LANDED, TAIL
 from pipeline.sense import Lane

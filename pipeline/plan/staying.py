@@ -7,8 +7,7 @@ likewise, `groupSegmentsBySize`).
 
 from collections.abc import Collection, Iterator, Sequence
 
-from pipeline.plan import Plan
-from pipeline.plan.plan import Input
+from pipeline.plan.plan import Input, Plan
 
 
 def staying(plan: Plan, touched: Collection[str]) -> frozenset[str]:
