@@ -8,9 +8,10 @@ import typer
 
 from pipeline.cli import show
 from pipeline.cli.options import AsJson, pairs
+from pipeline.clock import now_ms
 from pipeline.lake import Lake
 from pipeline.policy.policies import PREFIX, TOPIC_PREFIX
-from pipeline.sense import Lane
+from pipeline.sense import Lane, sense_table
 from pipeline.simulate import Keys, Result, Workload, contenders, observed, plot
 from pipeline.simulate import simulate as walk
 from pipeline.simulate.arrivals import HOUR_MS
@@ -110,16 +111,15 @@ def simulate(
 
 
 def _of_table(name: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """The properties of a table without their prefix, and what its landed segments tell of its arrivals."""
-    from pipeline.segments import read
-
-    found = Lake.load().table(name)
+    """The properties of a table without their prefix, and what its segments tell of its arrivals."""
+    lake = Lake.load()
     properties = {
         key.removeprefix(PREFIX): value
-        for key, value in found.properties.items()
+        for key, value in lake.table(name).properties.items()
         if key.startswith(PREFIX) and not key.startswith(TOPIC_PREFIX)
     }
-    return properties, dict(observed(read(found, name)))
+    _, states = sense_table(lake, name, now_ms(), look_at_transactions=False)
+    return properties, dict(observed(states))
 
 
 def _show(workload: Workload, results: Sequence[Result]) -> None:

@@ -32,9 +32,9 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
         return Reason("C19", "its topic is not compacted (cleanup.policy = delete)")
     if lane in _COUNTED:
         field, what = _COUNTED[lane]
-        found, needed = _most(lane, field, state), getattr(state.policy, field)
-        left = f", left to {Lane.FULL}: {_ahead(state)}" if found >= needed else ""
-        return Reason(RULES[lane], f"{found} of {needed} {what}{left}")
+        most, needed = _most(lane, field, state), getattr(state.policy, field)
+        left = f", left to {Lane.FULL}: {_ahead(state)}" if most >= needed else ""
+        return Reason(RULES[lane], f"{most} of {needed} {what}{left}")
     if not state.cleanable:
         if state.held:
             return Reason(state.held.rule, f"nothing may be cleaned: {state.held.segment} is {state.held.why}")

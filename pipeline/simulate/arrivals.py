@@ -207,7 +207,7 @@ class Stream:
         by_offset = np.empty_like(change)
         by_offset[order] = change
         per_segment = by_offset.reshape(self.segments, self.workload.records_per_segment).sum(axis=1)
-        return per_segment * self.workload.record_bytes
+        return np.asarray(per_segment * self.workload.record_bytes)
 
 
 def ticks(workload: Workload, every_ms: int) -> Offsets:

@@ -1,9 +1,10 @@
-"""What arrives in a table, as far as the metadata of its landed segments tell."""
+"""What arrives in a table, as far as the metadata of its segments tell."""
 
+from collections.abc import Sequence
 from typing import TypedDict
 
-from pipeline.segments import Segments
-from pipeline.segments.segment import LANDED, TAIL
+from pipeline.sense import PartitionState
+from pipeline.sense.arrivals import arrivals_of
 
 
 class Observed(TypedDict, total=False):
@@ -16,24 +17,22 @@ class Observed(TypedDict, total=False):
     keys: int
 
 
-def observed(segments: Segments) -> Observed:
-    """The arrivals of a table, from the records that are still at level 0 and the keys of its tail.
+def observed(states: Sequence[PartitionState]) -> Observed:
+    """The arrivals of a table with these topic partitions: the mean of those that tell stands for all.
 
-    The rate is that of the topic partitions with landed segments, between their oldest and newest timestamp.
+    Keys are the records of the tail, which holds one per key.
     """
     found = Observed()
-    if segments.by_partition:
-        found["partitions"] = len(segments.by_partition)
-    landed = [one for one in segments if one.level == LANDED and one.records]
-    if landed:
-        records = sum(one.records for one in landed)
-        found["records_per_segment"] = max(1, round(records / len(landed)))
-        found["record_bytes"] = max(1, round(sum(one.bytes for one in landed) / records))
-        span_ms = max(one.newest_ms for one in landed) - min(one.oldest_ms for one in landed)
-        if span_ms > 0:
-            found["rate"] = 1000 * records / span_ms
-    tails = [sum(one.records for one in own if one.level == TAIL) for own in segments.by_partition.values()]
-    if any(tails):
-        # A tail holds one record per key.
-        found["keys"] = max(1, round(sum(tails) / sum(1 for tail in tails if tail)))
+    if states:
+        found["partitions"] = len(states)
+    telling = [arrivals for state in states if (arrivals := arrivals_of(state))]
+    segments = sum(arrivals.segments for arrivals in telling)
+    records = sum(arrivals.records for arrivals in telling)
+    if segments and records:
+        found["rate"] = records / len(telling) * len(states)
+        found["records_per_segment"] = max(1, round(records / segments))
+        found["record_bytes"] = max(1, round(sum(arrivals.bytes for arrivals in telling) / records))
+    tails = [records for state in states if (records := sum(one.records for one in state.tail))]
+    if tails:
+        found["keys"] = round(sum(tails) / len(tails))
     return found

@@ -71,7 +71,7 @@ class Result:
         topic partitions, 0 for one that has no such record."""
         dirty, oldest = np.cumsum(self.books.dirty_changed[:-1]), np.cumsum(self.books.oldest_changed[:-1])
         since = self.books.ticks - self.books.ticks[0]
-        return (dirty * since - oldest) / self.workload.simulated
+        return np.asarray((dirty * since - oldest) / self.workload.simulated)
 
     @property
     def plans_per_hour(self) -> dict[Lane, float]:

@@ -582,7 +582,8 @@ class TestSimulate:
 
     def test_a_table_gives_its_policy_and_arrivals(self, firn: Firn, lake: Lake) -> None:
         records.create(lake, TABLE, {"firn.min.cleanable.dirty.ratio": "0.9", "firn.topic.other.merge.segments": "2"})
-        append(lake, [row(0), row(1)])
+        for first in (0, 2):
+            append(lake, [row(first), row(first + 1)])
         arguments = ("--rate", 1, "--hours", 2, "--keys", 9, "--rules", "firn", "--json")
         found = firn("simulate", "--table", TABLE, *arguments).json
         assert found["workload"]["records_per_segment"] == 2

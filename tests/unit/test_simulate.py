@@ -12,19 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
-from pipeline.lake import Lake
 from pipeline.plan import Plan, plan_partition
 from pipeline.policy import Policy
-from pipeline.segments import Segments, read
-from pipeline.segments.segment import LANDED, RUN, TAIL
+from pipeline.segments import Segment, Segments, TopicPartition
+from pipeline.segments.segment import RUN, TAIL
 from pipeline.sense import Lane, PartitionState
 from pipeline.simulate import Contender, Keys, Result, Workload, contenders, observed, plot, simulate
 from pipeline.simulate.arrivals import START_MS, Stream
 from pipeline.simulate.table import TOPIC_PARTITION, ModelTable
-from tests.unit import lakes
-from tests.unit.lakes import append, row
+from tests.unit.lakes import segment
 
 SECOND = 1000
 NEVER = "2147483647"
@@ -271,16 +268,16 @@ def check(stream: Stream, table: ModelTable, removed: set[int]) -> None:
     assert {offset for offset in newest.values() if offset not in there} <= removed
     assert all(stream.tombstones[offset] for offset in removed)
     assert not end or end - 1 in there
-    for segment in table.segments:
-        offsets = table.offsets(segment)
-        assert (segment.records, segment.base_offset, segment.last_offset) == (len(offsets), offsets[0], offsets[-1])
-        assert segment.tombstones == stream.tombstones[offsets].sum()
-        if segment.level >= RUN:
-            assert len(set(stream.keys[offsets])) == segment.records
-    tail = [table.offsets(segment) for segment in table.segments if segment.level == TAIL]
+    for one in table.segments:
+        offsets = table.offsets(one)
+        assert (one.records, one.base_offset, one.last_offset) == (len(offsets), offsets[0], offsets[-1])
+        assert one.tombstones == stream.tombstones[offsets].sum()
+        if one.level >= RUN:
+            assert len(set(stream.keys[offsets])) == one.records
+    tail = [table.offsets(one) for one in table.segments if one.level == TAIL]
     of_tail = stream.keys[np.concatenate(tail)] if tail else stream.keys[:0]
     assert len(set(of_tail)) == len(of_tail)
-    assert list(table.segments) == sorted(table.segments, key=lambda segment: segment.order)
+    assert list(table.segments) == sorted(table.segments, key=lambda one: one.order)
 
 
 class TestBadInput:
@@ -328,25 +325,25 @@ class TestBadInput:
 class TestObserved:
     """What a table tells of its arrivals."""
 
-    def test_an_empty_table_tells_nothing(self, lake: Lake, table: str) -> None:
-        assert observed(read(lake.table(table), table)) == {}
+    @staticmethod
+    def tail(partition: int, records: int) -> Segment:
+        where = TopicPartition("orders", partition)
+        return replace(segment("tail", 0, records - 1, TAIL), path=f"tail-{partition}", topic_partition=where)
 
-    @pytest.mark.usefixtures("table")
-    def test_rate_and_sizes_come_from_landed_segments_keys_from_the_tail(self, lake: Lake) -> None:
-        base = from_ms(lakes.NOW)
-        later = from_ms(lakes.NOW + 2000)
-        append(lake, [row(0, timestamp=base, level=TAIL), row(1, b"other", timestamp=base, level=TAIL)])
-        append(lake, [row(2, timestamp=base), row(3, timestamp=base)])
-        append(lake, [row(4, timestamp=later), row(0, partition=1, timestamp=later)])
-        segments = read(lake.table(lakes.TABLE), lakes.TABLE)
-        found = observed(segments)
-        landed = [one for one in segments if one.level == LANDED]
-        assert found == {
-            "partitions": 2,
-            "rate": 2.0,
-            "records_per_segment": 1,
-            "record_bytes": round(sum(one.bytes for one in landed) / 4),
-            "keys": 2,
+    def test_an_empty_table_tells_nothing(self) -> None:
+        assert observed([]) == {}
+
+    def test_the_mean_of_topic_partitions_that_tell_stands_for_all(self) -> None:
+        """Two segments of 10 records of 7 bytes in the 4 s since the first, 3 topic partitions, tails of 20 and 41."""
+        landed = [segment(f"l{n}", 20 + 10 * n, 29 + 10 * n, bytes=70, committed_ms=n * SECOND) for n in range(3)]
+        parts = ((self.tail(0, 20), *landed), (self.tail(1, 41),), (replace(landed[0], path="other"),))
+        states = [PartitionState(TopicPartition("orders", n), own, Policy(), 4 * SECOND) for n, own in enumerate(parts)]
+        assert observed(states) == {
+            "partitions": 3,
+            "rate": 15.0,
+            "records_per_segment": 10,
+            "record_bytes": 7,
+            "keys": 30,
         }
 
 
