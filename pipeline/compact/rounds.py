@@ -7,9 +7,9 @@ rounds, each over a range of offsets with the words of that range.
 from collections.abc import Collection
 from typing import NamedTuple
 
-from pipeline.plan.staying import series
 from pipeline.plan import Plan
 from pipeline.plan.plan import Input
+from pipeline.plan.staying import series
 
 WORDS_PER_ROUND = 8_000_000
 """So many words are broadcast at a time: some 500 MB as Spark's hash table of them."""
