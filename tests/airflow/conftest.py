@@ -21,7 +21,14 @@ from pipeline.land import land
 MINUTES = 3 * 60  # seconds: far more than a run takes; a hang must not hold up everything
 
 TABLES = ("t.busy", "t.idle", "t.old", "t.refused", "t.torn")
-THRESHOLDS = {"firn.merge.segments": "2", "firn.clean.segments": "2"}
+THRESHOLDS = {
+    "firn.merge.segments": "2",
+    "firn.clean.segments": "2",
+    "firn.min.cleanable.dirty.ratio": "0.5",
+    "firn.clean.tail.fraction": "0.5",
+    # Each lane has its turn, however little is in the table.
+    "firn.leave.to.full.fraction": "inf",
+}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,14 @@ from tests.spark.topics import DAY, NOW, Topic
 _numbers = itertools.count()
 
 BY_ID = Choice(("id",), "lsn", tombstone="op = 'd'")
-LOW = {"firn.merge.segments": "2", "firn.clean.segments": "2"}
+LOW = {
+    "firn.merge.segments": "2",
+    "firn.clean.segments": "2",
+    "firn.min.cleanable.dirty.ratio": "0.5",
+    "firn.clean.tail.fraction": "0.5",
+    # Each lane has its turn, however little is in the table.
+    "firn.leave.to.full.fraction": "inf",
+}
 
 
 class Changes:

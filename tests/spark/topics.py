@@ -24,7 +24,14 @@ from pipeline.validate import validate
 NOW = 1_800_000_000_000
 """The clock of tests, epoch milliseconds; records are a day older unless they say otherwise."""
 DAY = 86_400_000
-LOW_THRESHOLDS = {"firn.merge.segments": "2", "firn.clean.segments": "2"}
+LOW_THRESHOLDS = {
+    "firn.merge.segments": "2",
+    "firn.clean.segments": "2",
+    "firn.min.cleanable.dirty.ratio": "0.5",
+    "firn.clean.tail.fraction": "0.5",
+    # Each lane has its turn, however little is in the table.
+    "firn.leave.to.full.fraction": "inf",
+}
 
 
 class Record(NamedTuple):
