@@ -67,11 +67,11 @@ def plot(results: Sequence[Result], path: Path) -> Path:
     lanes = [lane for lane in Lane if lane is not Lane.RETAIN]
     width = 0.8 / len(results)
     for number, result in enumerate(results):
-        heights = [result.plans_per_hour[lane] for lane in lanes]
-        panels[1, 2].bar(np.arange(len(lanes)) + number * width, heights, width, label=result.contender.name)
+        heights = [*(result.plans_per_hour[lane] for lane in lanes), result.jobs_per_hour]
+        panels[1, 2].bar(np.arange(len(heights)) + number * width, heights, width, label=result.contender.name)
     panels[1, 2].set_yscale("log")
-    panels[1, 2].set_xticks(np.arange(len(lanes)) + 0.4 - width / 2, [lane.value for lane in lanes])
-    panels[1, 2].set_title("plans per hour")
+    panels[1, 2].set_xticks(np.arange(len(lanes) + 1) + 0.4 - width / 2, [*(lane.value for lane in lanes), "jobs"])
+    panels[1, 2].set_title("plans, and Spark jobs, per hour")
     figure.savefig(path)
     return path
 
