@@ -64,13 +64,15 @@ def _show(result: LaneRun) -> None:
             "quarantined)"
         )
     rooms = ", ".join(f"{room} {seconds:.1f} s" for room, seconds in result.seconds.items())
-    show.line(f"{result.lane}: {len(result.publications)} of {len(result.plans)} plans published; {rooms}")
+    waiting = f"; {len(result.postponed)} more wait for room in a run" if result.postponed else ""
+    show.line(f"{result.lane}: {len(result.publications)} of {len(result.plans)} plans published; {rooms}{waiting}")
 
 
 def _as_dict(result: LaneRun) -> dict[str, Any]:
     return {
         "lane": result.lane.value,
         "plans": [plan.title for plan in result.plans],
+        "postponed": [str(one) for one in result.postponed],
         "publications": [
             publication.__dict__ | {"accounting": publication.accounting and publication.accounting.model_dump()}
             for publication in result.publications

@@ -30,6 +30,7 @@ SHOWN = 20
 class Work:
     """What is due in one lane of a table: what this run takes, in the order of work, and what it leaves."""
 
+    table: str
     plans: list[Plan]
     jobs: list[Job]
     postponed: list[Postponed]
@@ -42,6 +43,11 @@ class Work:
         """What is due and left out, a line each: all that failed, and of those without room the first ones."""
         yield from map(str, self.failed)
         yield from _first(map(str, self.postponed), len(self.postponed), "more wait for the next run")
+
+    def warn(self) -> None:
+        """Write what is left out to the log."""
+        for line in self.left():
+            log.warning("%s: %s", self.table, line)
 
     def oversized(self) -> Iterator[str]:
         """The first segments that no plan can take, each with what was found and what is allowed (C17, C18)."""
@@ -59,8 +65,7 @@ def plan_table(
 ) -> list[Plan]:
     """The plans of ``plan_work``; what is left out is a warning in the log."""
     work = plan_work(lake, identifier, lane, now, force, only)
-    for line in work.left():
-        log.warning("%s: %s", identifier, line)
+    work.warn()
     return work.plans
 
 
@@ -101,10 +106,10 @@ def plan_work(
     possible = [candidate for candidate in due if candidate.plan.id not in failed]
     if lane is Lane.RETAIN or not states:
         plans = [candidate.plan for candidate in possible]
-        return Work(plans, jobs_of(plans), [], list(failed.values()), states)
+        return Work(identifier, plans, jobs_of(plans), [], list(failed.values()), states)
     # Topics have no budgets of their own for a run: those of any are the table's.
     admission = admit(possible, RunBudget.of(states[0].policy))
-    return Work(admission.plans, admission.jobs, admission.postponed, list(failed.values()), states)
+    return Work(identifier, admission.plans, admission.jobs, admission.postponed, list(failed.values()), states)
 
 
 def candidates(

@@ -63,7 +63,7 @@ def full_lag_ms(policy: Policy, arrivals: Arrivals) -> float:
 def by_itself(policy: Policy) -> Iterator[Finding]:
     """Why ``policy`` can't hold its lag whatever arrives."""
     lag, young, gap = policy.max_compaction_lag_ms, policy.min_compaction_lag_ms, policy.run_interval_ms
-    if not _declared(policy):
+    if not declares_lag(policy):
         return
     if young >= lag:
         yield Finding(
@@ -91,7 +91,7 @@ def by_itself(policy: Policy) -> Iterator[Finding]:
 
 def at_rate(policy: Policy, arrivals: Arrivals) -> Iterator[Finding]:
     """Why ``policy`` can't hold its lag when so much arrives; what it can't hold whatever arrives is left out."""
-    if not _declared(policy):
+    if not declares_lag(policy):
         return
     yield from _spacing(policy, arrivals)
     yield from _triggers(policy, arrivals)
@@ -107,7 +107,7 @@ def of_runs(policy: Policy, found: Iterable[tuple[Policy, Arrivals]]) -> Iterato
     rate = sum(
         arrivals.tail_bytes / (own.max_compaction_lag_ms / 1000) + arrivals.bytes
         for own, arrivals in found
-        if _declared(own)
+        if declares_lag(own)
     )
     needed = rate * policy.run_interval_ms / 1000
     if needed > policy.run_max_bytes:
@@ -120,7 +120,8 @@ def of_runs(policy: Policy, found: Iterable[tuple[Policy, Arrivals]]) -> Iterato
         )
 
 
-def _declared(policy: Policy) -> bool:
+def declares_lag(policy: Policy) -> bool:
+    """Whether ``policy`` promises a maximum lag that means anything: one that ends, of a topic that is compacted."""
     return policy.compacts and policy.max_compaction_lag_ms < LONG_MAX
 
 

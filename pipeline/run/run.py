@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
-from pipeline.plan import Plan, plan_table
+from pipeline.plan import Plan, Postponed, plan_work
 from pipeline.publish import Publication, Published, publish_stages, retain_plans
 from pipeline.sense import Lane
 from pipeline.stage import sweep
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MAX_ROUNDS = 100
-"""A bound on ``until_idle``: every round shrinks what is due, so reaching it means that a rule is broken."""
+"""A bound on ``until_idle``: every round shrinks what is due, so reaching it means that a rule is broken. Rounds that
+leave plans to the next one, for want of room in the budgets of a run, don't count."""
 
 
 @dataclass
@@ -33,6 +34,8 @@ class LaneRun:
     publications: list[Publication] = field(default_factory=list)
     failures: dict[str, FirnError | str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    postponed: Sequence[Postponed] = ()
+    """Due, without room in the budgets of this round: they wait for the next, or the next run."""
 
     def add(self, published: Published) -> None:
         """What became of plans of the lane, which are named by id there and by title here."""
@@ -67,13 +70,16 @@ def run(
     """
     sweep(lake, identifier)
     failed: set[tuple[str, int]] = set()
-    for _ in range(MAX_ROUNDS if until_idle else 1):
-        worked = False
+    rounds = 0
+    while rounds < (MAX_ROUNDS if until_idle else 1):
+        worked = waiting = False
         for lane in lanes:
             done = LaneRun(lane, ())
             with done.timed("plan"):
-                due = plan_table(lake, identifier, lane, now_ms, force)
-                done.plans = [plan for plan in due if plan.topic_partition not in failed]
+                work = plan_work(lake, identifier, lane, now_ms, force)
+                work.warn()
+                done.plans = [plan for plan in work.plans if plan.topic_partition not in failed]
+                done.postponed = work.postponed
             if done.plans:
                 if lane is Lane.RETAIN:
                     _drop(lake, done)
@@ -82,9 +88,11 @@ def run(
                 titles = {plan.title: plan.topic_partition for plan in done.plans}
                 failed |= {titles[title] for title in done.failures}
                 worked = worked or bool(done.publications)
+                waiting = waiting or any(not one.too_large for one in done.postponed)
             yield done
-        if not worked or force:
+        if not worked or force or not until_idle:
             return
+        rounds += not waiting
 
 
 def _drop(lake: Lake, done: LaneRun) -> None:

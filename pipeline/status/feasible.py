@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from pipeline.policy import Policies
-from pipeline.policy.feasibility import Finding, at_rate, by_itself, of_runs
+from pipeline.policy.feasibility import Finding, at_rate, by_itself, declares_lag, of_runs
 from pipeline.sense import PartitionState
 from pipeline.sense.arrivals import arrivals_of
 
@@ -23,7 +23,8 @@ def doubts_at_rate(states: Iterable[PartitionState]) -> Iterator[str]:
 
     Of a topic's partitions with the same trouble the worst is named.
     """
-    found = [(state, arrivals) for state in states if (arrivals := arrivals_of(state))]
+    declared = (state for state in states if declares_lag(state.policy))
+    found = [(state, arrivals) for state in declared if (arrivals := arrivals_of(state))]
     worst: dict[tuple[str, str], tuple[str, Finding]] = {}
     for state, arrivals in found:
         for finding in at_rate(state.policy, arrivals):
