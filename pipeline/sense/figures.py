@@ -175,8 +175,8 @@ class Figures:
     @cached_property
     def excess(self) -> Bools:
         arrays, each = self.arrays, self.each_segment
-        of_head = (arrays.bytes > each(lambda policy: policy.plan_max_bytes)) | (
-            arrays.records > each(lambda policy: policy.plan_max_records)
+        of_head = (arrays.bytes > each(lambda policy: min(policy.plan_max_bytes, policy.run_max_bytes))) | (
+            arrays.records > each(lambda policy: min(policy.plan_max_records, policy.run_max_records))
         )
         return (arrays.bytes > each(lambda policy: policy.max_input_bytes)) | (of_head & ~self.tail)
 
@@ -184,7 +184,9 @@ class Figures:
     def too_large(self) -> Bools:
         arrays, each = self.arrays, self.each_segment
         keys = np.where(arrays.keys == UNKNOWN, arrays.records - arrays.null_keys, arrays.keys)
-        keyed = each(lambda policy: policy.compacts) & (keys > each(lambda policy: policy.keys_per_plan))
+        keyed = each(lambda policy: policy.compacts) & (
+            keys > each(lambda policy: min(policy.keys_per_plan, policy.run_max_keys))
+        )
         return self.excess | (keyed & ~self.tail)
 
     @cached_property
