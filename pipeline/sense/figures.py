@@ -173,6 +173,15 @@ class Figures:
         return self.sum(self.arrays.bytes, self.tail)
 
     @cached_property
+    def bytes_until_full(self) -> Floats:
+        """[P] As in ``PartitionState``."""
+        ratio = self.each(lambda policy: policy.min_cleanable_dirty_ratio)
+        with np.errstate(divide="ignore", invalid="ignore"):  # a ratio of 1 is never exceeded
+            enough = ratio / (1 - ratio) * self.tail_bytes
+        found: Floats = np.where(ratio < 1, enough, np.inf) - self.sum(self.arrays.bytes, self.head)
+        return found
+
+    @cached_property
     def excess(self) -> Bools:
         arrays, each = self.arrays, self.each_segment
         of_head = (arrays.bytes > each(lambda policy: min(policy.plan_max_bytes, policy.run_max_bytes))) | (
@@ -206,19 +215,25 @@ class Figures:
                 found[place] = True
         return found
 
-    def longest(self, where: Bools, fits: Bools, counted: Bools, values: Ints | None = None) -> Ints:
-        """[P] The most ``counted`` segments, or the most ``values`` of theirs, in a series of neighbours that fit.
-
-        Looks at the topic partitions ``where`` it is asked for; 0 elsewhere.
-        """
+    def series(self, where: Bools, fits: Bools, counted: Bools) -> "Series":
+        """Neighbours in offset order that fit, in the topic partitions ``where`` it is asked for (C17)."""
         rows = np.flatnonzero(self.filled & where[self.owner])
-        found = np.zeros(len(where), dtype=np.int64)
-        if not len(rows):
-            return found
-        owner, fits = self.owner[rows], fits[rows]
+        owner, fits, counted = self.owner[rows], fits[rows], counted[rows]
         begins = np.ones(len(rows), dtype=np.bool_)
         begins[1:] = (owner[1:] != owner[:-1]) | (fits[1:] != fits[:-1])
-        series = np.flatnonzero(begins)
-        amounts = np.where(fits & counted[rows], 1 if values is None else values[rows], 0)
-        np.maximum.at(found, owner[series], np.add.reduceat(amounts, series))
-        return found
+        first = np.flatnonzero(begins)
+        if not len(first):
+            return Series(first, first, first, first)
+        sizes, fitting = self.arrays.bytes[rows], fits[first]
+        amounts = (counted.astype(np.int64), np.where(counted, sizes, 0), sizes)
+        return Series(owner[first][fitting], *(np.add.reduceat(amount, first)[fitting] for amount in amounts))
+
+
+@dataclass(frozen=True)
+class Series:
+    """Series of neighbours: whose each is, how many of its segments count, their bytes, and those of all of it."""
+
+    owner: NDArray[np.intp]
+    counted: Ints
+    counted_bytes: Ints
+    bytes: Ints

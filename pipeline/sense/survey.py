@@ -14,6 +14,7 @@ P is the number of topic partitions, N that of segments, as in ``pipeline.segmen
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from pipeline.policy import Policies
 from pipeline.segments import Segment, Stray, TopicPartition
 from pipeline.segments.arrays import UNKNOWN, Arrays, Bools
 from pipeline.segments.segment import MERGED, RUN
-from pipeline.sense.figures import Figures, Floats
+from pipeline.sense.figures import Figures, Floats, Series
 from pipeline.sense.lanes import ANY_POLICY, Lane
 from pipeline.sense.runs import FEWEST
 from pipeline.sense.state import PartitionState
@@ -114,22 +115,45 @@ def _retain(figures: Figures, _: bool) -> Bools:
 def _merge(figures: Figures, force: bool) -> Bools:
     fits = figures.landed & ~figures.excess
     waiting = fits & ~figures.active
-    needed = FEWEST if force else figures.each(lambda policy: policy.merge_segments)
-    enough = figures.count(waiting) >= needed
-    return enough & (figures.longest(enough, fits, waiting) >= needed)
+    whole = figures.each(lambda policy: policy.merge_segments)
+    needed = np.broadcast_to(FEWEST if force else whole, len(figures.compacts))
+    found = figures.series(figures.count(waiting) >= needed, fits, waiting)
+    due = found.counted >= needed[found.owner]
+    return _owners(figures, found, due if force else due & ~_left_to_full(figures, found, whole))
 
 
 def _clean(figures: Figures, force: bool) -> Bools:
     fits = figures.filled & (figures.arrays.level == MERGED) & ~figures.too_large
     waiting = fits & figures.cleanable
-    needed = 1 if force else figures.each(lambda policy: policy.clean_segments)
+    whole = figures.each(lambda policy: policy.clean_segments)
+    needed = np.broadcast_to(1 if force else whole, len(figures.compacts))
     with np.errstate(invalid="ignore"):  # a fraction of inf is never reached, of no tail either
         share = figures.each(lambda policy: policy.clean_tail_fraction) * figures.tail_bytes
     beside = (figures.tail_bytes > 0) & figures.any(waiting)
-    many = figures.count(waiting) >= needed
     large = beside & (figures.sum(figures.arrays.bytes, waiting) >= share)
-    many &= figures.longest(many, fits, waiting) >= needed
-    return many | (large & (figures.longest(large, fits, waiting, figures.arrays.bytes) >= share))
+    found = figures.series(large | (figures.count(waiting) >= needed), fits, waiting)
+    due = found.counted >= needed[found.owner]
+    due = due if force else due & ~_left_to_full(figures, found, whole)
+    due |= large[found.owner] & (found.counted > 0) & (found.counted_bytes >= share[found.owner])
+    return _owners(figures, found, due)
+
+
+def _left_to_full(figures: Figures, found: Series, whole: NDArray[Any]) -> Bools:
+    """As ``left_to_full``, for every series of ``found``."""
+    fraction = figures.each(lambda policy: policy.leave_to_full_fraction)
+    may = figures.compacts & (figures.tail_bytes > 0) & ~np.isinf(fraction)
+    most = np.broadcast_to(whole * (1 + 1 / fraction), len(may))[found.owner]
+    with np.errstate(invalid="ignore"):  # where the fraction is infinite nothing is left
+        enough = (fraction * figures.bytes_until_full)[found.owner]
+    left: Bools = may[found.owner] & (found.counted <= most) & (found.bytes >= enough)
+    return left
+
+
+def _owners(figures: Figures, found: Series, due: Bools) -> Bools:
+    """[P] Whose a series is that is due."""
+    owners = np.zeros(len(figures.compacts), dtype=np.bool_)
+    owners[found.owner[due]] = True
+    return owners
 
 
 def _tier(figures: Figures, force: bool) -> Bools:
