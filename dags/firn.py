@@ -10,9 +10,10 @@ import logging
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -32,8 +33,9 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundExceptio
 
 if TYPE_CHECKING:
     from pipeline.lake import Lake
+    from pipeline.plan import Job as PackedPlans
     from pipeline.plan import Plan
-    from pipeline.publish import Publication
+    from pipeline.publish import Published
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 TABLES = Path(os.environ.get("FIRN_TABLES") or Path(__file__).with_name("firn.toml"))
@@ -57,7 +59,7 @@ class TableSettings:
 
 
 class Job(TypedDict):
-    """The arguments of the two Spark applications that work on the same batch of plans."""
+    """The arguments of the two Spark applications that work on the same batch of plans: their files, their stages."""
 
     compact: list[str]
     validate: list[str]
@@ -83,7 +85,8 @@ def firn_on_spark(command: str, arguments: Any, settings: TableSettings) -> Spar
         jars=",".join(str(jar) for jar in sorted(JARS.glob("*.jar"))),
         conf=settings.spark,
         env_vars={"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
-        map_index_template="{{ task.application_args | length - 1 }} topic partitions",
+        map_index_template="{{ task.application_args | length - 1 }} "
+        + ("plans" if command == "compact" else "stages"),
     )
 
 
@@ -113,23 +116,29 @@ def plans_due(table: str, lane: str) -> list[Path]:
     return [found.write(lake.plans_folder) for found in plans]
 
 
-def each(lane: str, paths: Iterable[Path], commit: "Callable[[Lake, Plan], Publication]") -> Outcome:
-    """Commit plan after plan; one that can't be is named, and holds up no other."""
+def each(lane: str, work: "Iterable[tuple[Collection[Plan], Callable[[Lake], Published]]]") -> Outcome:
+    """Carry out one commit after the other, each for some plans; what can't be published is named."""
     from pipeline.lake import Lake
-    from pipeline.plan import Plan
 
     lake = Lake.load()
     outcome = Outcome(lane=lane, published=[], failed={})
-    for path in paths:
-        found = Plan.read(path)
+    for plans, commit in work:
+        published: dict[str, int] = {}
         try:
-            publication = commit(lake, found)
+            done = commit(lake)
+            published = {one.plan_id: one.snapshot_id for one in done.publications}
+            reasons = {plan_id: str(error) for plan_id, error in done.failures.items()}
         except Exception as error:  # whatever it is, the other topic partitions must not wait for it
-            log.exception("%s was not published", found.title)
-            outcome["failed"][f"{found.topic}-{found.partition}"] = str(error)
-        else:
-            log.info("%s: published as snapshot %s", found.title, publication.snapshot_id)
-            outcome["published"].append(found.title)
+            log.exception("%s plans were not published", len(plans))
+            reasons = {found.id: str(error) for found in plans}
+        for found in plans:
+            if found.id in published:
+                log.info("%s: published as snapshot %s", found.title, published[found.id])
+                outcome["published"].append(found.title)
+            else:
+                reason = reasons.get(found.id, "its stage was published before, without it")
+                log.error("%s was not published: %s", found.title, reason)
+                outcome["failed"][f"{found.topic}-{found.partition}"] = reason
     return outcome
 
 
@@ -143,9 +152,11 @@ def plan_retain(table: str) -> list[str]:
 @task
 def drop(plans: list[str]) -> Outcome:
     """Drop the segments of every plan: metadata only, so there is nothing to compact or to validate."""
-    from pipeline.publish import retain
+    from pipeline.plan import Plan
+    from pipeline.publish import retain_plans
 
-    return each(RETAIN, map(Path, plans), retain)
+    due = [Plan.read(Path(path)) for path in plans]
+    return each(RETAIN, [(due, partial(retain_plans, plans=due))])
 
 
 @task
@@ -161,14 +172,9 @@ def plan(table: str, lane: str, plans_per_job: int) -> list[Job]:
             f'AIRFLOW_CONN_{CONNECTION.upper()}=\'{{"conn_type": "spark", "host": "local[2]"}}\''
         ) from None
 
-    from pipeline.plan import Plan
-
     paths = plans_due(table, lane)
     return [
-        Job(
-            compact=["compact", *map(str, batch)],
-            validate=["validate", *(Plan.read(path).stage for path in batch)],
-        )
+        Job(compact=["compact", *map(str, batch)], validate=["validate", *(job.stage for job in packed(batch))])
         for batch in (paths[start : start + plans_per_job] for start in range(0, len(paths), plans_per_job))
     ]
 
@@ -176,9 +182,12 @@ def plan(table: str, lane: str, plans_per_job: int) -> list[Job]:
 @task(trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
 def publish(lane: str, jobs: list[Job]) -> Outcome:
     """Publish every stage that passed; one that did not is named, and holds up no other."""
-    from pipeline.publish import publish as publish_stage
+    from pipeline.publish import publish_stages
 
-    return each(lane, plan_files(jobs), lambda lake, found: publish_stage(lake, found.stage))
+    due = [own for job in jobs for own in packed(plan_files([job]))]
+    return each(
+        lane, ((own.plans, partial(publish_stages, plans={own.stage: [found.id for found in own]})) for own in due)
+    )
 
 
 @task(trigger_rule=TriggerRule.ALL_DONE)
@@ -230,6 +239,13 @@ def sweep(table: str, dropped: list[str] | None, jobs_of_lanes: list[list[Job] |
 def plan_files(jobs: Iterable[Job]) -> list[Path]:
     """The plan files of all jobs: what follows the command's name."""
     return [Path(path) for job in jobs for path in job["compact"][1:]]
+
+
+def packed(paths: Iterable[Path]) -> "list[PackedPlans]":
+    """The plans of one Spark application by the stage that they share, as `firn compact` packs them."""
+    from pipeline.plan import Plan, jobs_of
+
+    return jobs_of(Plan.read(path) for path in paths)
 
 
 def build(settings: TableSettings) -> DAG:

@@ -28,7 +28,7 @@ from pipeline.lake.columns import Columns
 from pipeline.lake.spark import reason
 from pipeline.plan import Job, Plan, jobs_of
 from pipeline.sense import Lane
-from pipeline.stage import BURIED, INPUTS, QUARANTINED, Accounting, Stage, mark, open_stage
+from pipeline.stage import BURIED, INPUTS, QUARANTINED, Accounting, Stage, mark, open_stage, split
 from pipeline.stage.leave import leave
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def compact(lake: Lake, plans: Sequence[Plan], spark: "SparkSession") -> list[Ou
     """Compact every plan into the stage of its job; outcomes in the order of ``plans``.
 
     A stage that an earlier try has compacted already is taken as it is (C25). Errors are collected, not raised; a plan
-    that was refused is marked and not planned again as it is (C20).
+    that was refused is marked and not planned again as it is, and a job that fails is split: one torn file of one plan
+    holds up no other (C20).
     """
     # Together they keep to the budget in keys (C17); small ones fill each other's idle cores.
     threads = min((plan.cleaner_threads for plan in plans), default=1)
@@ -65,7 +66,9 @@ def compact(lake: Lake, plans: Sequence[Plan], spark: "SparkSession") -> list[Ou
 def _outcomes(lake: Lake, job: Job, spark: "SparkSession") -> list[Outcome]:
     try:
         stage = open_stage(lake, job)
-        refused = {} if stage.books else _write(lake, stage, spark)
+        refused = _written(lake, stage, spark)
+        if refused is None:
+            return [outcome for plan in job for outcome in _outcomes(lake, Job((plan,)), spark)]
         stage = Stage.load(lake, job.stage)
     except FirnError as error:
         if isinstance(error, RefusedError):
@@ -73,6 +76,19 @@ def _outcomes(lake: Lake, job: Job, spark: "SparkSession") -> list[Outcome]:
         return [Outcome(plan, job.stage, None, error) for plan in job]
     _mark(lake, job, refused)
     return [_outcome(stage, plan, refused) for plan in job]
+
+
+def _written(lake: Lake, stage: Stage, spark: "SparkSession") -> Mapping[str, RefusedError] | None:
+    """The plans that were refused, by id, once the others are in the stage; None: all go on in stages of their own."""
+    if stage.is_split:
+        return None
+    try:
+        return {} if stage.books else _write(lake, stage, spark)
+    except FirnError:
+        if len(stage.plans) + len(stage.left_out) == 1:
+            raise
+        split(lake, stage)
+        return None
 
 
 def _mark(lake: Lake, job: Job, refused: Mapping[str, RefusedError]) -> None:

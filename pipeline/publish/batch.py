@@ -7,9 +7,11 @@ from typing import Final
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
 from pipeline.plan import Job, Plan
+from pipeline.plan.plan import STAGE_INFIX
 from pipeline.publish.publish import publish_job
 from pipeline.publish.race import Publication, Published
 from pipeline.publish.retain import retain_job
+from pipeline.stage import parts_of
 
 RETAINED_PLANS: Final = 1000
 """How many plans of lane ``retain`` share a commit: each try looks through the table once for all of them."""
@@ -18,9 +20,15 @@ RETAINED_PLANS: Final = 1000
 def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]]) -> Published:
     """Publish every stage that is a key of ``plans``; what was not published is named, with the reason.
 
-    A stage that can't be published as a whole is named by all its ``plans``, or whatever stands there for them.
+    A stage that can't be published as a whole is named by all its ``plans``, or whatever stands there for them. The
+    plans of a split one are published from stages of their own.
     """
-    return _together((partial(publish_job, lake, identifier), own) for identifier, own in plans.items())
+    parts = (
+        (part, own if part == identifier else [part.rpartition(STAGE_INFIX)[2]])
+        for identifier, own in plans.items()
+        for part in parts_of(lake, identifier)
+    )
+    return _together((partial(publish_job, lake, part), names) for part, names in parts)
 
 
 def retain_plans(lake: Lake, plans: Sequence[Plan]) -> Published:

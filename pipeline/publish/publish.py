@@ -50,12 +50,10 @@ def publish_job(lake: Lake, identifier: str) -> Published:
         raise RefusedError(f"{identifier!r} is not a stage; allowed: <namespace>.<table>{STAGE_INFIX}<plan id>")
     before = published(lake.table(table), job_id)
     if before is not None:
-        plans: Sequence[Plan] = ()
-        if lake.when_free(lambda: lake.catalog.table_exists(identifier)):
-            stage = Stage.load(lake, identifier)
-            plans = stage.plans
+        stage = _left_behind(lake, identifier)
+        if stage:
             drop(lake, stage)
-        return repeated(lake.table(table), job_id, before, [plan.id for plan in plans])
+        return repeated(lake.table(table), job_id, before, [plan.id for plan in stage.plans] if stage else ())
     try:
         return _publish(lake, identifier)
     except _NothingPublishedError as nothing:
@@ -69,6 +67,14 @@ def publish_job(lake: Lake, identifier: str) -> Published:
     if error:
         raise error
     return found
+
+
+def _left_behind(lake: Lake, identifier: str) -> Stage | None:
+    """The stage of a job that is published; None when it is gone, or another process is dropping it at this moment."""
+    try:
+        return Stage.load(lake, identifier)
+    except RefusedError:
+        return None
 
 
 class _NothingPublishedError(FirnError):

@@ -18,7 +18,7 @@ from tenacity import (
     wait_random,
 )
 
-from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, UnavailableError
+from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.segments.manifests import Manifests
 from pipeline.stage import Accounting
@@ -82,11 +82,15 @@ class Published:
     failures: Mapping[str, FirnError] = field(default_factory=dict)
 
     def only(self) -> Publication:
-        """The publication of the only plan; raises what kept it from being published."""
+        """The publication of a job of one plan; raises what kept it from being published.
+
+        RefusedError for a job of several: all that could be published is published then.
+        """
+        if len(self.publications) + len(self.failures) != 1:
+            raise RefusedError(f"{len(self.publications)} plans were published together; allowed here: one")
         for error in self.failures.values():
             raise error
-        (publication,) = self.publications
-        return publication
+        return self.publications[0]
 
 
 def commit(lake: Lake, work: Work, books: Mapping[str, Accounting]) -> Published:

@@ -5,6 +5,7 @@ from pipeline.stage.accounting import Accounting, Books
 from pipeline.stage.discard import discard
 from pipeline.stage.mark import mark, retry
 from pipeline.stage.open import open_stage
+from pipeline.stage.split import parts_of, split
 from pipeline.stage.stage import BURIED, INPUTS, QUARANTINED, REWRITTEN, Stage
 from pipeline.stage.sweep import Swept, sweep
 
@@ -20,7 +21,9 @@ __all__ = [
     "discard",
     "mark",
     "open_stage",
+    "parts_of",
     "retry",
+    "split",
     "stages_of",
     "sweep",
 ]

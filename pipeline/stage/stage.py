@@ -45,6 +45,9 @@ BURIED = -2
 PLANS_PROPERTY = "firn-plans"
 """Reference of the document with the plans of a job; a single plan is a property itself."""
 
+SPLIT_PROPERTY = "firn-split"
+"""Present once the plans of a job went on in stages of their own."""
+
 BOOKS_PROPERTY = "firn-accounting"
 VERDICT_PROPERTY = "firn-verdict"
 
@@ -158,6 +161,11 @@ class Stage:
         text = self.table.properties.get(FAILURE_PROPERTY)
         return Failure.parse(text, self.identifier) if text is not None else None
 
+    @property
+    def is_split(self) -> bool:
+        """Whether the plans went on in stages of their own."""
+        return SPLIT_PROPERTY in self.table.properties
+
     def check(self) -> None:
         """Refuse a failed stage, with the reason it failed for."""
         if self.failure:
@@ -168,6 +176,8 @@ class Stage:
         """A word or a few for people; with figures where the plans of a job differ."""
         if self.failure:
             return "failed"
+        if self.is_split:
+            return "split"
         if self.verdicts is not None:
             passed = sum(self.passed(plan.id) for plan in self.plans)
             return {0: "failed", len(self.plans): "passed"}.get(passed, f"{passed} of {len(self.plans)} passed")

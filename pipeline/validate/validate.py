@@ -20,7 +20,7 @@ from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.spark import reason
 from pipeline.plan import Plan
-from pipeline.stage import INPUTS, Accounting, Books, Stage, mark
+from pipeline.stage import INPUTS, Accounting, Books, Stage, mark, parts_of
 from pipeline.validate.parts import left_in_place, of_plans
 from pipeline.validate.session import judging_session
 
@@ -63,7 +63,8 @@ def validate(lake: Lake, identifiers: Sequence[str], spark: "SparkSession") -> l
     result that has a verdict already keeps it; one that failed marks its plan. Validation results are stored under the
     lake's reports folder.
     """
-    return list(chain.from_iterable(_judged(lake, identifier, spark) for identifier in identifiers))
+    stages = [part for identifier in identifiers for part in parts_of(lake, identifier)]
+    return list(chain.from_iterable(_judged(lake, stage, spark) for stage in stages))
 
 
 def build_reports(lake: Lake) -> Path:

@@ -1,8 +1,13 @@
 """Several plans share one Spark job, one stage and one commit (design: "commits are batched"; C20, C22, C24)."""
 
+from pathlib import Path
+from urllib.parse import urlparse
+
 from pipeline.compact import compact
 from pipeline.publish import publish_job
-from pipeline.stage import Stage
+from pipeline.run import run
+from pipeline.sense import Lane
+from pipeline.stage import Stage, stages_of
 from pipeline.validate import validate
 from tests.spark.topics import NOW, Topic, updates
 
@@ -57,3 +62,16 @@ def test_a_job_leaves_the_tails_of_its_plans_in_place(topic: Topic) -> None:
     assert [topic.offsets(partition) for partition in range(3)] == [[0, 1, 2, 3, 4], [0, 1, 2, 3], [0, 1, 3, 4]]
     after = {segment.path for partition in range(3) for segment in topic.segments(partition)}
     assert len(before & after) == 2
+
+
+def test_c20_a_torn_file_splits_the_job(topic: Topic) -> None:
+    """It fails the Spark job of all three; then each goes on alone, and only the one that holds it fails."""
+    for partition in range(3):
+        topic.land(updates("a=1", "a=2", partition=partition))
+    path = Path(urlparse(topic.segments(1)[0].path).path)
+    path.write_bytes(path.read_bytes()[:-200])
+    done = list(run(topic.lake, topic.table, NOW, lambda: topic.spark, (Lane.FULL,)))
+    (failure,) = [str(error) for lane in done for error in lane.failures.values()]
+    assert "orders-1" in failure
+    assert [topic.levels(partition) for partition in range(3)] == [[3], [0], [3]]
+    assert stages_of(topic.lake, topic.table) == []

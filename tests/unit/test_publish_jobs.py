@@ -17,11 +17,22 @@ from pipeline.explain.segment import explain_segment
 from pipeline.lake import Lake
 from pipeline.plan import Job, Plan, failed_plans, plan_table
 from pipeline.plan.failure import PLAN_PROPERTY
-from pipeline.publish import Published, publish, publish_job
+from pipeline.publish import Published, publish, publish_job, publish_stages
 from pipeline.quarantine import quarantine
 from pipeline.segments import TopicPartition, read
 from pipeline.sense import Lane
-from pipeline.stage import QUARANTINED, Accounting, Stage, discard, mark, open_stage, stages_of, sweep
+from pipeline.stage import (
+    QUARANTINED,
+    Accounting,
+    Stage,
+    discard,
+    mark,
+    open_stage,
+    parts_of,
+    split,
+    stages_of,
+    sweep,
+)
 from pipeline.stage.claim import LEASE_MS
 from pipeline.stage.published import commits_folder, plans_of
 from pipeline.stage.stage import MAX_PROPERTY_BYTES, PLANS_PROPERTY
@@ -210,8 +221,8 @@ class TestPublishing:
         assert len(publish_job(through(lake, "no"), stage.identifier).publications) == PARTITIONS
         assert seen(lake) == cleaned(0, 1, 2)
 
-    def test_a_stage_of_several_plans_is_not_published_as_one(self, lake: Lake, stage: Stage) -> None:
-        with pytest.raises(ValueError, match="too many values"):
+    def test_a_stage_of_several_plans_is_not_taken_for_one(self, lake: Lake, stage: Stage) -> None:
+        with pytest.raises(RefusedError, match="3 plans were published together; allowed here: one"):
             publish(lake, stage.identifier)
 
 
@@ -337,6 +348,29 @@ class TestOneFails:
         assert beside is not None
         assert [one["partition"] for one in beside.scan().to_arrow().to_pylist()] == [1]
         assert seen(lake) == {0: [0], 1: [1]}
+
+
+class TestSplitting:
+    """C20: a job that fails as a whole goes on plan by plan, and who knows its stage finds theirs."""
+
+    def test_c20_each_plan_has_a_stage_of_its_own(self, lake: Lake, plans: list[Plan]) -> None:
+        shared = lakes.opened(lake, *plans)
+        split(lake, shared)
+        assert Stage.load(lake, shared.identifier).state == "split"
+        for plan in plans[:2]:
+            judged(lake, compacted_job(lake, [part(plan)]))
+        lakes.opened(lake, plans[2])  # and its file is torn
+        assert parts_of(lake, shared.identifier) == [plan.stage for plan in plans]
+        published = publish_stages(lake, {shared.identifier: [plan.id for plan in plans]})
+        assert done_of(published) == [plans[0].id, plans[1].id]
+        assert "is inputs attached; allowed: a passing verdict" in str(published.failures[plans[2].id])
+        assert seen(lake) == cleaned(0, 1)
+        assert len(sweep(lake, TABLE, [plan.id for plan in plans]).discarded) == 2
+        assert stages_of(lake, TABLE) == []
+
+    def test_what_is_not_split_or_not_there_is_itself(self, lake: Lake, stage: Stage) -> None:
+        assert parts_of(lake, stage.identifier) == [stage.identifier]
+        assert parts_of(lake, f"{TABLE}__stage_0") == [f"{TABLE}__stage_0"]
 
 
 class TestMarking:
