@@ -55,6 +55,7 @@ def read_records(path: Path, topic: str | None = None, partition: int | None = N
 def _read_json_lines(path: Path) -> pa.Table:
     if not path.read_bytes().strip():
         return arrow_schema().empty_table()
+    _check_objects(path)
     # One block for the whole file: a record must not be larger than a block, and pyarrow's own are of 1 MiB.
     whole = pyarrow.json.ReadOptions(block_size=min(path.stat().st_size + 1, 2**31 - 1))
     text = pa.schema([("key", pa.string()), ("value", pa.string()), ("topic", pa.string()), ("headers", _HEADER_TEXT)])
@@ -62,6 +63,18 @@ def _read_json_lines(path: Path) -> pa.Table:
     # A schema that is given adds its columns to a file that lacks them. Without `value` all would become tombstones.
     names = pyarrow.json.read_json(path, whole).column_names
     return found.select([name for name in found.column_names if name in names])
+
+
+def _check_objects(path: Path) -> None:
+    """Refuse a line that is no JSON object: pyarrow ends the process when the first one is `null`."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            text = line.lstrip()
+            if text and not text.startswith(b"{"):
+                raise RefusedError(
+                    f"file {path}: line {number} is {text[:20].decode(errors='replace').strip()!r}; allowed: a JSON "
+                    "object with a record"
+                )
 
 
 def _conform(found: pa.Table, names: Sequence[str], path: Path) -> pa.Table:
