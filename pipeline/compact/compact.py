@@ -25,7 +25,7 @@ from pipeline.compact.working import PLAN, as_stored
 from pipeline.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
-from pipeline.lake.spark import reason
+from pipeline.lake.spark import reason, sized_session
 from pipeline.plan import Job, Plan, jobs_of
 from pipeline.sense import Lane
 from pipeline.stage import BURIED, INPUTS, QUARANTINED, Accounting, Stage, mark, open_stage, split
@@ -113,7 +113,8 @@ def _write(lake: Lake, stage: Stage, spark: "SparkSession") -> Mapping[str, Refu
     """Clean the inputs into the stage's main branch and record the books of what was written; who was refused."""
     try:
         columns = Columns.of(stage.table, stage.identifier)
-        reader = Reader(spark, spark_name(lake, stage.identifier), columns, stage.plans)
+        own = sized_session(lake, spark, sum(plan.records for plan in stage.plans))
+        reader = Reader(own, spark_name(lake, stage.identifier), columns, stage.plans)
         if stage.plans[0].lane is Lane.MERGE:
             return _copy(lake, stage, reader)
         return _clean(lake, stage, reader)

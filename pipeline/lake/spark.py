@@ -5,6 +5,7 @@ Set here and not in a file, because what Spark calls the catalog must always be 
 
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REQUIRED_JAR = "iceberg-spark-runtime-*.jar"
+
+RECORDS_PER_TASK = 1_000_000
+"""Keys and offsets of so many records are grouped by one task: some 100 MB."""
+SMALL = 100_000
+"""Up to so many records another task costs more than it does."""
 
 
 def catalog_settings(lake: Lake) -> dict[str, str]:
@@ -61,6 +67,31 @@ def session(lake: Lake, name: str) -> "SparkSession":
         return builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
         raise UnavailableError(f"Spark does not start: {reason(error)}") from error
+
+
+def sized_session(lake: Lake, spark: "SparkSession", records: int) -> "SparkSession":
+    """A session of the same application for work on so many records; ``spark`` itself where it is a remote one.
+
+    How much is read is known, so that adaptive execution has nothing to find out; with it every shuffle would be a
+    Spark job of its own.
+    """
+    if not hasattr(spark, "newSession"):
+        return spark
+    tasks = 1 if records <= SMALL else max(spark.sparkContext.defaultParallelism, -(-records // RECORDS_PER_TASK))
+    return _sized(spark, tasks, tuple(catalog_settings(lake).items()))
+
+
+@lru_cache(maxsize=32)  # every session has a catalog of its own, which holds connections
+def _sized(spark: "SparkSession", tasks: int, catalog: tuple[tuple[str, str], ...]) -> "SparkSession":
+    own = spark.newSession()
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": str(tasks),
+    }
+    for key, value in (*catalog, *settings.items()):
+        own.conf.set(key, value)
+    return own
 
 
 def reason(error: Exception) -> str:

@@ -18,11 +18,10 @@ from pipeline.compact.inputs import spark_name
 from pipeline.errors import FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
-from pipeline.lake.spark import reason
+from pipeline.lake.spark import reason, sized_session
 from pipeline.plan import Plan
 from pipeline.stage import INPUTS, Accounting, Books, Stage, mark, parts_of
 from pipeline.validate.parts import left_in_place, of_plans
-from pipeline.validate.session import judging_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,7 +114,7 @@ def _compared(
 ) -> Mapping[str, Verdict]:
     columns, name = Columns.of(stage.table, stage.identifier), spark_name(lake, stage.identifier)
     records = sum(books.plans[plan.id].records_in + books.plans[plan.id].records_out for plan in plans)
-    own = judging_session(lake, spark, records)
+    own = sized_session(lake, spark, records)
 
     # By snapshot: what is judged is what the verdict will be recorded for (C23).
     def read(version: str) -> DataFrame:

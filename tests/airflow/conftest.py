@@ -18,7 +18,7 @@ from infra.airflow import settings
 from pipeline.lake import Lake, records
 from pipeline.land import land
 
-MINUTES = 3 * 60  # seconds: far more than a run takes; a hang must not hold up everything
+MINUTES = 10 * 60  # seconds: far more than a run takes; a hang must not hold up everything
 
 TABLES = ("t.busy", "t.idle", "t.old", "t.refused", "t.torn")
 THRESHOLDS = {
