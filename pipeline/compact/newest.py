@@ -99,16 +99,14 @@ class _Extent:
 
 def _extent(keys: DataFrame) -> _Extent:
     kind = keys.schema[KEY].dataType
+    # A key of several columns: Iceberg keeps bounds of each, and nothing of the struct that they make here.
+    whole = not isinstance(kind, StructType)
+    few = [row[KEY] for row in keys.select(KEY).limit(LOOKED_UP + 1).collect()]
+    if len(few) <= LOOKED_UP:
+        size = sum(len(key) for key in few if isinstance(key, bytearray | str))
+        return _Extent(size + len(few) * _BYTES_PER_KEY, F.col(KEY).isin(few) if whole else None)
     length: Column = F.octet_length(KEY) if isinstance(kind, BinaryType | StringType) else F.lit(0)
-    count = F.count(F.lit(1)).alias("count")
-    if isinstance(kind, StructType):
-        # A key of several columns: Iceberg keeps bounds of each, and nothing of the struct that they make here.
-        (row,) = keys.agg(count).collect()
-        return _Extent(row["count"] * _BYTES_PER_KEY, None)
-    (row,) = keys.agg(
-        count, F.sum(length).alias("bytes"), F.min(KEY).alias("lowest"), F.max(KEY).alias("highest")
-    ).collect()
+    bounds = (F.min(KEY).alias("lowest"), F.max(KEY).alias("highest")) if whole else ()
+    (row,) = keys.agg(F.count(F.lit(1)).alias("count"), F.sum(length).alias("bytes"), *bounds).collect()
     size = (row["bytes"] or 0) + row["count"] * _BYTES_PER_KEY
-    if row["count"] <= LOOKED_UP:
-        return _Extent(size, F.col(KEY).isin([row[KEY] for row in keys.select(KEY).distinct().collect()]))
-    return _Extent(size, F.col(KEY).between(row["lowest"], row["highest"]))
+    return _Extent(size, F.col(KEY).between(row["lowest"], row["highest"]) if whole else None)
