@@ -122,6 +122,8 @@ def _defaults() -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         # Plans are small to large; AQE merges what is too many. Few partitions spare small plans thousands of tasks.
         "spark.sql.shuffle.partitions": os.environ.get("FIRN_SHUFFLE_PARTITIONS", "8"),
+        # A plan takes some eighty pieces of generated code; Spark's own 100 would be compiled again for every plan.
+        "spark.sql.codegen.cache.maxEntries": "2000",
         "spark.ui.enabled": os.environ.get("FIRN_SPARK_UI", "false"),
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
