@@ -62,7 +62,7 @@ def full(scale: float) -> list[Case]:
     return [
         Case("base", Shape(1000, "uniform", None, 1, base), _ALL_FULL, 3),
         Case("base", Shape(100, "uniform", None, 1, small), _ALL_FULL, 3),
-        Case("little changed", Shape(1000, "append", 0.01, 1, base * 2, segments=CLUSTERED_SEGMENTS), _PEERS, 3),
+        Case("little changed", Shape(1000, "append", 0.01, 1, base * 5, segments=CLUSTERED_SEGMENTS), _PEERS, 3),
         Case("little changed", Shape(1000, "zipf", 0.01, 1, base), _PEERS, 3),
         Case("little changed", Shape(1000, "uniform", 0.01, 1, base), _PEERS, 3),
         Case("more changed", Shape(1000, "uniform", 0.3, 1, base), _FEW, 3),

@@ -8,6 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 EVENTS = ("jdk.ExecutionSample", "jdk.NativeMethodSample")
 _DEPTH = 48
 _TASKS = "Executor task launch worker"
@@ -44,11 +46,16 @@ _WORK: Mapping[str, tuple[str, ...]] = {
 """What a sample counts for: the first of these whose classes are in its stack, from the innermost frame outwards."""
 
 
-def options(recording: Path) -> str:
-    """JVM options by which it records to ``recording``, which is whole when the JVM has ended."""
-    return (
-        f"-XX:StartFlightRecording:filename={recording},settings=profile -XX:FlightRecorderOptions:stackdepth={_DEPTH}"
-    )
+OPTIONS = f"-XX:StartFlightRecording:settings=profile -XX:FlightRecorderOptions:stackdepth={_DEPTH}"
+"""JVM options by which it records itself."""
+
+
+def dump(recording: Path) -> None:
+    """Write to ``recording`` what Spark's JVM, a child of this process, has recorded so far; needs the JDK's `jcmd`."""
+    for child in psutil.Process().children(recursive=True):
+        if child.name() == "java":
+            command = ["jcmd", str(child.pid), "JFR.dump", f"filename={recording}"]
+            subprocess.run(command, capture_output=True, check=True)
 
 
 def read(recording: Path) -> list[Mapping[str, Any]]:

@@ -123,10 +123,22 @@ def markdown(
     lines += ["", "What tasks were doing: " + ", ".join(f"{work} {share:.0%}" for work, share in profile) + "."]
     for query in found:
         if query.seconds >= _SHOWN * whole:
-            plan = "\n".join(line[:_LINE] for line in query.plan.strip().splitlines())
+            plan = "\n".join(line[:_LINE] for line in _shown(query.plan))
             summary = f"query {query.number}, {query.seconds:.2f} s"
             lines += ["", f"<details><summary>{summary}</summary>", "", "```", plan, "```", "", "</details>"]
     return "\n".join(lines) + "\n"
+
+
+def _shown(plan: str) -> Iterator[str]:
+    """The tree as it ran, and what its scans and exchanges read and pass on."""
+    tree, *nodes = plan.strip().split("\n\n")
+    final = tree.partition("+- == Initial Plan ==")[0].rstrip()
+    yield from final.splitlines()
+    for node in nodes:
+        head = node.strip().partition("\n")[0]
+        number = re.match(r"\((\d+)\) (BatchScan|Exchange|BroadcastExchange)", head)
+        if number and f"({number[1]})" in final:
+            yield from ("", *node.strip().splitlines())
 
 
 def main() -> int:
@@ -150,7 +162,7 @@ def main() -> int:
     options = " ".join(f"--conf {name}={value}" for name, value in settings.items())
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"{options} pyspark-shell"
     recording = logs.with_suffix(".jfr")
-    os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {flight.options(recording)}"
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {flight.OPTIONS}"
     text = _measured(arguments.scale, home, logs, recording)
     from tests.bench.tables import into
 
@@ -185,6 +197,7 @@ def _measured(scale: float, home: Path, logs: Path, recording: Path) -> str:
             began = time.time() * 1000
             with cases.FULL.run(bench, inputs) as done:
                 runs.append((shape.title, done.rooms, began, time.time() * 1000))
+        flight.dump(recording)
     finally:
         spark.stop()
     every, samples = read(logs), flight.read(recording)
