@@ -39,6 +39,23 @@ def assert_balanced(topic: Topic) -> None:
     }
 
 
+def test_a_table_whose_writers_keep_no_metrics_is_cleaned(topic: Topic) -> None:
+    """Offsets, times and counts come from the footers of what Spark and PyIceberg wrote."""
+    topic.create()
+    with topic.lake.table(topic.table).transaction() as transaction:
+        columns = ("offset", "timestamp", "key", "value", "delete_horizon")
+        none = {f"write.metadata.metrics.column.{name}": "none" for name in columns}
+        transaction.set_properties({"write.metadata.metrics.default": "none"} | none)
+    topic.append_with_spark(updates("a=1", "b=1", "c=", "d=1"))
+    topic.append(updates("a=2", "d=2", start=4))
+    (books,) = topic.clean("full", force=True)
+    assert (books.records_in, books.records_out, books.superseded) == (6, 4, 2)
+    assert topic.offsets() == [1, 2, 4, 5]
+    topic.append_with_spark(updates("b=2", start=6))
+    topic.clean("full", NOW + 1, force=True)
+    assert topic.offsets() == [2, 4, 5, 6]
+
+
 @pytest.mark.parametrize("level", [0, 3])
 def test_c1_c24_a_file_that_is_listed_twice_leaves_one_copy(topic: Topic, level: int) -> None:
     """A sink that repeats a commit: Kafka Connect after a lost answer."""
