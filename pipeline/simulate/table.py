@@ -141,7 +141,8 @@ class ModelTable:
     def _written(self, plan: Plan, offsets: Offsets) -> Segment:
         """A segment that ``plan`` writes, with the facts that its metadata would tell."""
         stream, base = self._stream, int(offsets[0])
-        path = f"{plan.lane}-{self._commits:06}-{base}"
+        # As Firn's own files lie in the folder of their job.
+        path = f"simulated/firn/{plan.id}/{base}"
         self._offsets[path] = offsets
         tombstones = int(np.count_nonzero(stream.tombstones[offsets]))
         horizons = self._horizons[offsets] if tombstones else offsets[:0]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 
 from pipeline import clock
-from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError
+from pipeline.errors import ConflictError, FirnError, MetadataLostError, OutcomeUnknownError
 from pipeline.lake import Lake
 from pipeline.stage.stage import Stage
 
@@ -67,4 +67,8 @@ def _change(lake: Lake, identifier: str, name: str, value: str | None) -> None:
             else:
                 transaction.set_properties({name: value})
 
-    lake.until_committed(commit)
+    try:
+        lake.until_committed(commit)
+    except FileNotFoundError as error:
+        # Another process is done with the stage, and deletes its metadata between our look and our commit.
+        raise MetadataLostError(f"stage {identifier}: its metadata file is gone: {error}") from error
