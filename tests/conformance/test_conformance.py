@@ -13,7 +13,7 @@ from tests.conformance import conformance
 from tests.conformance.compare import Tally
 from tests.conformance.workloads import Mode, groups
 
-WORKLOADS, SEED = 24, 4
+WORKLOADS, SEED = 40, 4
 
 
 def test_kafkas_cleaner_agrees(
