@@ -16,6 +16,7 @@ from great_expectations.data_context.types.resource_identifiers import (
     ExpectationSuiteIdentifier,
     ValidationResultIdentifier,
 )
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from expectations.custom.metric import as_batch
@@ -88,7 +89,7 @@ def judge_all(
                 evidence = collect_evidence(
                     *(inputs, outputs, claims, reading), checksum=checksum, left=left, samples=samples == "keys"
                 )
-            except PySparkException as error:
+            except (PySparkException, Py4JError) as error:
                 plans = ", ".join(claim.plan_id for claim in claims)
                 raise JudgementError(f"plan {plans} could not be validated: {_in_one_line(error)}") from error
         context = context_for(Path(folder))
