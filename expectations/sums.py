@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from expectations.reading import Reading
 
 WITHIN = ("topic", "partition")
+_OF_TOMBSTONE = ("tombstone_key", "n_out", "out_max", "out_horizon", "out_level")
+_LAST = "null_kept_at"
 _ASIDE = f"level IN ({QUARANTINED}, {BURIED})"
 
 
@@ -94,9 +96,17 @@ def sum_up(
         F.expr(is_tombstone(reading)).alias("tombstone"),
         fingerprint(outputs, reading).alias("fingerprint"),
     )
-    make = _copied if claims[0].lane == "merge" else _cleaned
+    if claims[0].lane == "merge":
+        rows = _all(_copied(read, written, claims, trusted), *beside).collect()
+    else:
+        # Two look at it, and it is the only one that holds values: read once.
+        outcome = _outcome(written, claims[0].level_out, trusted).persist()
+        try:
+            rows = _all(_cleaned(read, outcome, claims, trusted), *beside).collect()
+        finally:
+            outcome.unpersist()
     found: dict[tuple[str, int], Counter[str]] = {}
-    for row in _all(make(read, written, claims, trusted), *beside).collect():
+    for row in rows:
         counts = {
             name: int(number) for name, number in row.asDict().items() if name not in WITHIN and number is not None
         }
@@ -137,43 +147,66 @@ def _copy_is_sound(counts: Counter[str]) -> bool:
     )
 
 
-def _cleaned(read: DataFrame, written: DataFrame, claims: Sequence[Claim], trusted: bool) -> DataFrame:
+def _cleaned(read: DataFrame, outcome: DataFrame, claims: Sequence[Claim], trusted: bool) -> DataFrame:
     """A cleaning: the newest record of every key, and every record without a key, is to be written."""
-    level_out = claims[0].level_out
-    mark = "xxhash64(key, offset)" if trusted else "fingerprint"
     in_topic = read.where(f"level != {BURIED}")
+    sums = {name: f"sum({name})" for name in outcome.columns if name not in (*WITHIN, *_OF_TOMBSTONE, _LAST)}
     return _all(
-        _newest(read, written, claims, trusted),
+        _newest(read, outcome, claims, trusted),
         _per_plan(
             in_topic.where("key IS NULL"),
             null_in="count(1)",
             null_newest="max(offset)",
-            **_halves("read", mark),
+            **_halves("read", _mark(trusted)),
         ),
         _repeats(in_topic),
-        _per_plan(
-            written,
-            records_out=f"count_if(NOT {_ASIDE})",
-            quarantined=f"count_if(level = {QUARANTINED})",
-            tombstones_removed=f"count_if(level = {BURIED})",
-            keys_out=f"count_if(key IS NOT NULL AND NOT {_ASIDE})",
-            tombstones_in="count_if(key IS NOT NULL AND tombstone)",
-            tombstones_out=f"count_if(key IS NOT NULL AND tombstone AND NOT {_ASIDE})",
-            null_kept="count_if(key IS NULL AND level >= 0)",
-            null_kept_at="max(if(key IS NULL AND level >= 0, offset, NULL))",
-            misplaced=(
-                "count_if(CASE WHEN offset IS NULL THEN true "
-                f"WHEN key IS NULL THEN level NOT IN ({QUARANTINED}, {level_out}) "
-                f"WHEN tombstone THEN level NOT IN ({BURIED}, {level_out}) "
-                f"ELSE level != {level_out} OR horizon IS NOT NULL END)"
-            ),
-            **_halves("written", mark),
-            **_halves("fingerprint", "fingerprint"),
-        ),
+        _per_plan(outcome, **sums, **{_LAST: f"max({_LAST})"}),
     )
 
 
-def _newest(read: DataFrame, written: DataFrame, claims: Sequence[Claim], trusted: bool) -> DataFrame:
+def _outcome(written: DataFrame, level_out: int, trusted: bool) -> DataFrame:
+    """What was written of each plan, summed up, and apart from the rest for the key of every tombstone: `_OF_TOMBSTONE`
+    tell where those are.
+    """
+    key = f"if(key IS NOT NULL AND (tombstone OR level = {BURIED}), key, NULL) AS tombstone_key"
+    return (
+        written.selectExpr("*", key)
+        .groupBy(*WITHIN, "tombstone_key")
+        .agg(
+            *_named(
+                {
+                    "n_out": "count(offset)",
+                    "out_max": "max(offset)",
+                    "out_horizon": "max(horizon)",
+                    "out_level": "max(level)",
+                    "records_out": f"count_if(NOT {_ASIDE})",
+                    "quarantined": f"count_if(level = {QUARANTINED})",
+                    "tombstones_removed": f"count_if(level = {BURIED})",
+                    "keys_out": f"count_if(key IS NOT NULL AND NOT {_ASIDE})",
+                    "tombstones_in": "count_if(key IS NOT NULL AND tombstone)",
+                    "tombstones_out": f"count_if(key IS NOT NULL AND tombstone AND NOT {_ASIDE})",
+                    "null_kept": "count_if(key IS NULL AND level >= 0)",
+                    _LAST: "max(if(key IS NULL AND level >= 0, offset, NULL))",
+                    "misplaced": (
+                        "count_if(CASE WHEN offset IS NULL THEN true "
+                        f"WHEN key IS NULL THEN level NOT IN ({QUARANTINED}, {level_out}) "
+                        f"WHEN tombstone THEN level NOT IN ({BURIED}, {level_out}) "
+                        f"ELSE level != {level_out} OR horizon IS NOT NULL END)"
+                    ),
+                    **_halves("written", _mark(trusted)),
+                    **_halves("fingerprint", "fingerprint"),
+                }
+            )
+        )
+    )
+
+
+def _mark(trusted: bool) -> str:
+    """What records are told apart by: with a checksum, their place is enough."""
+    return "xxhash64(key, offset)" if trusted else "fingerprint"
+
+
+def _newest(read: DataFrame, outcome: DataFrame, claims: Sequence[Claim], trusted: bool) -> DataFrame:
     """The newest record read of every key, and what became of it where it is a tombstone."""
     no_number = "cast(NULL AS bigint)"
     here = read.where("key IS NOT NULL").selectExpr(
@@ -184,17 +217,15 @@ def _newest(read: DataFrame, written: DataFrame, claims: Sequence[Claim], truste
         # A stamp counts only where Firn itself wrote it: levels 0 and 1 come from any writer.
         "if(level >= 2, horizon, NULL) AS horizon",
         *(() if trusted else ("fingerprint",)),
-        *(f"{no_number} AS {name}" for name in ("out_offset", "out_horizon")),
+        *(f"{no_number} AS {name}" for name in ("n_out", "out_max", "out_horizon")),
         "cast(NULL AS int) AS out_level",
     )
-    there = written.where(f"key IS NOT NULL AND (tombstone OR level = {BURIED})").selectExpr(
+    there = outcome.where("tombstone_key IS NOT NULL").selectExpr(
         *WITHIN,
-        "key",
+        "tombstone_key AS key",
         *(f"{no_number} AS {name}" for name in ("offset", "before", "horizon")),
         *(() if trusted else (f"{no_number} AS fingerprint",)),
-        "offset AS out_offset",
-        "horizon AS out_horizon",
-        "level AS out_level",
+        *_OF_TOMBSTONE[1:],
     )
     aggregates = {
         "n_in": "count(offset)",
@@ -202,8 +233,8 @@ def _newest(read: DataFrame, written: DataFrame, claims: Sequence[Claim], truste
         "in_min": "min(offset)",
         "in_horizon": "max_by(horizon, offset)",
         "before_max": "max(before)",
-        "n_out": "count(out_offset)",
-        "out_max": "max(out_offset)",
+        "n_out": "coalesce(sum(n_out), 0)",
+        "out_max": "max(out_max)",
         "out_horizon": "max(out_horizon)",
         "out_level": "max(out_level)",
         **({} if trusted else {"fingerprint": "max_by(fingerprint, offset)"}),

@@ -4,7 +4,8 @@ What pass 1 finds out about records goes to pass 2 this way. Offsets of a log ar
 a bit, where a row per record would cost dozens of bytes: fifty million records fit a broadcast of some megabytes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -14,16 +15,20 @@ WORD = "_firn_word"
 
 def bitmaps(marked: DataFrame, position: Column, marks: Mapping[str, Column]) -> DataFrame:
     """One row per word of 64 positions, and for each of ``marks`` a bigint of the positions for which it is true."""
-    bits = {name: F.when(mark, bit(position)) for name, mark in marks.items()}
-    return merged(
-        marked.select(F.shiftright(position, 6).alias(WORD), *(bit.alias(name) for name, bit in bits.items()))
-    )
+    return together([bits(marked, position, marks)])
 
 
-def merged(words: DataFrame) -> DataFrame:
-    """Words of several sources, each once: the union of their bits."""
-    names = [name for name in words.columns if name != WORD]
-    return words.groupBy(WORD).agg(*(F.bit_or(name).alias(name) for name in names))
+def bits(marked: DataFrame, position: Column, marks: Mapping[str, Column]) -> DataFrame:
+    """For every row of ``marked`` its word, and in it the bit of its position for each of ``marks`` that is true."""
+    found = {name: F.when(mark, bit(position)) for name, mark in marks.items()}
+    return marked.select(F.shiftright(position, 6).alias(WORD), *(bit.alias(name) for name, bit in found.items()))
+
+
+def together(parts: Sequence[DataFrame]) -> DataFrame:
+    """One row per word of ``parts``, which are ``bits``: the union of their bits."""
+    rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+    names = [name for name in rows.columns if name != WORD]
+    return rows.groupBy(WORD).agg(*(F.bit_or(name).alias(name) for name in names))
 
 
 def has(mark: str, position: Column) -> Column:

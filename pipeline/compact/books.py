@@ -1,5 +1,6 @@
 """The books of a job: what became of the records of each of its plans (C24)."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,34 +11,47 @@ from pipeline.compact import fate
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.plan import Plan
+from pipeline.sense import Lane
 from pipeline.stage import Accounting, Books, Stage
 from pipeline.stage.stage import SortedFiles
 
+_SURVIVED = "survived"
 _HIGH, _LOW = "checksum, high", "checksum, low"
 _HALF = 32
 
 
-def checksum_of(fingerprints: Column) -> list[Column]:
-    """Aggregates whose sum is exact, which that of many bigints is not: of the high and of the low halves."""
+def counts_of(plan: Plan, fingerprints: Column) -> list[Column]:
+    """Aggregates over judged records of jobs like that of ``plan``: how many met each fate that they can meet, and the
+    sum of ``fingerprints`` as sums of halves, which are exact."""
+    possible = [] if plan.lane is Lane.MERGE else [fate.REMOVED, fate.QUARANTINED]
+    possible += [fate.RESTORED] if plan.buried else []
+    possible += [fate.OF_ABORTED, fate.MARKER_REMOVED] if plan.transactional else []
+    fates = [F.count_if(F.col(fate.FATE) == one).alias(fate.NAMES[one]) for one in possible]
+    survived = [] if plan.lane is Lane.MERGE else [F.count_if(F.col(fate.IS_NEWEST)).alias(_SURVIVED)]
     high, low = F.shiftright(fingerprints, _HALF), fingerprints.bitwiseAND((1 << _HALF) - 1)
-    return [F.sum(high).alias(_HIGH), F.sum(low).alias(_LOW)]
+    return [*fates, *survived, F.sum(high).alias(_HIGH), F.sum(low).alias(_LOW)]
 
 
 @dataclass(frozen=True)
 class Written:
-    """What was counted while a result was written: records by fate and ``checksum_of``, of all plans together, repeated
-    ones by the number of the plan, paths of the inputs that stay in place, and the numbers of the plans that are not in
-    the result."""
+    """What was counted while a result was written: ``counts_of`` all plans together, repeated records by the number of
+    the plan, paths of the inputs that stay in place, how many ``survivors`` pass 1 has found among the others, and the
+    numbers of the plans that are not in the result."""
 
-    fates: Mapping[str, int]
+    counts: Counter[str]
     repeated: Mapping[int, int]
     stay: frozenset[str]
+    survivors: int = 0
     refused: frozenset[int] = frozenset()
 
     @property
     def checksum(self) -> int:
         """The sum of the fingerprints of all records written."""
-        return (self.fates[_HIGH] << _HALF) + self.fates[_LOW]
+        return (self.counts[_HIGH] << _HALF) + self.counts[_LOW]
+
+    def of(self, one: int) -> int:
+        """How many records met the fate ``one``."""
+        return self.counts[fate.NAMES[one]]
 
 
 def record(lake: Lake, stage: Stage, written: Written) -> Stage:
@@ -58,23 +72,20 @@ def record(lake: Lake, stage: Stage, written: Written) -> Stage:
 def _account(plan: Plan, number: int, files: SortedFiles, written: Written, *, alone: bool) -> Accounting:
     taken = [segment for segment in plan.inputs if segment.path not in written.stay]
     left = [segment for segment in plan.inputs if segment.path in written.stay]
-    fates = written.fates
     # What only a plan with a job of its own may hold.
     restored, aborted, markers = (
-        fates[name] if alone else 0 for name in (fate.RESTORED, fate.OF_ABORTED, fate.MARKER_REMOVED)
+        written.of(one) if alone else 0 for one in (fate.RESTORED, fate.OF_ABORTED, fate.MARKER_REMOVED)
     )
-    repeated = written.repeated.get(number, 0)
     records_in = sum(segment.records for segment in taken) + restored
     records_out = sum(file.record_count for file in files.kept)
     quarantined = sum(file.record_count for file in files.quarantined)
     removed = sum(file.record_count for file in files.buried)
-    # Spark counts for the job as a whole: what one of several plans has lost is what did not come out of it.
-    superseded = fates[fate.SUPERSEDED] + repeated if alone else records_in - records_out - quarantined - removed
     return Accounting(
         records_in=records_in,
         records_out=records_out,
-        superseded=superseded,
-        repeated=repeated,
+        # What is superseded is not looked at; that every survivor was found says that nothing else is missing.
+        superseded=records_in - records_out - quarantined - removed - aborted - markers,
+        repeated=written.repeated.get(number, 0),
         tombstones_removed=removed,
         quarantined=quarantined,
         restored=restored,
@@ -91,14 +102,18 @@ def _account(plan: Plan, number: int, files: SortedFiles, written: Written, *, a
 
 
 def _check_sum(stage: Stage, books: Mapping[str, Accounting], written: Written) -> None:
-    """The plans' books together are what was counted record by record."""
-    repeated = sum(count for number, count in written.repeated.items() if number not in written.refused)
-    for name, counted, booked in (
-        (fate.SUPERSEDED, written.fates[fate.SUPERSEDED] + repeated, sum(one.superseded for one in books.values())),
-        (fate.REMOVED, written.fates[fate.REMOVED], sum(one.tombstones_removed for one in books.values())),
-        (fate.QUARANTINED, written.fates[fate.QUARANTINED], sum(one.quarantined for one in books.values())),
+    """The plans' books together are what was counted record by record, and every survivor was met."""
+    if written.counts[_SURVIVED] != written.survivors:
+        raise RefusedError(
+            f"stage {stage.identifier}: {written.survivors} records are the newest of their key, "
+            f"{written.counts[_SURVIVED]} of them were read again; allowed: equal"
+        )
+    for one, booked in (
+        (fate.REMOVED, sum(plan.tombstones_removed for plan in books.values())),
+        (fate.QUARANTINED, sum(plan.quarantined for plan in books.values())),
     ):
-        if counted != booked:
+        if written.of(one) != booked:
             raise RefusedError(
-                f"stage {stage.identifier}: {counted} records were {name}, in the books are {booked}; allowed: equal"
+                f"stage {stage.identifier}: {written.of(one)} records were {fate.NAMES[one]}, in the books are "
+                f"{booked}; allowed: equal"
             )

@@ -6,7 +6,8 @@ Many plans share one Spark application; one that fails does not stop the others 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
@@ -16,11 +17,12 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from pipeline.compact import fate
-from pipeline.compact.books import Written, checksum_of, record
+from pipeline.compact.books import Written, counts_of, record
 from pipeline.compact.inputs import FINGERPRINT, Reader, spark_name
 from pipeline.compact.layout import scans, write_options
-from pipeline.compact.rounds import EVERYTHING, Round, rounds
-from pipeline.compact.survey import Survey, prepared, surveyed
+from pipeline.compact.newest import counting, survivors_of
+from pipeline.compact.rounds import EVERYTHING, rounds
+from pipeline.compact.survey import Survey, persisted, prepared, surveyed
 from pipeline.compact.working import PLAN, as_stored
 from pipeline.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
@@ -34,8 +36,7 @@ from pipeline.stage.leave import leave
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_DROPPED = (fate.SUPERSEDED, fate.STILL_BURIED, fate.OF_ABORTED, fate.MARKER_REMOVED)
-_COUNTED = (fate.SUPERSEDED, fate.REMOVED, fate.QUARANTINED, fate.RESTORED, fate.OF_ABORTED, fate.MARKER_REMOVED)
+_DROPPED = (fate.OF_ABORTED, fate.MARKER_REMOVED)
 
 
 @dataclass(frozen=True)
@@ -138,39 +139,42 @@ def _clean(lake: Lake, stage: Stage, reader: Reader) -> Mapping[str, RefusedErro
         refused = survey.repeats.refused
         if len(refused) < len(stage.plans):
             stage = leave(lake, stage, survey.stay)
-            counted: Counter[str] = Counter()
-            parts = _rounds(reader.plans, survey)
-            if len(parts) > 1:
-                survey.words.persist(StorageLevel.DISK_ONLY)
-            for place, part in enumerate(parts):
-                read = reader.records(stage.rewritten, scans(reader.plans, survey.stay, reader.columns), part)
-                if refused:
-                    read = read.where(~F.col(PLAN).isin(*refused))
-                records = fate.cleaned(prepared(read, reader.plans, survey.repeats), survey.words_of(part))
-                counted.update(_write_out(stage, reader, records, first=place == 0))
-            record(lake, stage, Written(counted, survey.repeats.counts, survey.stay, frozenset(refused)))
+            told = Observation(f"survivors of {stage.identifier}")
+            counted = _pass(stage, reader, replace(survey, words=counting(survey.words, told)))
+            survivors = survey.tail + survivors_of(told.get)
+            record(lake, stage, Written(counted, survey.repeats.counts, survey.stay, survivors, frozenset(refused)))
     return {stage.plans[number].id: error for number, error in refused.items()}
 
 
-def _rounds(plans: Sequence[Plan], survey: Survey) -> list[Round]:
-    """Plans that share a job have few words together: their job's limits see to that."""
-    return rounds(plans[0], survey.stay) if len(plans) == 1 else [EVERYTHING]
+def _pass(stage: Stage, reader: Reader, survey: Survey) -> Counter[str]:
+    """Pass 2, in as many rounds as it takes."""
+    packed = scans(reader.plans, survey.stay, reader.columns, survey.left)
+    # Plans that share a job have few words together: their job's limits see to that.
+    parts = rounds(reader.plans[0], survey.stay) if len(reader.plans) == 1 else [EVERYTHING]
+    counted: Counter[str] = Counter()
+    with persisted(survey.words, StorageLevel.DISK_ONLY) if len(parts) > 1 else nullcontext():
+        for place, part in enumerate(parts):
+            read = reader.records(stage.rewritten, packed, part)
+            if survey.repeats.refused:
+                read = read.where(~F.col(PLAN).isin(*survey.repeats.refused))
+            records = fate.cleaned(prepared(read, reader.plans, survey.repeats), survey.words_of(part))
+            counted.update(_write_out(stage, reader, records, first=place == 0))
+    return counted
 
 
-def _write_out(stage: Stage, reader: Reader, judged: DataFrame, *, first: bool = True) -> dict[str, int]:
+def _write_out(stage: Stage, reader: Reader, judged: DataFrame, *, first: bool = True) -> Counter[str]:
     """Write the records that stay or go to a side table as the stage's content, or add them.
 
-    Returns how many met each fate, and the sums of CHECKSUM.
+    Returns what ``counts_of`` counted.
     """
     fates = Observation(f"fates of {stage.identifier}")
-    stays = ~F.col(fate.FATE).isin(*_DROPPED)
     level = (
         F.when(F.col(fate.FATE) == fate.QUARANTINED, QUARANTINED)
         .when(F.col(fate.FATE) == fate.REMOVED, BURIED)
         .otherwise(reader.plans[0].level_out)
     )
-    counts = [F.count_if(F.col(fate.FATE) == name).alias(name) for name in _COUNTED]
-    kept = judged.observe(fates, *counts, *checksum_of(F.when(stays, F.col(FINGERPRINT)))).where(stays)
+    stays = ~F.col(fate.FATE).isin(*_DROPPED)
+    kept = judged.observe(fates, *counts_of(reader.plans[0], F.when(stays, F.col(FINGERPRINT)))).where(stays)
     writer = as_stored(kept, reader.columns, level).writeTo(reader.name)
     for key, value in write_options(reader.plans[0]).items():
         writer = writer.option(key, value)
@@ -179,4 +183,4 @@ def _write_out(stage: Stage, reader: Reader, judged: DataFrame, *, first: bool =
         writer.overwrite(F.lit(True))
     else:
         writer.append()
-    return {name: count or 0 for name, count in fates.get.items()}
+    return Counter({name: count or 0 for name, count in fates.get.items()})

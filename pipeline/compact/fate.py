@@ -14,14 +14,22 @@ from pipeline.compact.working import HORIZON, KEY, LEVEL, OFFSET, POSITION, TOMB
 from pipeline.segments.segment import RUN, TAIL
 
 FATE = "_firn_fate"
-KEPT, SUPERSEDED, REMOVED, QUARANTINED = "kept", "superseded", "removed", "quarantined"
-OF_ABORTED, MARKER_REMOVED = "of an aborted transaction", "marker removed"
-RESTORED = "restored"
-"""Removed by an earlier cleaning, and back because an older record of its key turned up."""
-STILL_BURIED = "still buried"
-"""Removed by an earlier cleaning, and read only to see whether it is needed again."""
+KEPT, REMOVED, QUARANTINED, RESTORED, OF_ABORTED, MARKER_REMOVED = range(6)
+"""RESTORED: removed by an earlier cleaning, and back because an older record of its key turned up.
 
-_SURVIVES, _SUPERSEDES = "_firn_is_newest", "_firn_has_older"
+Numbers, because they are compared for every record.
+"""
+NAMES = {
+    REMOVED: "removed",
+    QUARANTINED: "quarantined",
+    RESTORED: "restored",
+    OF_ABORTED: "of aborted transactions",
+    MARKER_REMOVED: "transaction markers removed",
+}
+IS_NEWEST = "_firn_is_newest"
+"""Whether pass 1 told the record to survive."""
+
+_HAS_OLDER = "_firn_has_older"
 
 
 def merged(inputs: DataFrame) -> DataFrame:
@@ -30,7 +38,7 @@ def merged(inputs: DataFrame) -> DataFrame:
 
 
 def cleaned(inputs: DataFrame, words: DataFrame) -> DataFrame:
-    """The other lanes: every record with its fate, tombstones stamped where they become clean.
+    """The other lanes: the records that are not superseded with their fate, tombstones stamped where they become clean.
 
     ``words`` are what pass 1 found out (``newest``); with the column LOSES a record of the tail survives unless it is
     told to lose, otherwise every record has to be told to survive.
@@ -40,21 +48,31 @@ def cleaned(inputs: DataFrame, words: DataFrame) -> DataFrame:
     if LOSES in words.columns:
         survives = F.when(F.col(LEVEL) == TAIL, ~has(LOSES, position)).otherwise(survives)
     judged = with_words(inputs, position, words).withColumns(
-        {_SURVIVES: survives, _SUPERSEDES: has(SUPERSEDES, position)}
+        {IS_NEWEST: survives, _HAS_OLDER: has(SUPERSEDES, position)}
     )
+    # Before anything else is asked of a record: what is superseded goes without a look at its value.
+    keyless = F.col(KEY).isNull() & ~F.col(WAS_BURIED)
+    judged = judged.where(F.col(IS_NEWEST) | keyless | F.col(CONTROL) | F.col(ABORTED))
     fate = (
-        F.when(F.col(WAS_BURIED), F.when(F.col(_SURVIVES), RESTORED).otherwise(STILL_BURIED))
+        F.when(F.col(WAS_BURIED), RESTORED)
         # Control records have no user key, whatever their bytes, and neither has what was aborted (C10).
-        .when(F.col(CONTROL), F.when(_marker_removable(), MARKER_REMOVED).otherwise(KEPT))
+        .when(F.col(CONTROL), F.when(_removable(), MARKER_REMOVED).otherwise(KEPT))
         .when(F.col(ABORTED), OF_ABORTED)
         # The end of the log stays even without a key (C4): the next cleaning past it quarantines it.
         .when(F.col(KEY).isNull() & (F.col(OFFSET) == F.col(LOG_END)), KEPT)
         .when(F.col(KEY).isNull(), QUARANTINED)
-        .when(~F.col(_SURVIVES), SUPERSEDED)
         .when(_removable(), REMOVED)
         .otherwise(KEPT)
     )
     return judged.withColumn(FATE, fate).withColumn(HORIZON, _horizon())
+
+
+def _passes() -> Column:
+    """Whether the record is one that goes in two stages: a tombstone, or a marker of whose transaction nothing is left.
+
+    A marker supersedes nothing (C10).
+    """
+    return F.when(F.col(CONTROL), F.col(ENDED)).otherwise(F.col(TOMBSTONE))
 
 
 def _is_stamped() -> Column:
@@ -67,37 +85,24 @@ def _is_clean() -> Column:
     return F.col(CLEAN_BELOW).isNull() | (F.col(OFFSET) < F.col(CLEAN_BELOW))
 
 
-def _may_go() -> Column:
-    """C9: stamped by an earlier commit, past the horizon, clean again now, and not the end of the log (C4)."""
-    return _is_stamped() & (F.col(HORIZON) <= F.col(NOW)) & _is_clean() & (F.col(OFFSET) != F.col(LOG_END))
-
-
 def _removable() -> Column:
-    """C9. A tombstone that supersedes a record in this very commit must outlive it, or C2 would not hold."""
-    return F.col(TOMBSTONE) & _may_go() & ~F.col(_SUPERSEDES)
+    """C9: stamped by an earlier commit, past the horizon, clean again now, and not the end of the log (C4).
 
-
-def _marker_removable() -> Column:
-    """C10: in the same two stages, and only while no record of its transaction is seen."""
-    return F.col(ENDED) & _may_go()
+    A tombstone that supersedes a record in this very commit must outlive it, or C2 would not hold.
+    """
+    due = _is_stamped() & (F.col(HORIZON) <= F.col(NOW)) & _is_clean()
+    return _passes() & due & (F.col(OFFSET) != F.col(LOG_END)) & ~F.col(_HAS_OLDER)
 
 
 def _horizon() -> Column:
     """C8: stamped when first found clean, kept from then on; an older record that turned up late starts it again.
 
-    Likewise a marker of whose transaction nothing is left (C10). Records without a key keep what they came with.
+    Records without a key keep what they came with.
     """
-    marker = (
-        F.when(~F.col(ENDED), F.lit(None))
-        .when(_is_stamped(), F.col(HORIZON))
-        .when(_is_clean(), F.col(STAMP))
-        .otherwise(F.lit(None))
-    )
     return (
-        F.when(F.col(CONTROL), marker)
-        .when(F.col(KEY).isNull(), F.col(HORIZON))
-        .when(~F.col(TOMBSTONE), F.lit(None))
-        .when(_is_stamped() & ~F.col(_SUPERSEDES), F.col(HORIZON))
+        F.when(F.col(KEY).isNull() & ~F.col(CONTROL), F.col(HORIZON))
+        .when(~_passes(), F.lit(None))
+        .when(_is_stamped() & ~F.col(_HAS_OLDER), F.col(HORIZON))
         .when(_is_clean(), F.col(STAMP))
         .otherwise(F.lit(None))
     )

@@ -5,9 +5,10 @@ Iceberg's own scan planning packs them, in the order in which the stage lists th
 read options): with a lookback of 1 a bin is closed before the next is opened.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import groupby
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -17,9 +18,14 @@ from pipeline.lake.columns import Columns
 from pipeline.plan import Plan
 from pipeline.plan.plan import Input
 from pipeline.plan.staying import series
+from pipeline.segments.segment import TAIL
 
 MOST_SCANS = 16
 """So many series of segments are packed each by a scan of its own; segments of further ones are written one by one."""
+
+MOST_SEGMENTS = 8
+"""A task reads at most so many times ``segment.bytes``, however little is left of it."""
+_FULL = 0.9
 
 
 @dataclass(frozen=True)
@@ -30,18 +36,22 @@ class Scan:
     where: Column | None = None
 
 
-def scans(plans: Sequence[Plan], stay: frozenset[str], columns: Columns) -> list[Scan]:
+def scans(
+    plans: Sequence[Plan], stay: frozenset[str], columns: Columns, left: Mapping[str, float] | None = None
+) -> list[Scan]:
     """How to read what is rewritten of ``plans`` so that no task reads across a segment that stays.
 
-    Its output would span that segment's offsets, and segments are ranges of offsets.
+    Its output would span that segment's offsets, and segments are ranges of offsets. ``left`` says about how many of a
+    segment's records will be written, by path: a task reads as much as fills a segment.
     """
-    if not stay:
+    if not stay and (len(plans) > 1 or not left):
         return [Scan(_packed(plans))]
-    every = [(plan, found) for plan in plans for found in series(plan, stay)]
+    shares = _Shares(left or {})
+    every = [(plan, part) for plan in plans for found in series(plan, stay) for part in shares.parts(plan, found)]
     every.sort(key=lambda item: -len(item[1]))
     together = [(plan, found) for plan, found in every if len(found) > 1][:MOST_SCANS]
     own = [_range(plan, found, columns) for plan, found in together]
-    packed = [Scan(_packed(plans), where) for where in own]
+    packed = [Scan(_packed(plans, shares.of(part)), where) for (_, part), where in zip(together, own, strict=True)]
     if len(together) == len(every):
         return packed
     others = reduce(lambda left, right: left & right, (~where for where in own), F.lit(True))
@@ -62,12 +72,35 @@ def write_options(plan: Plan) -> dict[str, str]:
     }
 
 
-def _packed(plans: Sequence[Plan]) -> dict[str, str]:
+@dataclass(frozen=True)
+class _Shares:
+    """What is left of segments, by ``scans``."""
+
+    left: Mapping[str, float]
+
+    def of(self, found: Sequence[Input]) -> float:
+        """The part of the records of ``found`` that will be written."""
+        return sum(map(self._left_of, found)) / max(1, sum(one.records for one in found))
+
+    def parts(self, plan: Plan, found: Sequence[Input]) -> Iterator[tuple[Input, ...]]:
+        """Tail and head apart, unless they fit into one segment: much may be left of one, and little of the other."""
+        if sum(one.bytes for one in found) * self.of(found) <= plan.segment_bytes:
+            yield tuple(found)
+        else:
+            yield from (tuple(part) for _, part in groupby(found, key=lambda one: one.level == TAIL))
+
+    def _left_of(self, segment: Input) -> float:
+        return self.left.get(segment.path, segment.records)
+
+
+def _packed(plans: Sequence[Plan], share: float = 1.0) -> dict[str, str]:
     """One task takes the inputs of one output segment."""
     whole = plans[0].inputs_per_segment
     if whole is None:
-        # A bin is closed at segment.bytes of input. Opening a file counts nothing: the point is to have few segments.
-        return {"lookback": "1", "split-size": str(plans[0].segment_bytes), "file-open-cost": "1"}
+        # A little less than fills a segment: what is left over would be a segment of its own, and a small one.
+        times = 1.0 if share > _FULL else _FULL / max(share, 1 / MOST_SEGMENTS)
+        # Opening a file counts nothing: the point is to have few segments.
+        return {"lookback": "1", "split-size": str(int(plans[0].segment_bytes * times)), "file-open-cost": "1"}
     return _by_number(plans, whole)
 
 

@@ -3,13 +3,14 @@
 Keys are compared exactly, here and only here; pass 2 knows records by their place.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from pipeline.compact.bitmap import bitmaps, merged
+from pipeline.compact.bitmap import bits, together
 from pipeline.compact.transactions import ABORTED, CONTROL
 from pipeline.compact.working import KEY, PLAN, POSITION, WAS_BURIED
 
@@ -62,51 +63,68 @@ def newest_per_key(records: DataFrame, buried_gap: int) -> DataFrame:
 
 def survivors(newest: DataFrame) -> DataFrame:
     """The words of ``newest_per_key``."""
-    return bitmaps(newest, F.col(POSITION), {SURVIVES: F.lit(True), SUPERSEDES: F.col(SUPERSEDES)})
+    return together([_survivors(newest)])
 
 
-def losers(tail: DataFrame, newest: DataFrame) -> DataFrame:
+@dataclass(frozen=True)
+class Extent:
+    """How many keys there are, about how many bytes they take as a broadcast, and which can be among them, as far as
+    files can tell (None: nothing that a file could be told by)."""
+
+    count: int
+    size: int
+    possible: Column | None
+
+
+def extent(newest: DataFrame) -> Extent:
+    """The extent of the keys of ``newest``."""
+    kind = newest.schema[KEY].dataType
+    length: Column = F.octet_length(KEY) if isinstance(kind, BinaryType | StringType) else F.lit(0)
+    # A key of several columns: Iceberg keeps bounds of each, and nothing of the struct that they make here.
+    whole = not isinstance(kind, StructType)
+    bounds = (F.min(KEY).alias("lowest"), F.max(KEY).alias("highest")) if whole else ()
+    (row,) = newest.agg(F.count(F.lit(1)).alias("count"), F.sum(length).alias("bytes"), *bounds).collect()
+    count: int = row["count"]
+    possible = None
+    if whole and count > LOOKED_UP:
+        possible = F.col(KEY).between(row["lowest"], row["highest"])
+    elif whole:
+        possible = F.col(KEY).isin([found[KEY] for found in newest.select(KEY).collect()])
+    return Extent(count, (row["bytes"] or 0) + count * _BYTES_PER_KEY, possible)
+
+
+def losers(tail: DataFrame, newest: DataFrame, among: Extent) -> DataFrame:
     """The records of ``tail`` (PLAN, KEY, POSITION, FILE) whose key is among ``newest``: FILE, their POSITION, and that
     of the newest record of the key.
 
     Every record of the tail is older than every record of the head, so that nothing else has to be compared.
     """
     keys = newest.select(PLAN, KEY, F.col(POSITION).alias(_NEWEST))
-    found = _extent(keys)
-    if found.size <= BROADCAST_BYTES:
+    if among.size <= BROADCAST_BYTES:
         keys = F.broadcast(keys)
     looked_at = tail.select(PLAN, KEY, POSITION, FILE)
-    if found.possible is not None:
-        looked_at = looked_at.where(found.possible)
+    if among.possible is not None:
+        looked_at = looked_at.where(among.possible)
     return looked_at.join(keys, on=[PLAN, KEY]).select(FILE, POSITION, _NEWEST)
 
 
-def with_losers(words: DataFrame, lost: DataFrame) -> DataFrame:
+def with_losers(newest: DataFrame, lost: DataFrame) -> DataFrame:
     """The words of the head's survivors and of what ``losers`` found in the tail."""
-    of_tail = bitmaps(lost, F.col(POSITION), {LOSES: F.lit(True)})
-    of_head = bitmaps(lost, F.col(_NEWEST), {SUPERSEDES: F.lit(True)})
-    return merged(words.unionByName(of_head, allowMissingColumns=True).unionByName(of_tail, allowMissingColumns=True))
+    of_tail = bits(lost, F.col(POSITION), {LOSES: F.lit(True)})
+    of_head = bits(lost, F.col(_NEWEST), {SUPERSEDES: F.lit(True)})
+    return together([_survivors(newest), of_head, of_tail])
 
 
-@dataclass(frozen=True)
-class _Extent:
-    """About how many bytes some keys take as a broadcast, and which keys can be among them, as far as files can tell
-    (None: nothing that a file could be told by)."""
-
-    size: int
-    possible: Column | None
+def counting(words: DataFrame, observation: Observation) -> DataFrame:
+    """``words``, whose bits ``observation`` counts."""
+    names = [name for name in (SURVIVES, LOSES) if name in words.columns]
+    return words.observe(observation, *(F.sum(F.bit_count(name)).alias(name) for name in names))
 
 
-def _extent(keys: DataFrame) -> _Extent:
-    kind = keys.schema[KEY].dataType
-    # A key of several columns: Iceberg keeps bounds of each, and nothing of the struct that they make here.
-    whole = not isinstance(kind, StructType)
-    few = [row[KEY] for row in keys.select(KEY).limit(LOOKED_UP + 1).collect()]
-    if len(few) <= LOOKED_UP:
-        size = sum(len(key) for key in few if isinstance(key, bytearray | str))
-        return _Extent(size + len(few) * _BYTES_PER_KEY, F.col(KEY).isin(few) if whole else None)
-    length: Column = F.octet_length(KEY) if isinstance(kind, BinaryType | StringType) else F.lit(0)
-    bounds = (F.min(KEY).alias("lowest"), F.max(KEY).alias("highest")) if whole else ()
-    (row,) = keys.agg(F.count(F.lit(1)).alias("count"), F.sum(length).alias("bytes"), *bounds).collect()
-    size = (row["bytes"] or 0) + row["count"] * _BYTES_PER_KEY
-    return _Extent(size, F.col(KEY).between(row["lowest"], row["highest"]) if whole else None)
+def survivors_of(observed: Mapping[str, int | None]) -> int:
+    """How many records survive by what ``counting`` observed, less those of the tail that lose."""
+    return (observed[SURVIVES] or 0) - (observed.get(LOSES) or 0)
+
+
+def _survivors(newest: DataFrame) -> DataFrame:
+    return bits(newest, F.col(POSITION), {SURVIVES: F.lit(True), SUPERSEDES: F.col(SUPERSEDES)})

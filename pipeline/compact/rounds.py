@@ -8,11 +8,11 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from pipeline.plan import Plan
-from pipeline.plan.plan import Input
+from pipeline.plan.job import LIMITS, words_between
 from pipeline.plan.staying import series
 
-WORDS_PER_ROUND = 8_000_000
-"""So many words are broadcast at a time: some 500 MB as Spark's hash table of them."""
+WORDS_PER_ROUND = LIMITS.words
+"""So many words are broadcast at a time, as for a job of several plans."""
 
 
 class Round(NamedTuple):
@@ -38,16 +38,12 @@ def rounds(plan: Plan, stay: Collection[str]) -> list[Round]:
     words = 0
     end = -1
     for segment in held:
-        words += _words(segment)
+        own = words_between(segment.base_offset, segment.last_offset, segment.records)
+        words += own
         if words > WORDS_PER_ROUND and segment.base_offset > end >= 0:
             cuts.append(segment.base_offset)
-            words = _words(segment)
+            words = own
         end = max(end, segment.last_offset)
     lowest = [None, *cuts]
     highest = [*(cut - 1 for cut in cuts), None]
     return [Round(*bounds) for bounds in zip(lowest, highest, strict=True)]
-
-
-def _words(segment: Input) -> int:
-    """At most so many words hold the segment's records: a word for 64 offsets, and none without a record."""
-    return min(segment.records, (segment.last_offset >> 6) - (segment.base_offset >> 6) + 1)

@@ -12,7 +12,6 @@ from typing import Final
 from pipeline.errors import RefusedError
 from pipeline.plan.plan import STAGE_INFIX, Plan
 from pipeline.segments import TopicPartition
-from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane
 
 OFFSETS_PER_WORD: Final = 64
@@ -29,7 +28,7 @@ class Limits:
     plans: int = 256
     """Keeps the plans in the stage's properties, and the accounting in the snapshot's summary, at a few hundred KiB."""
     words: int = 8_000_000
-    """Words of the bitmaps of all plans, which every executor holds: 16 bytes each with their position, so 128 MB."""
+    """Words of the bitmaps of all plans, which every executor holds: some 500 MB as Spark's hash table of them."""
 
 
 LIMITS: Final = Limits()
@@ -188,7 +187,12 @@ def words_of(plan: Plan) -> int:
     if not held:
         return 0
     first, last = min(one.base_offset for one in held), max(one.last_offset for one in held)
-    return min(plan.records, last // OFFSETS_PER_WORD - first // OFFSETS_PER_WORD + 1)
+    return words_between(first, last, plan.records)
+
+
+def words_between(first: int, last: int, records: int) -> int:
+    """How many words hold ``records`` records with offsets from ``first`` to ``last`` at most."""
+    return min(records, last // OFFSETS_PER_WORD - first // OFFSETS_PER_WORD + 1)
 
 
 def _kind(plan: Plan) -> tuple[str, str, Lane]:
@@ -204,5 +208,5 @@ def _alone(plan: Plan) -> bool:
     """Whether ``plan`` needs more than its head's keys to tell what survives, or groups of its own, or no Spark job."""
     if plan.inputs_per_segment is not None and len(plan.inputs) % plan.inputs_per_segment:
         return True
-    has_tail = any(one.level == TAIL for one in plan.inputs)
-    return plan.lane is Lane.RETAIN or plan.transactional or bool(plan.buried) or (has_tail and not plan.tail_is_older)
+    compared_whole = plan.has_tail and not plan.tail_is_older
+    return plan.lane is Lane.RETAIN or plan.transactional or bool(plan.buried) or compared_whole

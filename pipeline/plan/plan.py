@@ -38,6 +38,11 @@ class Input(BaseModel):
     may_stay: bool = False
     """Whether nothing in it changes unless the head has a newer record of one of its keys."""
 
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """Offset order, as that of a segment."""
+        return (self.base_offset, self.last_offset, self.path)
+
     @classmethod
     def of(cls, segment: Segment, may_stay: bool = False) -> Self:
         return cls(
@@ -102,6 +107,10 @@ class Plan(BaseModel):
     def changes(self) -> bool:
         """Whether there is anything to do: a tail without a head may stay as it is, even when asked for."""
         return not all(segment.may_stay for segment in self.inputs)
+
+    @property
+    def has_tail(self) -> bool:
+        return any(one.level == TAIL for one in self.inputs)
 
     @property
     def tail_is_older(self) -> bool:

@@ -12,7 +12,7 @@ from pipeline.plan.plan import Input, Plan
 
 def staying(plan: Plan, touched: Collection[str]) -> frozenset[str]:
     """Paths of the plan's inputs that stay where they are; ``touched`` are those that lose a record to the head."""
-    inputs = sorted(plan.inputs, key=_order)
+    inputs = sorted(plan.inputs, key=lambda segment: segment.order)
     written = [not segment.may_stay or segment.path in touched for segment in inputs]
     for first, last in list(_series(written)):
         _grow(inputs, written, first, last, plan.segment_bytes)
@@ -21,7 +21,7 @@ def staying(plan: Plan, touched: Collection[str]) -> frozenset[str]:
 
 def series(plan: Plan, stay: Collection[str]) -> Iterator[tuple[Input, ...]]:
     """The plan's other inputs in offset order, in series without a staying segment between them."""
-    inputs = sorted(plan.inputs, key=_order)
+    inputs = sorted(plan.inputs, key=lambda segment: segment.order)
     for first, last in _series([segment.path not in stay for segment in inputs]):
         yield tuple(inputs[first:last])
 
@@ -53,7 +53,3 @@ def _grow(inputs: Sequence[Input], written: list[bool], first: int, last: int, t
         written[place] = True
         size += inputs[place].bytes
         first, last = min(first, place), max(last, place + 1)
-
-
-def _order(segment: Input) -> tuple[int, int, str]:
-    return (segment.base_offset, segment.last_offset, segment.path)

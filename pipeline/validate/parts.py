@@ -1,6 +1,6 @@
 """Parts of what a stage reads: the records of some plans, and those of segments that stay where they are."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -9,6 +9,8 @@ from pyspark.sql import functions as F
 from pipeline.lake.columns import Columns
 from pipeline.lake.condition import quoted
 from pipeline.plan import Plan
+from pipeline.plan.plan import Input
+from pipeline.plan.staying import series
 from pipeline.segments.segment import TAIL
 
 
@@ -25,26 +27,21 @@ def left_in_place(inputs: DataFrame, plans: Sequence[Plan], replaced: Collection
     offset, level = quoted(columns.offset), quoted(columns.level)
     found = []
     for plan in plans:
-        ranges = [f"{offset} BETWEEN {first} AND {last}" for first, last in _ranges(plan, replaced)]
+        # What is not replaced, in series without a replaced segment between them.
+        ranges = [f"{offset} {within}" for left in series(plan, replaced) if (within := _range(left))]
         if ranges:
             # As text: Spark makes a balanced tree of a long chain of ORs.
             found.append(_is_of(plan, columns) & F.expr(f"{level} = {TAIL} AND ({' OR '.join(ranges)})"))
     return inputs.where(_any(found))
 
 
-def _ranges(plan: Plan, replaced: Collection[str]) -> Iterator[tuple[int, int]]:
-    """From which offset to which, inclusive, segments stay without a replaced one between them."""
-    first = last = None
-    for segment in sorted(plan.inputs, key=lambda segment: segment.base_offset):
-        if not segment.records:
-            continue
-        if segment.path not in replaced:
-            first, last = (segment.base_offset if first is None else first), segment.last_offset
-        elif first is not None and last is not None:
-            yield first, last
-            first = last = None
-    if first is not None and last is not None:
-        yield first, last
+def _range(found: Sequence[Input]) -> str | None:
+    """From which offset to which, inclusive, the records of ``found`` lie; None without a record."""
+    held = [segment for segment in found if segment.records]
+    if not held:
+        return None
+    lowest, highest = min(one.base_offset for one in held), max(one.last_offset for one in held)
+    return f"BETWEEN {lowest} AND {highest}"
 
 
 def _is_of(plan: Plan, columns: Columns) -> Column:

@@ -4,13 +4,16 @@ import itertools
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from pipeline.compact import fate
+from pipeline.compact import compact, fate
 from pipeline.compact.inputs import Reader, spark_name
 from pipeline.compact.layout import scans
 from pipeline.compact.survey import prepared, surveyed
+from pipeline.errors import RefusedError
 from pipeline.lake.columns import Columns
 from pipeline.plan import Job, Plan
 from pipeline.stage import open_stage
@@ -116,6 +119,41 @@ def test_a_plan_too_large_for_one_broadcast_is_written_in_rounds(topic: Topic, m
     assert (books.superseded, books.segments_in) == (3, 3)
     found = topic.segments()
     assert all(left.last_offset < right.base_offset for left, right in itertools.pairwise(found))
+
+
+def test_segments_of_which_little_is_left_are_put_together(topic: Topic) -> None:
+    """A task reads as much as fills a segment: packed by what it reads, it would write a tenth of one."""
+    segments, value = 10, 400
+    noise = np.random.default_rng(1)
+    records = [Record(n, b"k%03d" % n, noise.bytes(value)) for n in range(segments * PER_SEGMENT)]
+    batches = [records[start : start + PER_SEGMENT] for start in range(0, len(records), PER_SEGMENT)]
+    topic.create(segment_bytes=str(value * PER_SEGMENT * 5 // 3)).land(*batches)
+    topic.clean("full")
+    assert topic.levels() == [3] * segments
+    end = len(records)
+    updated = [one.key for one in records if one.offset % PER_SEGMENT > 1]
+    topic.land(*([Record(end + n, updated[n], noise.bytes(value)) for n in part] for part in halves(len(updated))))
+    topic.clean("full", force=True)
+    of_tail = [one for one in topic.segments() if one.base_offset < end]
+    assert len(of_tail) <= segments / 4
+    assert topic.offsets() == [n for n in range(end) if n % PER_SEGMENT < 2] + [end + n for n in range(len(updated))]
+
+
+def halves(count: int) -> tuple[range, range]:
+    return range(count // 2), range(count // 2, count)
+
+
+def test_a_survivor_that_is_not_met_again_stops_the_job(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C24: what pass 1 has promised and pass 2 does not find is not passed over."""
+    with_tail(topic, 2)
+    update(topic, 5)
+    (plan,) = topic.plans("full", force=True)
+    whole = fate.cleaned
+    monkeypatch.setattr(fate, "cleaned", lambda *given: whole(*given).where(F.col("offset") != 7))
+    (outcome,) = compact(topic.lake, [plan], topic.spark)
+    assert isinstance(outcome.error, RefusedError)
+    assert "records are the newest of their key" in str(outcome.error)
+    assert topic.offsets() == list(range(41))
 
 
 @pytest.mark.parametrize("lane", ["clean", "full"])

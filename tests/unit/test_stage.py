@@ -20,6 +20,7 @@ from pipeline.sense import Lane
 from pipeline.stage import INPUTS, Accounting, Stage, discard, stages_of, sweep
 from pipeline.stage.claim import LEASE_MS, Claim, claimed
 from pipeline.stage.folders import DATA_PATH
+from pipeline.stage.open import DICTIONARY_OF
 from pipeline.stage.stage import VERDICT_PROPERTY
 from tests.unit import lakes
 from tests.unit.foreign import delete_rows
@@ -57,6 +58,22 @@ def crash_after_commit(lake: Lake, stage: Stage, folder: Path) -> None:
 
 class TestOpening:
     """A stage is a table like the target, with the plan's inputs in it."""
+
+    @pytest.mark.parametrize(("lane", "unique"), [(Lane.FULL, {"key", "offset"}), (Lane.MERGE, {"offset"})])
+    def test_what_cannot_repeat_is_written_without_a_dictionary(
+        self, lake: Lake, table: str, lane: Lane, unique: set[str]
+    ) -> None:
+        append_two(lake, row(0), row(1))
+        lake.set_properties(table, {f"{DICTIONARY_OF}timestamp": "true"})
+        stage = lakes.opened(lake, only_plan(lake, lane))
+        said = {name.removeprefix(DICTIONARY_OF): on for name, on in stage.table.properties.items()}
+        assert {name for name in ("key", "offset", "headers") if said.get(name) == "false"} == unique
+        assert said["timestamp"] == "true"
+
+    def test_a_table_that_wants_a_dictionary_of_its_keys_gets_it(self, lake: Lake, table: str) -> None:
+        append_two(lake, row(0), row(1))
+        lake.set_properties(table, {f"{DICTIONARY_OF}key": "true"})
+        assert lakes.opened(lake, only_plan(lake)).table.properties[f"{DICTIONARY_OF}key"] == "true"
 
     def test_it_reads_the_targets_files_by_the_same_field_ids(self, lake: Lake, plan: Plan) -> None:
         stage, target = lakes.opened(lake, plan), lake.table(TABLE)
