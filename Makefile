@@ -13,6 +13,8 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 # What pytest prints last is what a person and the CI read.
 PYTEST := $(BIN)/python -m pytest
+# Two files at a time: each process has a Spark session of its own.
+WORKERS ?= --numprocesses=2 --dist=loadfile
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export FIRN_JARS ?= $(CURDIR)/$(CACHE)/jars
@@ -86,11 +88,11 @@ demo: setup ## compact a real changelog end to end through the Airflow DAG
 
 .PHONY: test
 test: setup $(DONE)/kafka-jars ## run all tests
-	@$(PYTEST) $(PYTEST_ARGS)
+	@$(PYTEST) $(WORKERS) $(PYTEST_ARGS)
 
 .PHONY: test-unit
 test-unit: setup ## run the tests that start no JVM (seconds)
-	@$(PYTEST) tests/unit $(PYTEST_ARGS)
+	@$(PYTEST) $(WORKERS) tests/unit $(PYTEST_ARGS)
 
 WORKLOADS ?= 300
 SEED ?= 1
