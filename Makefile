@@ -104,9 +104,10 @@ conformance: setup $(DONE)/kafka-jars ## compare with Kafka's own cleaner on WOR
 BENCH_JVM := SPARK_SUBMIT_OPTS="-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m -Xlog:disable"
 BENCH := $(BENCH_JVM) SPARK_DRIVER_MEMORY=6g $(BIN)/python -m tests.bench
 SCALE ?= 1
+FAMILIES ?=
 .PHONY: bench
 bench: setup $(DONE)/kafka-jars ## measure beside peers on the same files, into docs/performance.md (SCALE=1: about an hour)
-	@$(BENCH) --scale $(SCALE) --docs
+	@$(BENCH) --scale $(SCALE) --only "$(FAMILIES)" --docs
 
 .PHONY: bench-quick
 bench-quick: setup $(DONE)/kafka-jars ## the same in a few minutes, into .firn/bench/report

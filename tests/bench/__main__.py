@@ -1,6 +1,6 @@
 """``make bench``: measure, hold against the goals, write the report.
 
-    python -m tests.bench [--quick] [--scale 1.0] [--only FAMILY] [--home .firn/bench] [--docs]
+    python -m tests.bench [--quick] [--scale 1.0] [--only FAMILY,…] [--home .firn/bench] [--docs]
 
 The report goes to HOME/report (JSON, Markdown, plots), with --docs into docs/. Exit code 1 when an entry's output is
 not what it should be. A missed goal is a finding, not a failure.
@@ -27,7 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few cases in a few minutes")
     parser.add_argument("--scale", type=float, default=1.0, help="size of all inputs; 1.0: 200,000 keys of 1 KB values")
-    parser.add_argument("--only", default="", help="cases whose family holds this text")
+    parser.add_argument("--only", default="", help="cases whose family holds one of these texts, separated by commas")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="for each entry alike")
     parser.add_argument("--home", type=Path, default=Path(".firn", "bench"), help="inputs are kept here between runs")
     parser.add_argument("--docs", action="store_true", help="write the report into docs/")
@@ -54,7 +54,7 @@ def _run(arguments: argparse.Namespace, home: Path) -> int:
         console.print(f"{time.monotonic() - started:6.0f} s  {line}", markup=False)
 
     wanted = cases.quick(arguments.scale) if arguments.quick else cases.full(arguments.scale)
-    chosen = [case for case in wanted if arguments.only in case.family]
+    chosen = [case for case in wanted if any(text in case.family for text in arguments.only.split(","))]
     if not chosen:
         families = ", ".join(dict.fromkeys(case.family for case in wanted))
         raise SystemExit(f"no family holds {arguments.only!r}; allowed: a part of one of {families}")
