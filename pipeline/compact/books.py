@@ -23,11 +23,12 @@ _HALF = 32
 def counts_of(plan: Plan, fingerprints: Column) -> list[Column]:
     """Aggregates over judged records of jobs like that of ``plan``: how many met each fate that they can meet, and the
     sum of ``fingerprints`` as sums of halves, which are exact."""
-    possible = [] if plan.lane is Lane.MERGE else [fate.REMOVED, fate.QUARANTINED]
+    cleaned = plan.lane is not Lane.MERGE
+    possible = [fate.REMOVED, fate.QUARANTINED] if cleaned else []
     possible += [fate.RESTORED] if plan.buried else []
     possible += [fate.OF_ABORTED, fate.MARKER_REMOVED] if plan.transactional else []
     fates = [F.count_if(F.col(fate.FATE) == one).alias(fate.NAMES[one]) for one in possible]
-    survived = [] if plan.lane is Lane.MERGE else [F.count_if(F.col(fate.IS_NEWEST)).alias(_SURVIVED)]
+    survived = [F.count_if(F.col(fate.IS_NEWEST)).alias(_SURVIVED)] if cleaned else []
     high, low = F.shiftright(fingerprints, _HALF), fingerprints.bitwiseAND((1 << _HALF) - 1)
     return [*fates, *survived, F.sum(high).alias(_HIGH), F.sum(low).alias(_LOW)]
 

@@ -23,7 +23,7 @@ from pipeline.compact.layout import scans, write_options
 from pipeline.compact.newest import counting, survivors_of
 from pipeline.compact.rounds import EVERYTHING, rounds
 from pipeline.compact.survey import Survey, persisted, prepared, surveyed
-from pipeline.compact.working import PLAN, as_stored
+from pipeline.compact.working import as_stored
 from pipeline.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
@@ -155,8 +155,6 @@ def _pass(stage: Stage, reader: Reader, survey: Survey) -> Counter[str]:
     with persisted(survey.words, StorageLevel.DISK_ONLY) if len(parts) > 1 else nullcontext():
         for place, part in enumerate(parts):
             read = reader.records(stage.rewritten, packed, part)
-            if survey.repeats.refused:
-                read = read.where(~F.col(PLAN).isin(*survey.repeats.refused))
             records = fate.cleaned(prepared(read, reader.plans, survey.repeats), survey.words_of(part))
             counted.update(_write_out(stage, reader, records, first=place == 0))
     return counted

@@ -14,6 +14,7 @@ from pipeline.compact.repeats import repeatable_from
 from pipeline.compact.working import OFFSET, PLAN, POSITION, REPEATABLE_FROM, WAS_BURIED, column
 from pipeline.lake.columns import Columns
 from pipeline.plan import Plan
+from pipeline.plan.plan import span
 
 CLEAN_BELOW = "_firn_clean_below"
 LOG_END = "_firn_log_end"
@@ -44,9 +45,9 @@ class Places:
         """One after the other without a gap, so that the words of small plans stay few."""
         start = 0
         for plan in plans:
-            inputs = [segment for segment in (*plan.inputs, *plan.buried) if segment.records]
-            first = min((segment.base_offset for segment in inputs), default=0) & ~63
-            width = (max((segment.last_offset for segment in inputs), default=0) | 63) + 1 - first
+            lowest, highest = span((*plan.inputs, *plan.buried)) or (0, 0)
+            first = lowest & ~63
+            width = (highest | 63) + 1 - first
             gap = width if plan.buried else 0
             yield cls(start, start - first, gap, start + width + gap)
             start += width + gap

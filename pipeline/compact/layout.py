@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 
 from pipeline.compact.working import column
 from pipeline.lake.columns import Columns
+from pipeline.lake.spark import of_topic_partition
 from pipeline.plan import Plan
-from pipeline.plan.plan import Input
+from pipeline.plan.plan import Input, span
 from pipeline.plan.staying import series
 from pipeline.segments.segment import TAIL
 
@@ -116,12 +117,7 @@ def _by_number(plans: Sequence[Plan], segments: int) -> dict[str, str]:
 
 def _range(plan: Plan, found: Sequence[Input], columns: Columns) -> Column:
     """The records of ``found``, which are neighbours: no other segment of the plan has offsets between theirs."""
-    held = [segment for segment in found if segment.records]
-    lowest = min((segment.base_offset for segment in held), default=0)
-    highest = max((segment.last_offset for segment in held), default=-1)
-    where = column(columns.offset).between(lowest, highest)
-    if columns.topic:
-        where &= column(columns.topic) == plan.topic
-    if columns.partition:
-        where &= column(columns.partition) == plan.partition
-    return where
+    offsets = span(found)
+    if offsets is None:
+        return F.lit(False)
+    return of_topic_partition(columns, plan.topic, plan.partition) & column(columns.offset).between(*offsets)

@@ -43,7 +43,10 @@ class Repeats:
     refused: Mapping[int, RefusedError]
 
     def left_out_of(self, records: DataFrame) -> DataFrame:
-        """``records`` with every offset once; the few in question are the only ones that are moved whole."""
+        """``records`` without those of refused plans, and with every offset once; the few in question are the only ones
+        that are moved whole."""
+        if self.refused:
+            records = records.where(~F.col(PLAN).isin(*self.refused))
         if self.words is None:
             return records
         marked = with_words(records, F.col(POSITION), self.words)

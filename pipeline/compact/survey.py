@@ -15,7 +15,6 @@ from pipeline.compact.newest import FILE, extent, losers, newest_per_key, surviv
 from pipeline.compact.repeats import Repeats, find_repeats
 from pipeline.compact.rounds import Round
 from pipeline.compact.transactions import with_transactions
-from pipeline.compact.working import PLAN
 from pipeline.plan import Plan
 from pipeline.plan.staying import staying
 from pipeline.segments.segment import TAIL
@@ -54,10 +53,8 @@ def surveyed(reader: Reader) -> Iterator[Survey]:
     apart = bool(tailed) and all(plan.tail_is_older for plan in tailed)
     read = reader.head(INPUTS) if apart else reader.records(INPUTS)
     repeats = find_repeats(read, plans)
-    # A plan with removed tombstones has its job alone.
-    if repeats.refused:
-        read = read.where(~F.col(PLAN).isin(*repeats.refused))
     sound = [plan for number, plan in enumerate(plans) if number not in repeats.refused]
+    # A plan with removed tombstones has its job alone.
     newest = newest_per_key(prepared(read, plans, repeats), places.buried_gap)
     if not apart:
         yield Survey(survivors(newest), repeats, frozenset(), places)

@@ -13,9 +13,12 @@ from sqlalchemy.engine import make_url
 
 from pipeline.errors import RefusedError, UnavailableError
 from pipeline.lake.catalog import BUSY_SECONDS, Lake
+from pipeline.lake.condition import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
+
+    from pipeline.lake.columns import Columns
 
 REQUIRED_JAR = "iceberg-spark-runtime-*.jar"
 
@@ -92,6 +95,17 @@ def _sized(spark: "SparkSession", tasks: int, catalog: tuple[tuple[str, str], ..
     for key, value in (*catalog, *settings.items()):
         own.conf.set(key, value)
     return own
+
+
+def of_topic_partition(columns: "Columns", topic: str, partition: int) -> "Column":
+    """Whether a record is of this topic partition; all are in a table without columns that tell them apart."""
+    from pyspark.sql import functions as F
+
+    where = F.lit(True)
+    for name, value in ((columns.topic, topic), (columns.partition, partition)):
+        if name:
+            where &= F.col(quoted(name)) == value
+    return where
 
 
 def reason(error: Exception) -> str:

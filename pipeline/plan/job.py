@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pipeline.errors import RefusedError
-from pipeline.plan.plan import STAGE_INFIX, Plan
+from pipeline.plan.plan import STAGE_INFIX, Plan, span
 from pipeline.segments import TopicPartition
 from pipeline.sense import Lane
 
@@ -183,11 +183,8 @@ def jobs_of(plans: Iterable[Plan], limits: Limits = LIMITS) -> list[Job]:
 
 def words_of(plan: Plan) -> int:
     """How many words the bitmap of ``plan`` has at most: one per record, and one per 64 offsets that it spans."""
-    held = [one for one in plan.inputs if one.records]
-    if not held:
-        return 0
-    first, last = min(one.base_offset for one in held), max(one.last_offset for one in held)
-    return words_between(first, last, plan.records)
+    offsets = span(plan.inputs)
+    return words_between(*offsets, plan.records) if offsets else 0
 
 
 def words_between(first: int, last: int, records: int) -> int:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, Self
@@ -55,6 +56,14 @@ class Input(BaseModel):
             copies=segment.copies,
             may_stay=may_stay,
         )
+
+
+def span(inputs: Iterable[Input]) -> tuple[int, int] | None:
+    """The lowest and the highest offset of ``inputs``, both inclusive; None without a record."""
+    held = [one for one in inputs if one.records]
+    if not held:
+        return None
+    return min(one.base_offset for one in held), max(one.last_offset for one in held)
 
 
 class Plan(BaseModel):

@@ -14,6 +14,7 @@ from pipeline.errors import ConflictError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.derive import derive
+from pipeline.lake.records import DICTIONARY_OF
 from pipeline.plan import Job
 from pipeline.plan.failure import FAILURE_PROPERTY, stages_of
 from pipeline.plan.plan import LEVEL_OUT, STAGE_INFIX
@@ -26,7 +27,6 @@ from pipeline.stage.stage import INPUTS, LEFT_OUT, Stage, plan_properties
 from pipeline.stage.swap import Swap
 from pipeline.tombstones import tombstones
 
-DICTIONARY_OF = "write.parquet.dict-encoding-enabled.column."
 _PLACES = (DATA_PATH, "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
 """Properties that say where the target's files go; a stage has places of its own."""
 
@@ -83,8 +83,8 @@ def register_stage(lake: Lake, target: Table, identifier: str, properties: Mappi
 
 
 def _without_dictionaries(target: Table, job: Job) -> dict[str, str]:
-    """Parquet's dictionary of a column whose values never repeat is built, given up and thrown away: a quarter of what
-    a cleaning takes. What the table says of the column goes before.
+    """Parquet's dictionary of a column whose values never repeat is built, given up and thrown away. What the table
+    says of the column goes before.
     """
     columns = Columns.of(target, job.table)
     # After a cleaning every key is there once. A part of a key, or a key in a copy, may repeat.
