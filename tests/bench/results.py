@@ -4,7 +4,8 @@ import json
 import os
 import platform
 import subprocess
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,19 @@ class Report:
         ]
         memory = Memory(**facts["memory"]) if facts["memory"] else None
         return cls(**facts | {"measurements": measurements, "memory": memory})
+
+
+def completed(measured: Report, before: Report, families: Sequence[str]) -> Report:
+    """``measured`` and, of the families that it lacks, what was measured ``before``, in the order of ``families``.
+
+    Every ratio is one within a case, whose entries ran in turns; a report of another machine or size adds nothing.
+    """
+    if (before.machine, before.scale, before.quick) != (measured.machine, measured.scale, measured.quick):
+        return measured
+    own = {one.family for one in measured.measurements}
+    every = [*measured.measurements, *(one for one in before.measurements if one.family not in own)]
+    ordered = sorted(every, key=lambda one: families.index(one.family))
+    return replace(measured, measurements=ordered, memory=measured.memory or before.memory)
 
 
 def machine(cores: int) -> dict[str, str]:
