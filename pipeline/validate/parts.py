@@ -29,7 +29,7 @@ def left_in_place(inputs: DataFrame, plans: Sequence[Plan], replaced: Collection
     found = []
     for plan in plans:
         # What is not replaced, in series without a replaced segment between them.
-        spans = [found for left in series(plan, replaced) if (found := span(left))]
+        spans = [offsets for left in series(plan, replaced) if (offsets := span(left))]
         ranges = [f"{offset} BETWEEN {lowest} AND {highest}" for lowest, highest in spans]
         if ranges:
             # As text: Spark makes a balanced tree of a long chain of ORs.

@@ -12,6 +12,7 @@ from pipeline import clock
 from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError
 from pipeline.lake import Lake, records
 from pipeline.lake.derive import derive
+from pipeline.lake.records import DICTIONARY_OF
 from pipeline.plan import Plan
 from pipeline.plan.failure import PLAN_PROPERTY
 from pipeline.plan.plan import LEVEL_OUT
@@ -20,7 +21,6 @@ from pipeline.sense import Lane
 from pipeline.stage import INPUTS, Accounting, Stage, discard, stages_of, sweep
 from pipeline.stage.claim import LEASE_MS, Claim, claimed
 from pipeline.stage.folders import DATA_PATH
-from pipeline.stage.open import DICTIONARY_OF
 from pipeline.stage.stage import VERDICT_PROPERTY
 from tests.unit import lakes
 from tests.unit.foreign import delete_rows
