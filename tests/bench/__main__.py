@@ -75,8 +75,8 @@ def _run(arguments: argparse.Namespace, home: Path) -> int:
         spark.stop()
     tables.print_report(report, console)
     if arguments.docs:
-        families = list(dict.fromkeys(case.family for case in wanted))
-        report = results.completed(report, results.Report.read(MEASURED), families) if MEASURED.exists() else report
+        order = list(dict.fromkeys(case.family for case in wanted))
+        report = results.completed(report, results.Report.read(MEASURED), order) if MEASURED.exists() else report
     _write(report, DOCUMENT.parent if arguments.docs else home / "report", to_document=arguments.docs)
     return 1 if any(timing.problem for one in report.measurements for timing in one.timings) else 0
 
