@@ -45,6 +45,6 @@ def parse(text: str) -> int:
         moment = from_ms(int(text)) if text.isdigit() else datetime.fromisoformat(text)
     except (ValueError, OverflowError) as error:
         raise RefusedError(
-            f"--now {text!r} is not a time; allowed: ISO 8601 (2026-11-21T05:20:00Z) or milliseconds since the epoch"
+            f"{text!r} is not a time; allowed: ISO 8601 (2026-11-21T05:20:00Z) or milliseconds since the epoch"
         ) from error
     return to_ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))

@@ -6,12 +6,26 @@ from typing import Annotated, Any
 import typer
 
 from pipeline.cli import show
-from pipeline.cli.options import AsJson, Force, Now, TableName, at
+from pipeline.cli.options import (
+    AsJson,
+    Force,
+    FromOffset,
+    FromTime,
+    Instead,
+    Now,
+    Partitions,
+    TableName,
+    Topics,
+    UntilOffset,
+    UntilTime,
+    at,
+    pairs,
+)
 from pipeline.lake import Lake
 from pipeline.lake.spark import session
 from pipeline.run import LaneRun
 from pipeline.run import run as run_lanes
-from pipeline.sense import Lane
+from pipeline.sense import Bounds, Lane, Scope
 from pipeline.stage import Accounting
 
 
@@ -20,14 +34,25 @@ def run(
     lane: Annotated[Lane | None, typer.Option("--lane", help="Only this lane; default: all, in order.")] = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Go on until nothing is due.")] = False,
     force: Force = False,
+    topic: Topics = None,
+    partition: Partitions = None,
+    from_offset: FromOffset = None,
+    until_offset: UntilOffset = None,
+    from_time: FromTime = None,
+    until_time: UntilTime = None,
+    properties: Instead = None,
     now: Now = None,
     as_json: AsJson = False,
 ) -> None:
     """Sense, plan, compact, validate and publish, in one process with one Spark session; none if nothing needs it."""
     lake = Lake.load()
     lanes = (lane,) if lane else tuple(Lane)
+    bounds = Bounds(from_offset, until_offset, from_time, until_time)
+    scope = Scope(tuple(topic or ()), tuple(partition or ()), bounds, pairs(properties))
     done = []
-    for result in run_lanes(lake, table, at(now), lambda: session(lake, f"firn run {table}"), lanes, force, until_idle):
+    for result in run_lanes(
+        lake, table, at(now), lambda: session(lake, f"firn run {table}"), lanes, force, until_idle, scope
+    ):
         done.append(result)
         if not as_json:
             _show(result)

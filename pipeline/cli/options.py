@@ -1,13 +1,22 @@
 """Arguments and options that several subcommands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from pipeline import clock
 from pipeline.errors import RefusedError
 from pipeline.segments import TopicPartition
+
+
+def _time(name: str, description: str) -> Any:
+    return typer.Option(name, parser=clock.parse, metavar="TIME", help=description)
+
+
+def _topic_partition(description: str) -> Any:
+    return typer.Option("--partition", parser=TopicPartition.parse, metavar="TOPIC-PARTITION", help=description)
+
 
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The table, namespace.name.", show_default=False)]
 StageNames = Annotated[
@@ -20,18 +29,20 @@ PlanFiles = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Work though no threshold is crossed.")]
-Now = Annotated[
-    int | None,
-    typer.Option(
-        "--now",
-        parser=clock.parse,
-        metavar="TIME",
-        help="The clock: ISO 8601 or epoch milliseconds. Default: now.",
-    ),
+Now = Annotated[int | None, _time("--now", "The clock: ISO 8601 or epoch milliseconds. Default: now.")]
+Partition = Annotated[TopicPartition | None, _topic_partition("Only this one.")]
+
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")]
+Partitions = Annotated[list[TopicPartition] | None, _topic_partition("Only this one; repeatable.")]
+FromOffset = Annotated[
+    int | None, typer.Option("--from-offset", min=0, help="Only segments that start there or later (not lane full).")
 ]
-Partition = Annotated[
-    TopicPartition | None,
-    typer.Option("--partition", parser=TopicPartition.parse, metavar="TOPIC-PARTITION", help="Only this one."),
+UntilOffset = Annotated[int | None, typer.Option("--until-offset", min=0, help="Nothing of a segment that ends later.")]
+FromTime = Annotated[int | None, _time("--from-time", "Only segments with no older timestamp (not lane full).")]
+UntilTime = Annotated[int | None, _time("--until-time", "Nothing past the first newer timestamp.")]
+Instead = Annotated[
+    list[str] | None,
+    typer.Option("--property", metavar="K=V", help="Instead of the table's: firn.merge.segments=4; repeatable."),
 ]
 
 Properties = Annotated[

@@ -8,26 +8,51 @@ import typer
 from pipeline import publish as publish_room
 from pipeline import stage as stage_room
 from pipeline.cli import show
-from pipeline.cli.options import AsJson, Force, Now, PlanFiles, StageNames, TableName, at
+from pipeline.cli.options import (
+    AsJson,
+    Force,
+    FromOffset,
+    FromTime,
+    Instead,
+    Now,
+    Partitions,
+    PlanFiles,
+    StageNames,
+    TableName,
+    Topics,
+    UntilOffset,
+    UntilTime,
+    at,
+    pairs,
+)
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
 from pipeline.lake.spark import session
 from pipeline.plan import Plan, plan_work
 from pipeline.plan.plan import LEVEL_OUT
 from pipeline.segments import TopicPartition
-from pipeline.sense import Lane
+from pipeline.sense import Bounds, Lane, Scope
 
 
 def plan(
     table: TableName,
     lane: Annotated[Lane, typer.Option("--lane", help="The lane to plan.")],
     force: Force = False,
+    topic: Topics = None,
+    partition: Partitions = None,
+    from_offset: FromOffset = None,
+    until_offset: UntilOffset = None,
+    from_time: FromTime = None,
+    until_time: UntilTime = None,
+    properties: Instead = None,
     now: Now = None,
     write: Annotated[Path | None, typer.Option("--write", help="Also write each plan to FOLDER/<id>.json.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the plans of a lane: which segments go in, what comes out, and why. Changes nothing."""
-    work = plan_work(Lake.load(), table, lane, at(now), force)
+    bounds = Bounds(from_offset, until_offset, from_time, until_time)
+    scope = Scope(tuple(topic or ()), tuple(partition or ()), bounds, pairs(properties))
+    work = plan_work(Lake.load(), table, lane, at(now), force, scope)
     plans = work.plans
     for text in (*work.left(), *work.oversized()):
         show.error(f"{table}: {text}")

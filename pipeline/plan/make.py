@@ -14,9 +14,9 @@ from pipeline.plan.job import Job, jobs_of
 from pipeline.plan.order import inputs_of, rank
 from pipeline.plan.plan import Input, Plan
 from pipeline.plan.stay import may_stay
-from pipeline.segments import Segment, Segments, TopicPartition
+from pipeline.segments import Segment, Segments
 from pipeline.segments.segment import TAIL
-from pipeline.sense import Due, Lane, PartitionState, due, sense_table
+from pipeline.sense import EVERYTHING, Due, Lane, PartitionState, Scope, due, sense_table
 from pipeline.sense.budget import keys_of
 from pipeline.sense.lanes import ANY_POLICY
 
@@ -61,10 +61,10 @@ def plan_table(
     lane: Lane | str,
     now: datetime | int,
     force: bool = False,
-    only: Iterable[TopicPartition] = (),
+    scope: Scope = EVERYTHING,
 ) -> list[Plan]:
     """The plans of ``plan_work``; what is left out is a warning in the log."""
-    work = plan_work(lake, identifier, lane, now, force, only)
+    work = plan_work(lake, identifier, lane, now, force, scope)
     work.warn()
     return work.plans
 
@@ -75,21 +75,22 @@ def plan_work(
     lane: Lane | str,
     now: datetime | int,
     force: bool = False,
-    only: Iterable[TopicPartition] = (),
+    scope: Scope = EVERYTHING,
 ) -> Work:
     """What is due in ``lane`` of table ``identifier`` as of ``now`` (aware, or epoch milliseconds).
 
     In the order of work (see ``pipeline.plan.order``), within the budgets of one run of a lane, ``firn.run.max.bytes``
     and so on. `retain` counts in none of them: it reads and writes nothing but metadata.
 
-    ``only`` restricts the work to these topic partitions. A plan that failed on the same segments before is left out
-    unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an unknown table, a table
-    without the record columns, or a wrong property.
+    ``scope`` is what somebody asked to keep to; plans say so in their reason. A plan that failed on the same segments
+    before is left out unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an unknown
+    table, a table without the record columns, a wrong property, or a scope that the lane or the table can't keep to.
     """
     lane, now_ms = Lane(lane), now if isinstance(now, int) else to_ms(now)
+    scope.check(lane)
     # Whole segments are dropped whatever is in them: no record is looked at for that.
     reads = lane is not Lane.RETAIN
-    segments, states = sense_table(lake, identifier, now_ms, tuple(only), reads, lane, force)
+    segments, states = sense_table(lake, identifier, now_ms, (), reads, lane, force, scope)
     behind = behind_ms(segments, now_ms)
     if behind:
         log.warning(
@@ -98,7 +99,7 @@ def plan_work(
             show_ms(now_ms),
             behind,
         )
-    due = candidates(lane, segments, states, force)
+    due = candidates(lane, segments, states, force, str(scope))
     failed: dict[str, FailedPlan] = {}
     if due and not force:
         found = waiting(failed_plans(lake, identifier), (candidate.plan for candidate in due))
@@ -113,13 +114,13 @@ def plan_work(
 
 
 def candidates(
-    lane: Lane, segments: Segments, states: Iterable[PartitionState], force: bool = False
+    lane: Lane, segments: Segments, states: Iterable[PartitionState], force: bool = False, asked: str = ""
 ) -> list[Candidate]:
-    """The plans of ``lane`` for ``states``, in the order of work."""
+    """The plans of ``lane`` for ``states``, in the order of work; ``asked`` is the scope, in words."""
     found = [
         (plan, state)
         for state in states
-        if (plan := plan_partition(lane, segments, state, force)) is not None and plan.changes
+        if (plan := plan_partition(lane, segments, state, force, asked)) is not None and plan.changes
     ]
     return [_candidate(plan, state) for plan, state in sorted(found, key=lambda one: rank(*one))]
 
@@ -146,8 +147,10 @@ def _candidate(plan: Plan, state: PartitionState) -> Candidate:
     return Candidate(plan, 0 if plan.lane is Lane.MERGE else keys_of(head))
 
 
-def plan_partition(lane: Lane, segments: Segments, state: PartitionState, force: bool = False) -> Plan | None:
-    """The plan of ``lane`` for one topic partition, or None when nothing is due."""
+def plan_partition(
+    lane: Lane, segments: Segments, state: PartitionState, force: bool = False, asked: str = ""
+) -> Plan | None:
+    """The plan of ``lane`` for one topic partition, or None when nothing is due; its reason says what was ``asked``."""
     work = due(lane, state, force)
     inputs = _inputs(work, state) if work else ()
     if not work or not inputs or segments.snapshot_id is None:
@@ -164,7 +167,7 @@ def plan_partition(lane: Lane, segments: Segments, state: PartitionState, force:
         topic=state.topic_partition.topic,
         partition=state.topic_partition.partition,
         now_ms=state.now_ms,
-        reason=work.reason,
+        reason=f"{work.reason}; asked for: {asked}" if asked else work.reason,
         inputs=tuple(Input.of(segment) for segment in inputs),
         buried=_buried(lane, state, inputs),
         inputs_per_segment=policy.merge_segments if lane is Lane.MERGE else None,

@@ -14,7 +14,7 @@ from pipeline.errors import FirnError
 from pipeline.lake import Lake
 from pipeline.plan import Plan, Postponed, plan_work
 from pipeline.publish import Publication, Published, publish_stages, retain_plans
-from pipeline.sense import Lane
+from pipeline.sense import EVERYTHING, Lane, Scope
 from pipeline.stage import sweep
 
 if TYPE_CHECKING:
@@ -61,22 +61,26 @@ def run(
     lanes: Sequence[Lane] = tuple(Lane),
     force: bool = False,
     until_idle: bool = False,
+    scope: Scope = EVERYTHING,
 ) -> Iterator[LaneRun]:
     """Run ``lanes`` over table ``identifier`` and yield each lane's account as it ends.
 
     ``spark`` gives the session and is called only when a lane needs it. With ``until_idle`` the lanes are run again
-    until nothing is due; a topic partition that failed is not tried again within the run. What a former run left
+    until nothing is due; a topic partition that failed is not tried again within the run. Of several lanes those that
+    can't keep to ``scope`` are left out. What a former run left
     behind is swept first, what this one leaves behind last (C25).
     """
     sweep(lake, identifier)
     failed: set[tuple[str, int]] = set()
     rounds = 0
+    if len(lanes) > 1:
+        lanes = [lane for lane in lanes if not scope.obstacle(lane)]
     while rounds < (MAX_ROUNDS if until_idle else 1):
         worked = waiting = False
         for lane in lanes:
             done = LaneRun(lane, ())
             with done.timed("plan"):
-                work = plan_work(lake, identifier, lane, now_ms, force)
+                work = plan_work(lake, identifier, lane, now_ms, force, scope)
                 work.warn()
                 done.plans = [plan for plan in work.plans if plan.topic_partition not in failed]
                 done.postponed = work.postponed

@@ -64,7 +64,9 @@ def _merge(state: PartitionState, force: bool) -> Due | None:
     """C13: landed segments next to each other reach the threshold. The lag does not matter: nothing is lost."""
     whole = state.policy.merge_segments
     threshold = 2 if force else whole
-    for series in _neighbours(state, LANDED, lambda segment: not excess(segment, state.policy)):
+    for series in _neighbours(
+        state, LANDED, lambda segment: not excess(segment, state.policy) and state.bounds.hold(segment)
+    ):
         waiting = tuple(segment for segment in series if segment.path not in state.active)
         if not force and left_to_full(series, len(waiting), whole, state):
             continue
@@ -94,7 +96,9 @@ def _clean(state: PartitionState, force: bool) -> Due | None:
     """C14: merged segments next to each other reach the threshold in number, or in bytes beside the tail."""
     cleanable = {segment.path for segment in state.cleanable}
     needed = state.policy.clean_tail_fraction * state.tail_bytes
-    for series in _neighbours(state, MERGED, lambda segment: not state.too_large(segment)):
+    for series in _neighbours(
+        state, MERGED, lambda segment: not state.too_large(segment) and state.bounds.hold(segment)
+    ):
         waiting = tuple(segment for segment in series if segment.path in cleanable)
         size = sum(segment.bytes for segment in waiting)
         whole = state.policy.clean_segments

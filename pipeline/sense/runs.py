@@ -41,7 +41,10 @@ def runs(state: PartitionState) -> list[Run]:
     return [
         Run(tuple(own.values()), tuple(own))
         for own in found.values()
-        if all(segment.path in cleanable and not state.too_large(segment) for segment in own.values())
+        if all(
+            segment.path in cleanable and not state.too_large(segment) and state.bounds.hold(segment)
+            for segment in own.values()
+        )
     ]
 
 

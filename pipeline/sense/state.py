@@ -9,14 +9,15 @@ from types import MappingProxyType
 from pipeline.policy import Policies, Policy
 from pipeline.segments import Segment, Segments, Stray, TopicPartition
 from pipeline.segments.segment import LANDED, TAIL
+from pipeline.sense.bounds import UNBOUNDED, Bounds
 from pipeline.sense.budget import excess, excess_beside, excess_keys
 from pipeline.sense.transactions import NO_TRANSACTIONS, Transactions, Undecided
 
 
 @dataclass(frozen=True)
 class Held:
-    """The first segment of the head that must be left alone, and all past it with it: by which rule (C10, C11), why,
-    and until when (epoch milliseconds) where only the clock decides."""
+    """The first segment of the head that must be left alone, and all past it with it: by which rule (C10, C11) or wish,
+    why, and until when (epoch milliseconds) where only the clock decides."""
 
     segment: Segment
     rule: str
@@ -37,6 +38,8 @@ class PartitionState:
     buried: tuple[Segment, ...] = ()
     """Tombstones that were removed from this topic partition (``<table>__tombstones``)."""
     transactions: Transactions = NO_TRANSACTIONS
+    bounds: Bounds = UNBOUNDED
+    """What a person asked to keep to."""
 
     @cached_property
     def tail(self) -> tuple[Segment, ...]:
@@ -86,6 +89,8 @@ class PartitionState:
                 return Held(segment, "C11", f"younger than min.compaction.lag.ms = {lag}", segment.newest_ms + lag)
             if self.undecided and segment.last_offset >= self.undecided.offset:
                 return Held(segment, "C10", f"not decided: {self.undecided}")
+            if passed := self.bounds.passed_by(segment):
+                return Held(segment, "asked for", passed)
         return None
 
     @property

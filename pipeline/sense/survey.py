@@ -23,6 +23,7 @@ from pipeline.policy import Policies
 from pipeline.segments import Segment, Stray, TopicPartition
 from pipeline.segments.arrays import UNKNOWN, Arrays, Bools
 from pipeline.segments.segment import MERGED, RUN
+from pipeline.sense.bounds import UNBOUNDED, Bounds
 from pipeline.sense.figures import Figures, Floats, Series
 from pipeline.sense.lanes import ANY_POLICY, Lane
 from pipeline.sense.runs import FEWEST
@@ -43,6 +44,8 @@ class Survey:
     strays: tuple[Stray, ...] = ()
     buried: Mapping[TopicPartition, tuple[Segment, ...]] = field(default_factory=dict)
     transactions: Mapping[TopicPartition, Transactions] = field(default_factory=dict)
+    bounds: Bounds = UNBOUNDED
+    """Of the states; ``may_be_due`` does not know them."""
 
     @cached_property
     def _figures(self) -> Figures:
@@ -59,6 +62,7 @@ class Survey:
             tuple(stray for stray in self.strays if stray.may_hold(where)),
             self.buried.get(where, ()),
             self.transactions.get(where, NO_TRANSACTIONS),
+            self.bounds,
         )
 
     def places(self, lane: Lane, force: bool = False) -> list[int]:

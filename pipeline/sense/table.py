@@ -12,7 +12,9 @@ from pipeline.segments.arrays import arrays_of
 from pipeline.segments.buried import buried
 from pipeline.segments.cache import ManifestCache
 from pipeline.segments.commits import newest_clock
+from pipeline.sense.bounds import UNBOUNDED
 from pipeline.sense.lanes import Lane
+from pipeline.sense.scope import EVERYTHING, Scope
 from pipeline.sense.state import PartitionState
 from pipeline.sense.survey import Survey
 from pipeline.sense.undecided import transactions_of
@@ -26,26 +28,31 @@ def sense_table(
     look_at_transactions: bool = True,
     lane: Lane | None = None,
     force: bool = False,
+    scope: Scope = EVERYTHING,
 ) -> tuple[Segments, list[PartitionState]]:
     """The segments of table ``identifier`` and the state of its topic partitions at ``now_ms``, the filthiest first.
 
-    ``only`` restricts it to these topic partitions. With a ``lane`` those are left out for which nothing is due there
-    (``force`` as in ``due``), unless they have segments that no plan can take, which somebody should be told of.
-    Without ``look_at_transactions`` no record is read. Raises RefusedError for an unknown table, a table without the
-    record columns, or a wrong property.
+    ``only`` restricts it to these topic partitions, ``scope`` to those that it means. With a ``lane`` those are left
+    out for which nothing is due there (``force`` as in ``due``), unless they have segments that no plan can take, which
+    somebody should be told of. Without ``look_at_transactions`` no record is read. Raises RefusedError for an unknown
+    table, a table without the record columns, a wrong property, or a topic of the ``scope`` that is not there.
     """
     table = lake.table(identifier)
-    policies = Policies.parse(identifier, table.properties)
+    policies = Policies.parse(identifier, {**table.properties, **scope.properties})
     cache = ManifestCache.of(lake)
     segments = replace(read(table, identifier, cache=cache), newest_clock_ms=newest_clock(table))
-    transactions = transactions_of(table, segments, frozenset(only)) if look_at_transactions else {}
+    arrays = arrays_of(segments)
+    meant = scope.topic_partitions(identifier, arrays)
+    only = frozenset(only) if meant is None else meant
+    transactions = transactions_of(table, segments, only) if look_at_transactions else {}
     removed = buried(lake, identifier, cache)
-    survey = Survey(arrays_of(segments), policies, now_ms, segments.strays, removed, transactions)
+    survey = Survey(arrays, policies, now_ms, segments.strays, removed, transactions, scope.bounds)
     wanted = np.ones(len(survey.arrays.topic), dtype=np.bool_)
     if only:
         places = [place for where in only if (place := survey.arrays.place(where)) is not None]
         wanted[:] = False
         wanted[places] = True
-    if lane is not None:
+    # What is cut in pieces by bounds may be due though the whole is left to another lane.
+    if lane is not None and scope.bounds == UNBOUNDED:
         wanted &= survey.may_be_due(lane, force) | survey.oversized
     return segments, [survey.state(place) for place in survey.filthiest_first(np.flatnonzero(wanted))]

@@ -207,7 +207,7 @@ class TestTables:
             (("quarantine", TABLE, "--export", "x.csv"), "file x.csv has suffix '.csv'; allowed: .parquet, .jsonl"),
             (("discard", TABLE), "table lake.records is not a stage"),
             (("publish", TABLE), "'lake.records' is not a stage"),
-            (("status", TABLE, "--now", "noon"), "--now 'noon' is not a time; allowed: ISO 8601"),
+            (("status", TABLE, "--now", "noon"), "'noon' is not a time; allowed: ISO 8601"),
             (("compact", "none.json"), "plan none.json can't be read"),
         ],
     )

@@ -17,7 +17,7 @@ from pipeline.plan import Input, Plan, plan_partition, plan_table
 from pipeline.policy import Policies, Policy
 from pipeline.segments import Segment, Segments, TopicPartition
 from pipeline.segments.segment import LANDED, MERGED, RUN, TAIL
-from pipeline.sense import Lane, PartitionState, sense
+from pipeline.sense import Lane, PartitionState, Scope, sense
 from tests.unit import lakes
 from tests.unit.lakes import NOW, TABLE, TOPIC_PARTITION, append, row, segment
 
@@ -363,7 +363,7 @@ class TestPlanTable:
 
     def test_only_asked_for_partitions_are_planned(self, lake: Lake, table: str) -> None:
         append(lake, [row(0), row(0, partition=1)])
-        (plan,) = plan_table(lake, table, Lane.FULL, NOW, only=[TopicPartition("orders", 1)])
+        (plan,) = plan_table(lake, table, Lane.FULL, NOW, scope=Scope(partitions=(TopicPartition("orders", 1),)))
         assert plan.partition == 1
 
     def test_c21_each_topic_has_its_own_policy(self, lake: Lake, table: str) -> None:

@@ -14,7 +14,7 @@ from pipeline.plan.make import candidates
 from pipeline.policy import Policies, Policy
 from pipeline.policy.policy import LONG_MAX
 from pipeline.segments import Segments, TopicPartition
-from pipeline.sense import Lane, sense
+from pipeline.sense import Lane, Scope, sense
 from tests.unit.lakes import NOW, TABLE, append, row
 from tests.unit.test_job import plan
 from tests.unit.test_order import landed
@@ -129,7 +129,9 @@ class TestTables:
     def test_c17_a_head_is_cut_at_the_budget_of_a_run(self, lake: Lake, waiting: str) -> None:
         append(lake, [row(50 + offset, partition=1) for offset in range(10)])
         self.allow(lake, run_max_records="15")
-        work = plan_work(lake, waiting, Lane.FULL, NOW, force=True, only=[TopicPartition("orders", 1)])
+        work = plan_work(
+            lake, waiting, Lane.FULL, NOW, force=True, scope=Scope(partitions=(TopicPartition("orders", 1),))
+        )
         assert [(plan.records, plan.left_out) for plan in work.plans] == [(11, 1)]
 
     @pytest.mark.parametrize(
@@ -140,7 +142,9 @@ class TestTables:
         self, lake: Lake, waiting: str, name: str, problem: str
     ) -> None:
         self.allow(lake, **{f"run_max_{name}": "5"})
-        work = plan_work(lake, waiting, Lane.FULL, NOW, force=True, only=[TopicPartition("orders", 0)])
+        work = plan_work(
+            lake, waiting, Lane.FULL, NOW, force=True, scope=Scope(partitions=(TopicPartition("orders", 0),))
+        )
         assert work.plans == []
         assert any(f"{problem} (firn.run.max.{name})" in text for text in work.oversized())
 
