@@ -32,6 +32,7 @@ from pipeline.plan import Job, Plan, jobs_of
 from pipeline.sense import Lane
 from pipeline.stage import BURIED, INPUTS, QUARANTINED, Accounting, Stage, mark, open_stage, split
 from pipeline.stage.leave import leave
+from pipeline.stage.published import published_plans
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,11 +66,24 @@ def compact(lake: Lake, plans: Sequence[Plan], spark: "SparkSession") -> list[Ou
 
 
 def _outcomes(lake: Lake, job: Job, spark: "SparkSession") -> list[Outcome]:
+    """Of every plan of ``job``. One that was published before is as good as compacted: its inputs are gone for that."""
+    found = _tried(lake, job, spark)
+    lost = [outcome.plan.id for outcome in found if isinstance(outcome.error, ConflictError)]
+    before = published_plans(lake.table(job.table), lost) if lost else {}
+    return [
+        replace(outcome, accounting=before[outcome.plan.id][1].accounting, error=None)
+        if outcome.plan.id in before
+        else outcome
+        for outcome in found
+    ]
+
+
+def _tried(lake: Lake, job: Job, spark: "SparkSession") -> list[Outcome]:
     try:
         stage = open_stage(lake, job)
         refused = _written(lake, stage, spark)
         if refused is None:
-            return [outcome for plan in job for outcome in _outcomes(lake, Job((plan,)), spark)]
+            return [outcome for plan in job for outcome in _tried(lake, Job((plan,)), spark)]
         stage = Stage.load(lake, job.stage)
     except FirnError as error:
         if isinstance(error, RefusedError):

@@ -1,5 +1,6 @@
 """Carry out the plans of several jobs, one commit after the other: one that fails holds up no other (C20)."""
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -12,6 +13,7 @@ from pipeline.publish.publish import publish_job
 from pipeline.publish.race import Publication, Published
 from pipeline.publish.retain import retain_job
 from pipeline.stage import parts_of
+from pipeline.stage.published import published_plans
 
 RETAINED_PLANS: Final = 1000
 """How many plans of lane ``retain`` share a commit: each try looks through the table once for all of them."""
@@ -28,12 +30,32 @@ def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]]) -> Publishe
         for identifier, own in plans.items()
         for part in parts_of(lake, identifier)
     )
-    return _together((partial(publish_job, lake, part), names) for part, names in parts)
+    done = _together((partial(publish_job, lake, part), names) for part, names in parts)
+    return _with_earlier(lake, plans, done)
 
 
 def retain_plans(lake: Lake, plans: Sequence[Plan]) -> Published:
     """Carry out ``plans`` of lane ``retain``, those of a table together; what was not is named, with the reason."""
     return _together((partial(retain_job, lake, job), [plan.id for plan in job]) for job in _jobs(plans))
+
+
+def _with_earlier(lake: Lake, plans: Mapping[str, Collection[str]], done: Published) -> Published:
+    """``done``, in which a plan that an earlier try published, from another stage than this one, is no failure."""
+    now = {one.plan_id for one in done.publications}
+    left: dict[str, list[str]] = defaultdict(list)
+    for identifier, own in plans.items():
+        left[identifier.partition(STAGE_INFIX)[0]] += [
+            plan_id for plan_id in own if plan_id not in now and plan_id != identifier
+        ]
+    earlier = [
+        Publication(table, plan_id, snapshot_id, 0, repeated=True, accounting=None)
+        for table, wanted in left.items()
+        if wanted
+        for plan_id, (snapshot_id, _) in published_plans(lake.table(table), wanted).items()
+    ]
+    known = {one.plan_id for one in earlier}
+    failures = {name: error for name, error in done.failures.items() if name not in known}
+    return Published((*done.publications, *earlier), failures)
 
 
 def _together(work: Iterable[tuple[Callable[[], Published], Collection[str]]]) -> Published:

@@ -5,7 +5,8 @@ document beside the table's metadata: summaries of all snapshots are loaded with
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pyiceberg.table import Table
@@ -24,6 +25,8 @@ REASON = f"{SUMMARY_PREFIX}reason"
 TOPIC_PARTITION = f"{SUMMARY_PREFIX}topic-partition"
 PLANS = f"{SUMMARY_PREFIX}plans"
 """How many plans the commit carried out; only for several."""
+COMMITS_LOOKED_AT = 100
+"""Who tries a plan again does so soon."""
 PLANS_DOCUMENT = f"{SUMMARY_PREFIX}plans-document"
 
 
@@ -99,6 +102,19 @@ def published(target: Table, job_id: str) -> int | None:
         if snapshot.summary and job_id in (snapshot.summary.get(PLAN_ID), snapshot.summary.get(JOB_ID)):
             return snapshot.snapshot_id
     return None
+
+
+def published_plans(target: Table, plan_ids: Collection[str]) -> dict[str, tuple[int, PublishedPlan]]:
+    """Which of the plans were published, alone or with others, by which of the last COMMITS_LOOKED_AT snapshots.
+
+    From the newest backwards, until all are found: the document of a commit of several is read for it.
+    """
+    found: dict[str, tuple[int, PublishedPlan]] = {}
+    for snapshot in islice(reversed(target.metadata.snapshots), COMMITS_LOOKED_AT):
+        if len(found) == len(set(plan_ids)):
+            break
+        found |= {one.id: (snapshot.snapshot_id, one) for one in plans_of(target, snapshot) if one.id in plan_ids}
+    return found
 
 
 def document_of(snapshot: Snapshot) -> str | None:

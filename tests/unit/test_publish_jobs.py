@@ -368,6 +368,20 @@ class TestSplitting:
         assert len(sweep(lake, TABLE, [plan.id for plan in plans]).discarded) == 2
         assert stages_of(lake, TABLE) == []
 
+    def test_c25_who_publishes_it_again_is_told_what_was_published(self, lake: Lake, plans: list[Plan]) -> None:
+        shared = lakes.opened(lake, *plans)
+        split(lake, shared)
+        for plan in plans[:2]:
+            judged(lake, compacted_job(lake, [part(plan)]))
+        wanted = {shared.identifier: [plan.id for plan in plans]}
+        first = publish_stages(lake, wanted)
+        sweep(lake, TABLE, [plan.id for plan in plans])
+        again = publish_stages(lake, wanted)
+        assert {one.plan_id: (one.snapshot_id, one.repeated) for one in again.publications} == {
+            one.plan_id: (one.snapshot_id, True) for one in first.publications
+        }
+        assert list(again.failures) == [plans[2].id]
+
     def test_what_is_not_split_or_not_there_is_itself(self, lake: Lake, stage: Stage) -> None:
         assert parts_of(lake, stage.identifier) == [stage.identifier]
         assert parts_of(lake, f"{TABLE}__stage_0") == [f"{TABLE}__stage_0"]
