@@ -1,7 +1,8 @@
 """Gather the status of tables from metadata: no JVM, nothing changed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from itertools import groupby
 from typing import Any
 
@@ -33,13 +34,30 @@ class LevelStatus:
     last_offset: int | None
 
 
+class Condition(StrEnum):
+    """Where a topic partition stands; the first that fits, in this order."""
+
+    UNCLEANABLE = "uncleanable"
+    """Something in it can't be cleaned, whoever tries (C20)."""
+    REFUSED = "refused"
+    """What is due was tried and refused; it waits until its segments change (C20)."""
+    DUE = "due"
+    WAITING = "waiting"
+    """Something is left alone for now: by a lag, an active segment, a transaction, a stray file (C7, C10, C11)."""
+    IDLE = "idle"
+    """Nothing is due and nothing is in the way."""
+
+
 @dataclass(frozen=True)
 class PartitionStatus:
     """One topic partition: its levels, the dirty ratio (C12), and what is due, or what is in the way (C20)."""
 
     topic_partition: TopicPartition
+    condition: Condition
     levels: tuple[LevelStatus, ...]
     dirty_ratio: float
+    lag_ms: int | None
+    """How long the oldest cleanable record has waited; None when nothing is cleanable."""
     cleanable_bytes: int
     uncleanable_bytes: int
     cleaned_through: int | None
@@ -125,20 +143,45 @@ def _partition(state: PartitionState, failed: Sequence[FailedPlan]) -> Partition
     found = {lane: due(lane, state) for lane in lanes}
     at = due_at(state, lanes)
     kept = retention(state)
+    wrong, holding, refused = state.blockers + state.oversized, _held(state), tuple(str(marker) for marker in failed)
+    young = _young(state)
+    works = {lane.value: work.reason for lane, work in found.items() if work}
     return PartitionStatus(
         topic_partition=state.topic_partition,
+        condition=_condition(wrong, refused, works, holding + young),
         levels=_levels(state),
         dirty_ratio=state.dirty_ratio,
+        lag_ms=_lag_ms(state),
         cleanable_bytes=state.cleanable_bytes,
         uncleanable_bytes=state.uncleanable_bytes,
         cleaned_through=state.cleaned_through,
         first_dirty_offset=state.first_dirty_offset,
-        due={lane.value: work.reason for lane, work in found.items() if work},
+        due=works,
         due_in_ms=None if at is None else at - state.now_ms,
-        blockers=state.blockers + state.oversized + _held(state) + tuple(str(marker) for marker in failed),
+        blockers=wrong + holding + refused,
         retained=kept.kept if kept else None,
-        waiting=_young(state),
+        waiting=young,
     )
+
+
+def _condition(
+    wrong: Sequence[str], refused: Sequence[str], works: Mapping[str, str], held: Sequence[str]
+) -> Condition:
+    for found, condition in (
+        (wrong, Condition.UNCLEANABLE),
+        (refused, Condition.REFUSED),
+        (works, Condition.DUE),
+        (held, Condition.WAITING),
+    ):
+        if found:
+            return condition
+    return Condition.IDLE
+
+
+def _lag_ms(state: PartitionState) -> int | None:
+    oldest = min((segment.oldest_ms for segment in state.cleanable), default=None)
+    # Timestamps are the producers': one in the future has not waited.
+    return None if oldest is None else max(0, state.now_ms - oldest)
 
 
 def _young(state: PartitionState) -> tuple[str, ...]:
