@@ -1,4 +1,5 @@
-"""`make up` and `make down`: Airflow with its UI on the embedded lake, and the demo's table in it to look at.
+"""`make up` and `make down`: Airflow with its UI on the embedded lake, and the demo's two tables in it to look at: one
+that was filled at once, and one that a small producer keeps landing into.
 
     python -m infra.airflow.local up|down
 
@@ -21,28 +22,32 @@ import psutil
 from rich.console import Console
 
 from infra.airflow import settings
-from infra.demo.load import DAG_ID, TABLE, load
+from infra.demo import load, producer
 from pipeline.lake import Lake
 
 HEALTHY_WITHIN = 180  # seconds; a slow machine needs half of it
 STOPPED_WITHIN = 20
 PIDS = "firn.pids"
+PASSWORDS = "simple_auth_manager_passwords.json.generated"
+"""Where Airflow writes the users that it makes at its first start."""
+TABLES = settings.CHECKOUT / "infra" / "demo" / "tables.toml"
 
 # What `airflow standalone` starts, but for its two log servers, which would listen on all interfaces: the server
 # reads the logs from the same disk.
-COMPONENTS = (
-    ("api-server",),
-    ("scheduler", "--skip-serve-logs"),
-    ("dag-processor",),
-    ("triggerer", "--skip-serve-logs"),
-)
+COMPONENTS = {
+    "api-server": ("airflow", "api-server"),
+    "scheduler": ("airflow", "scheduler", "--skip-serve-logs"),
+    "dag-processor": ("airflow", "dag-processor"),
+    "triggerer": ("airflow", "triggerer", "--skip-serve-logs"),
+}
+PRODUCER = (sys.executable, "-m", "infra.demo.producer")
 
 console = Console(highlight=False)
 
 
 def up(home: Path, port: int) -> None:
     """Start Airflow unless it runs already, wait until it is healthy, and say where it is."""
-    environment = settings.environment(home, port)
+    environment = settings.environment(home, port) | {"FIRN_TABLES": str(TABLES)}
     airflow = Path(environment["AIRFLOW_HOME"])
     url = environment["AIRFLOW__API__BASE_URL"]
     if members(started(airflow)):
@@ -53,27 +58,29 @@ def up(home: Path, port: int) -> None:
             raise SystemExit(f"firn: port {port} is taken; allowed: a free one, by FIRN_AIRFLOW_PORT")
     airflow.mkdir(parents=True, exist_ok=True)
     lake = Lake.embedded(home)
-    if TABLE not in lake.tables(TABLE.split(".", maxsplit=1)[0]):
-        load(lake, home / "landing", console)
+    if load.TABLE not in lake.tables(load.TABLE.split(".", maxsplit=1)[0]):
+        load.load(lake, home / "landing", console)
+    producer.create(lake)
     with console.status("Airflow starts (about a minute)"):
         migrate = subprocess.run(
             ["airflow", "db", "migrate"], env=environment, capture_output=True, text=True, check=False
         )
         if migrate.returncode != 0:
             raise SystemExit(f"firn: Airflow's database could not be made: {migrate.stderr.strip()[-2000:]}")
-        wait_until_healthy([start(component, airflow, environment) for component in COMPONENTS], port, airflow)
+        processes = [start(name, command, airflow, environment) for name, command in COMPONENTS.items()]
+        wait_until_healthy(processes, port, airflow)
         # Not earlier: tasks that start before the server answers fail.
-        subprocess.run(
-            ["airflow", "dags", "unpause", "--yes", DAG_ID], env=environment, check=True, capture_output=True
-        )
+        unpause = ["airflow", "dags", "unpause", "--yes", "--treat-dag-id-as-regex", f"{load.DAG_ID}|{producer.DAG_ID}"]
+        subprocess.run(unpause, env=environment, check=True, capture_output=True)
+        start("producer", PRODUCER, airflow, environment)
     announce(airflow, url)
 
 
-def start(component: Sequence[str], airflow: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start one component in a session of its own: a Ctrl-C here must not reach it, and `down` must find it."""
-    with (airflow / f"{component[0]}.log").open("w") as output:
+def start(name: str, command: Sequence[str], airflow: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start a component in a session of its own: a Ctrl-C here must not reach it, and `down` must find it."""
+    with (airflow / f"{name}.log").open("w") as output:
         process = subprocess.Popen(
-            ["airflow", *component], env=environment, stdout=output, stderr=output, start_new_session=True
+            command, env=environment, cwd=settings.CHECKOUT, stdout=output, stderr=output, start_new_session=True
         )
     with (airflow / PIDS).open("a") as pids:
         print(process.pid, file=pids)
@@ -101,11 +108,14 @@ def wait_until_healthy(processes: Sequence[subprocess.Popen[bytes]], port: int, 
 
 def announce(airflow: Path, url: str) -> None:
     """Say where Airflow is and how to get in."""
-    passwords = json.loads((airflow / "simple_auth_manager_passwords.json.generated").read_text())
-    console.print(f"Airflow: {url}/dags/{DAG_ID}")
+    passwords = json.loads((airflow / PASSWORDS).read_text())
+    console.print(f"Airflow: {url}/dags/{producer.DAG_ID} and {url}/dags/{load.DAG_ID}")
     for user, password in passwords.items():
         console.print(f"log in as {user}, password {password}", markup=False)
-    console.print("The DAG runs every 15 minutes, or when you trigger it. `make down` stops everything.")
+    console.print(
+        f"A producer lands into {producer.TABLE}: its DAG starts when a threshold is crossed (log: producer.log)."
+    )
+    console.print("`make down` stops everything.")
 
 
 def started(airflow: Path) -> set[int]:

@@ -1,0 +1,122 @@
+"""Keep landing carts into a table, a commit every few seconds, as a connector does: `make up` runs it beside Airflow.
+
+    python -m infra.demo.producer [SEED]
+
+It may run for ever. What bounds it: the customers bound what compaction leaves; while nobody compacts it stops at
+MOST_SEGMENTS live segments; snapshots are kept for KEPT, and so are the files that only they reach.
+"""
+
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from infra.demo import carts
+from infra.demo.retention import expire
+from infra.demo.segments import SCHEMA
+from pipeline import segments
+from pipeline.errors import FirnError
+from pipeline.lake import Lake, records
+from pipeline.land import land
+
+TABLE = "shop.carts"
+DAG_ID = "firn__shop__carts"
+"""The DAG that tables.toml beside this file makes for TABLE."""
+
+SECONDS = 5.0
+"""Between two commits."""
+SEED = 1
+MOST_SEGMENTS = 4000
+KEPT = timedelta(minutes=15)
+EXPIRED_EVERY = timedelta(minutes=5)
+
+PROPERTIES = {
+    # With a segment per topic partition and commit something is due every two minutes: mostly a merge, at times more.
+    "firn.merge.segments": "24",
+    "firn.clean.segments": "4",
+    # Else so small a table would be left to `full` altogether, and no lane but that be seen.
+    "firn.leave.to.full.fraction": "inf",
+    "firn.delete.retention.ms": "600000",
+    # Every commit writes a metadata file.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "10",
+}
+
+log = logging.getLogger("producer")
+
+
+def create(lake: Lake) -> None:
+    """Create TABLE unless it is there."""
+    if TABLE not in lake.tables(TABLE.partition(".")[0]):
+        records.create(lake, TABLE, PROPERTIES)
+
+
+def produce(lake: Lake, moments: Iterable[datetime], seed: int = SEED) -> None:
+    """Land a commit into TABLE at each of the ``moments``, which are the clock.
+
+    What goes wrong with a commit is logged and left to the next one, which looks first what has become of it.
+    """
+    log_ends: dict[int, int] | None = None
+    expire_at: datetime | None = None
+    for now in moments:
+        try:
+            if log_ends is None:
+                log_ends = read_log_ends(lake)
+            log_ends = commit(lake, seed, log_ends, now)
+            expire_at = expire_at or now + EXPIRED_EVERY
+            if now >= expire_at:
+                log.info("%s files deleted of snapshots before %s", expire(lake, TABLE, now - KEPT), now - KEPT)
+                expire_at = now + EXPIRED_EVERY
+        except FirnError as error:
+            log.warning("%s", error)
+            log_ends = None
+
+
+def commit(lake: Lake, seed: int, log_ends: dict[int, int], now: datetime) -> dict[int, int]:
+    """Land one commit; returns the log ends after it, the same as before when there are too many segments already."""
+    snapshot = lake.table(TABLE).current_snapshot()
+    live = int((snapshot.summary if snapshot and snapshot.summary else {}).get("total-data-files") or 0)
+    if live > MOST_SEGMENTS:
+        log.warning("%s segments wait for %s: nothing is landed until it has run", live, DAG_ID)
+        return log_ends
+    made = carts.records(seed, log_ends, now)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "carts.parquet"
+        pq.write_table(pa.Table.from_pylist([record._asdict() for record in made], schema=SCHEMA), path)
+        landed = land(lake, TABLE, [path])
+    log.info("%s records in %s segments, %s bytes", landed.records, landed.segments, landed.bytes)
+    return log_ends | {record.partition: record.offset + 1 for record in made}
+
+
+def read_log_ends(lake: Lake) -> dict[int, int]:
+    """The log end of every partition that TABLE has records of; cleaning leaves the last record where it is (C4)."""
+    found = segments.read(lake.table(TABLE), TABLE).by_partition
+    return {
+        of.partition: max(segment.last_offset for segment in own) + 1
+        for of, own in found.items()
+        if of.topic == carts.TOPIC
+    }
+
+
+def every(seconds: float) -> Iterator[datetime]:
+    """The time now, again after so many seconds, for ever."""
+    while True:
+        yield datetime.now(UTC)
+        time.sleep(seconds)
+
+
+def main() -> None:
+    """Entry point."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    lake = Lake.load()
+    produce(lake, every(SECONDS), int(sys.argv[1]) if len(sys.argv) > 1 else SEED)
+
+
+if __name__ == "__main__":
+    main()
