@@ -94,6 +94,10 @@ test: setup $(DONE)/kafka-jars ## run all tests
 test-unit: setup ## run the tests that start no JVM (seconds)
 	@$(PYTEST) $(WORKERS) tests/unit $(PYTEST_ARGS)
 
+.PHONY: pictures
+pictures: setup ## take the pictures of Airflow's UI anew, into docs/images (as the browser test sees it)
+	@FIRN_PICTURES=docs/images $(PYTEST) tests/airflow/test_ui.py $(PYTEST_ARGS)
+
 WORKLOADS ?= 300
 SEED ?= 1
 .PHONY: conformance
@@ -137,7 +141,7 @@ types: setup ## mypy, strict
 	@$(BIN)/mypy
 
 .PHONY: up
-up: setup ## start Airflow with its UI on the demo table
+up: setup ## start Airflow with its UI on the demo's tables, one of them being landed into
 	@$(BIN)/python -m infra.airflow.local up
 
 .PHONY: down

@@ -27,6 +27,13 @@ settings.register_profile("firn", deadline=None)
 settings.load_profile("firn")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What tests have measured (`record_property`), after all of them: also of those that passed in another process."""
+    for report in terminalreporter.getreports("passed"):
+        for name, figure in report.user_properties:
+            terminalreporter.write_line(f"{report.location[2]}: {name}: {figure}")
+
+
 @pytest.fixture(scope="session")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """The embedded lake: SQLite catalog, warehouse folder."""

@@ -114,6 +114,11 @@ class Lake:
         return self.home / "reports"
 
     @property
+    def runs_folder(self) -> Path:
+        """Which run of a scheduler works on which table."""
+        return self.home / "runs"
+
+    @property
     def cache_folder(self) -> Path:
         """What can be made again: what was read of manifests."""
         return self.home / "cache"

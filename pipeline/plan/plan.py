@@ -167,10 +167,14 @@ class Plan(BaseModel):
         """The same plan under its id, a digest of everything else in it."""
         return self.model_copy(update={"id": self.digest()})
 
+    def file_in(self, folder: Path) -> Path:
+        """Where ``write`` puts the plan."""
+        return folder / f"{self.id}.json"
+
     def write(self, folder: Path) -> Path:
         """Write the plan to ``<folder>/<id>.json`` and return that path."""
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.id}.json"
+        path = self.file_in(folder)
         path.write_text(self.model_dump_json(indent=1), encoding="utf-8")
         return path
 

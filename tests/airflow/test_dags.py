@@ -12,10 +12,12 @@ from tests.airflow.conftest import TABLES, LocalAirflow
 LANES = ("merge", "clean", "tier", "full")
 
 PARSE = """
-import json, os, sys
+import json, os, sys, time
 from airflow.dag_processing.dagbag import DagBag
 
+started = time.monotonic()
 bag = DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
+seconds = time.monotonic() - started
 dags = {
     dag_id: {
         "tasks": {task.task_id: sorted(task.upstream_task_ids) for task in dag.tasks},
@@ -23,13 +25,22 @@ dags = {
         "params": {name: dag.params.get_param(name).schema | {"value": dag.params[name],
             "description": dag.params.get_param(name).description} for name in dag.params},
         "catchup": dag.catchup,
-        "timetable": dag.timetable.summary if hasattr(dag.timetable, "summary") else str(dag.timetable),
+        "clock": dag.timetable.timetable.expression,
+        "starts_on": [asset.name for asset in dag.timetable.asset_condition.objects],
+        "documented": [task.task_id for task in dag.tasks if task.doc_md],
+        "settings": {task.task_id: [task.owner, task.pool, task.pool_slots, task.retries, str(task.execution_timeout)]
+            for task in dag.tasks},
+        "notified": [str(call) for call in dag.get_task("verdict").on_failure_callback],
+        "deadlines": [str(one.interval) for one in dag.deadline or []],
+        "tags": sorted(dag.tags),
     }
-    for dag_id, dag in bag.dags.items()
+    for dag_id, dag in bag.dags.items() if dag_id != "firn_maintain"
 }
 packages = sorted({name.partition(".")[0] for name in sys.modules})
+own = sorted(name for name in sys.modules if name.startswith("pipeline."))
 with open(sys.argv[1], "w") as file:
-    json.dump({"errors": bag.import_errors, "dags": dags, "packages": packages}, file)
+    json.dump({"errors": bag.import_errors, "dags": dags, "all": list(bag.dags), "packages": packages, "own": own,
+        "seconds": seconds}, file)
 """
 
 
@@ -39,7 +50,10 @@ class Parsed:
 
     errors: dict[str, str]
     dags: dict[str, dict[str, Any]]
+    all: list[str]
     packages: list[str]
+    own: list[str]
+    seconds: float
 
 
 def parse(airflow: LocalAirflow, result: Path, **changes: str | None) -> Parsed:
@@ -56,16 +70,21 @@ def parsed(airflow: LocalAirflow, tmp_path_factory: pytest.TempPathFactory) -> P
 def test_one_dag_per_table(parsed: Parsed) -> None:
     assert parsed.errors == {}
     assert set(parsed.dags) == {"firn__" + table.replace(".", "__") for table in TABLES}
+    assert "firn_maintain" in parsed.all
+    print(f"parsed in {parsed.seconds:.2f} s")
 
 
 def test_parsing_imports_nothing_heavy(parsed: Parsed) -> None:
     assert "airflow" in parsed.packages
-    assert {"pyspark", "great_expectations", "pyiceberg", "pipeline", "expectations"}.isdisjoint(parsed.packages)
+    assert {"pyspark", "great_expectations", "pyiceberg", "pyarrow", "expectations"}.isdisjoint(parsed.packages)
+    rooms = {name for name in parsed.own if not name.startswith("pipeline.airflow")}
+    assert rooms <= {"pipeline.clock", "pipeline.errors"}
 
 
 def test_lanes_follow_each_other(parsed: Parsed) -> None:
     tasks = parsed.dags["firn__t__busy"]["tasks"]
-    assert tasks["retain.plan"] == []
+    assert tasks["turn"] == []
+    assert tasks["retain.plan"] == ["turn"]
     assert tasks["retain.drop"] == ["retain.plan"]
     assert tasks["merge.plan"] == ["retain.drop"]
     assert tasks["clean.plan"] == ["merge.publish"]
@@ -88,7 +107,19 @@ def test_groups_show_the_levels(parsed: Parsed) -> None:
 
 def test_params_are_typed_and_described(parsed: Parsed) -> None:
     params = parsed.dags["firn__t__busy"]["params"]
-    assert {name: param["value"] for name, param in params.items()} == {"lane": "all", "dry_run": False, "force": False}
+    assert {name: param["value"] for name, param in params.items()} == {
+        "lane": "all",
+        "topics": [],
+        "partitions": [],
+        "from_offset": None,
+        "until_offset": None,
+        "from_time": None,
+        "until_time": None,
+        "properties": {},
+        "force": False,
+        "dry_run": False,
+        "ask": False,
+    }
     assert params["lane"]["enum"] == ["all", "retain", *LANES]
     assert all(param["description"] for param in params.values())
 
@@ -96,7 +127,11 @@ def test_params_are_typed_and_described(parsed: Parsed) -> None:
 def test_the_clock_runs_from_now_on(parsed: Parsed) -> None:
     dag = parsed.dags["firn__t__busy"]
     assert dag["catchup"] is False
-    assert "*/15 * * * *" in dag["timetable"]
+    assert "*/15 * * * *" in dag["clock"]
+
+
+def test_what_becomes_due_starts_the_dag_too(parsed: Parsed) -> None:
+    assert parsed.dags["firn__t__busy"]["starts_on"] == ["t.busy is due"]
 
 
 def test_the_shipped_tables_file_is_read(airflow: LocalAirflow, tmp_path: Path) -> None:
@@ -105,9 +140,49 @@ def test_the_shipped_tables_file_is_read(airflow: LocalAirflow, tmp_path: Path) 
     assert set(found.dags) == {"firn__kafka__files"}
 
 
-def test_an_unknown_setting_is_an_import_error(airflow: LocalAirflow, tmp_path: Path) -> None:
+def test_every_task_is_documented(parsed: Parsed) -> None:
+    dag = parsed.dags["firn__t__busy"]
+    assert sorted(dag["documented"]) == sorted(dag["tasks"])
+
+
+SETTINGS = """
+[defaults]
+owner = "data platform"
+pool = "spark"
+retries = 2
+notify = [{ class = "airflow.providers.smtp.notifications.smtp.SmtpNotifier", to = "lake@example.org" }]
+
+[tables."shop.orders"]
+pool_slots = 3
+timeout_minutes = 90
+deadline_minutes = 120
+tags = ["gold"]
+"""
+
+
+def test_settings_reach_the_tasks(airflow: LocalAirflow, tmp_path: Path) -> None:
     tables = tmp_path / "tables.toml"
-    tables.write_text('[tables."t.x"]\nplans_per_jobs = 3')
+    tables.write_text(SETTINGS)
+    found = parse(airflow, tmp_path / "result.json", FIRN_TABLES=str(tables))
+    assert found.errors == {}
+    dag = found.dags["firn__shop__orders"]
+    assert dag["settings"]["full.jobs.compact"] == ["data platform", "spark", 3, 1, "1:30:00"]
+    assert dag["settings"]["full.plan"] == ["data platform", "default_pool", 1, 2, "None"]
+    assert "SmtpNotifier" in dag["notified"][0]
+    assert dag["deadlines"] == ["2:00:00"]
+    assert dag["tags"] == ["firn", "gold", "shop"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[tables."t.x"]\nplans_per_jobs = 3', "table t.x: plans_per_jobs is not a setting; allowed: schedule,"),
+        ('[tables."t.x"]\nnotify = [{ class = "no.such.Notifier" }]', "notify no.such.Notifier can't be made"),
+    ],
+)
+def test_a_wrong_setting_is_an_import_error(airflow: LocalAirflow, tmp_path: Path, text: str, said: str) -> None:
+    tables = tmp_path / "tables.toml"
+    tables.write_text(text)
     found = parse(airflow, tmp_path / "result.json", FIRN_TABLES=str(tables))
     assert found.dags == {}
-    assert "plans_per_jobs" in "".join(found.errors.values())
+    assert said in "".join(found.errors.values())

@@ -16,6 +16,7 @@ def test_nothing_due_is_green(airflow: LocalAirflow) -> None:
     run = airflow.run("t.idle")
     assert run.succeeded
     assert run.states == {
+        "turn": "success",
         "retain.plan": "skipped",
         "merge.plan": "skipped",
         "clean.plan": "skipped",
@@ -59,6 +60,7 @@ def test_c19_what_is_past_retention_is_dropped_without_spark(airflow: LocalAirfl
     run = airflow.run("t.old", {"lane": "retain"}, AIRFLOW_CONN_SPARK_DEFAULT=None)
     assert run.succeeded, run.errors
     assert {task: state for task, state in run.states.items() if state == "success"}.keys() == {
+        "turn",
         "retain.plan",
         "retain.drop",
         "verdict",

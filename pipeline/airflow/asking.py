@@ -1,0 +1,53 @@
+"""What a person is shown who is asked whether to publish: the books and the verdict of every plan."""
+
+from collections.abc import Sequence
+
+from pipeline.errors import FirnError
+from pipeline.lake import Lake
+from pipeline.plan import Job, Plan
+from pipeline.stage import Stage, parts_of
+
+SHOWN = 100
+_HEADER = (
+    "| topic partition | records in | out | superseded | tombstones removed | bytes in | out | verdict |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
+)
+
+
+def figures_of(lake: Lake, jobs: Sequence[Job]) -> str:
+    """A row per plan of ``jobs``, in Markdown; of many plans the first."""
+    found = {plan_id: row for job in jobs for plan_id, row in _rows(lake, job).items()}
+    plans = [plan for job in jobs for plan in job]
+    rows = [found.get(plan.id) or _row(plan, "not compacted, or not validated") for plan in plans[:SHOWN]]
+    more = f"\n\n… and {len(plans) - SHOWN} more" if len(plans) > SHOWN else ""
+    return f"{_HEADER}\n" + "\n".join(rows) + more
+
+
+def _rows(lake: Lake, job: Job) -> dict[str, str]:
+    """By plan id; none of a stage that can't be read."""
+    try:
+        stages = [Stage.load(lake, name) for name in parts_of(lake, job.stage)]
+    except FirnError:
+        return {}
+    return {plan.id: _judged(stage, plan) for stage in stages for plan in stage.plans if stage.books}
+
+
+def _judged(stage: Stage, plan: Plan) -> str:
+    books = stage.books.plans.get(plan.id) if stage.books else None
+    verdict = (stage.verdicts or {}).get(plan.id)
+    if not books or not verdict:
+        return _row(plan, "not compacted, or not validated")
+    counts = (
+        books.records_in,
+        books.records_out,
+        books.superseded,
+        books.tombstones_removed,
+        books.bytes_in,
+        books.bytes_out,
+    )
+    return _row(plan, "passed" if verdict["passed"] else "**failed**: it will not be published", *counts)
+
+
+def _row(plan: Plan, verdict: str, *counts: int) -> str:
+    cells = [f"{count:,}" for count in counts] or [""] * 6
+    return f"| {plan.topic_partition} | {' | '.join(cells)} | {verdict} |"

@@ -1,0 +1,163 @@
+"""The DAG of one table: a task group per lane, one after the other, then report, verdict and sweep."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import (
+    DAG,
+    ExceptionRetryPolicy,
+    RetryAction,
+    RetryRule,
+    TaskGroup,
+    TriggerRule,
+    chain,
+    task,
+    task_group,
+)
+
+from pipeline.airflow import lane_docs
+from pipeline.airflow.assets import compacted, outlet_of, schedule_of
+from pipeline.airflow.configuration import TableSettings
+from pipeline.airflow.finishing import report, sweep, turn, verdict
+from pipeline.airflow.form import LANES, RETAIN, params
+from pipeline.airflow.links import AS_OF, ReportLink, TableLink
+from pipeline.airflow.notices import deadlines, notifiers
+from pipeline.airflow.planning import Job, jobs_of, plans_due, read_plans, skip_unless_wanted
+from pipeline.airflow.publishing import Outcome, PublishOperator, each
+from pipeline.airflow.spark import FirnSubmitOperator, check_connection, submit
+from pipeline.errors import ConflictError, OutcomeUnknownError, RefusedError, UnavailableError
+
+# What did not answer or lost a race may be tried again; what was refused gets the same answer.
+RETRIES = ExceptionRetryPolicy(
+    [
+        RetryRule([UnavailableError, OutcomeUnknownError, ConflictError], RetryAction.RETRY),
+        RetryRule(RefusedError, RetryAction.FAIL),
+    ]
+)
+
+
+def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
+    """The DAG of one table; ``watched`` are all tables that the triggerer looks at.
+
+    The report is about what was validated; the verdict is about every lane.
+    """
+    with DAG(
+        dag_id=settings.dag_id,
+        description=f"Retain, merge, clean and compact {settings.name}",
+        doc_md=lane_docs.DAG.format(table=settings.name, schedule=settings.schedule),
+        tags=list(dict.fromkeys(["firn", settings.namespace, *settings.tags])),
+        schedule=schedule_of(settings, watched),
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        is_paused_upon_creation=settings.paused,
+        default_args={
+            "owner": settings.owner,
+            "retries": settings.retries,
+            "retry_delay": settings.retry_delay,
+            "retry_policy": RETRIES,
+        },
+        params=params(),
+        deadline=deadlines(settings) or None,
+    ) as dag:
+        # Any: at this point they are references to results, which the tasks receive as what they are annotated with.
+        jobs_of_lanes: list[Any] = []
+        first = turn.override(doc_md=lane_docs.TASKS["turn"])(settings.name)
+        dropped, outcome = retain_lane(settings)
+        chain(first, dropped)
+        outcomes: list[Any] = [outcome]
+        for lane in LANES:
+            jobs, outcome = compacting_lane(settings, lane)
+            chain(outcomes[-1], jobs)  # a lane plans on what the one before it has published
+            jobs_of_lanes.append(jobs)
+            outcomes.append(outcome)
+        reported: Any = report.override(doc_md=lane_docs.TASKS["report"])(settings.name, outcomes[1:], as_of=AS_OF)
+        reported.operator.operator_extra_links = (ReportLink(settings.name), TableLink(settings.name))
+        judged = verdict.override(
+            doc_md=lane_docs.TASKS["verdict"], on_failure_callback=notifiers(settings), retries=0
+        )(outcomes)
+        swept = sweep.override(doc_md=lane_docs.TASKS["sweep"])(settings.name, dropped, jobs_of_lanes, outcomes)
+        # A teardown: it runs whatever happened, and the run is not judged by it.
+        chain(outcomes, reported, judged, swept.as_teardown())
+    return dag
+
+
+def retain_lane(settings: TableSettings) -> tuple[Any, Any]:
+    """The task group of lane retain; returns references to its plan files and its outcome."""
+    with TaskGroup(group_id=RETAIN, tooltip=lane_docs.LANES[RETAIN]):
+        dropped: Any = plan_retain.override(doc_md=lane_docs.of_lane(RETAIN, "plan"))(settings.name)
+        outcome: Any = drop.override(outlets=[outlet_of(settings.name)], doc_md=lane_docs.of_lane(RETAIN, "drop"))(
+            settings.name, dropped
+        )
+    return dropped, outcome
+
+
+def compacting_lane(settings: TableSettings, lane: str) -> tuple[Any, Any]:
+    """The task group of another lane; returns references to its jobs and its outcome."""
+    with TaskGroup(group_id=lane, tooltip=lane_docs.LANES[lane]):
+
+        @task_group(group_id="jobs")
+        def job(name: str, plans: list[str], compact: list[str], validate: list[str]) -> None:
+            work = FirnSubmitOperator(
+                **submit("compact", settings),
+                application_args=compact,
+                topic_partitions=name,
+                plans=plans,
+                doc_md=lane_docs.of_lane(lane, "compact"),
+            )
+            judge = FirnSubmitOperator(
+                **submit("validate", settings),
+                application_args=validate,
+                topic_partitions=name,
+                plans=plans,
+                # Plans that failed to compact must not keep the others from their verdict.
+                trigger_rule=TriggerRule.ALL_DONE,
+                doc_md=lane_docs.of_lane(lane, "validate"),
+            )
+            chain(work, judge)
+
+        # Whatever became of the lane before: what is due here is due.
+        jobs: Any = plan.override(
+            trigger_rule=TriggerRule.ALL_DONE, inlets=[compacted(settings.name)], doc_md=lane_docs.of_lane(lane, "plan")
+        )(settings.name, lane, settings.connection, settings.plans_per_job)
+        published = PublishOperator(
+            task_id="publish",
+            lane=lane,
+            jobs=jobs,
+            settings=settings,
+            outlets=[outlet_of(settings.name)],
+            trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
+            doc_md=lane_docs.of_lane(lane, "publish"),
+        )
+        chain(job.expand_kwargs(jobs), published)
+    return jobs, published.output
+
+
+@task(task_id="plan")
+def plan_retain(table: str) -> list[str]:
+    """Plan which segments are past retention; skipped when none is."""
+    from pipeline.lake import Lake
+
+    skip_unless_wanted(RETAIN)
+    folder = Lake.load().plans_folder
+    return [str(found.file_in(folder)) for found in plans_due(table, RETAIN)]
+
+
+@task
+def drop(table: str, plans: list[str]) -> Outcome:
+    """Drop the segments of every plan: metadata only, so there is nothing to compact or to validate."""
+    from pipeline.publish import retain_plans
+
+    due = read_plans(map(Path, plans))
+    return each(table, RETAIN, [(due, partial(retain_plans, plans=due))])
+
+
+@task
+def plan(table: str, lane: str, connection: str, plans_per_job: int) -> list[Job]:
+    """Plan what is due in the lane, a Spark job for every so many plans; skipped when nothing is."""
+    skip_unless_wanted(lane)
+    check_connection(connection)
+    return jobs_of(plans_due(table, lane), plans_per_job)

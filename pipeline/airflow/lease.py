@@ -1,0 +1,37 @@
+"""One run at a time works on a table, so that no two ever plan the same segments.
+
+``max_active_runs`` does not count backfills, and a run that was cleared may come back: the first task of a run takes
+the table's lease, the last one gives it back, and a run that has ended without doing so has lost it.
+"""
+
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def take(folder: Path, table: str, run_id: str, works: Callable[[str], bool]) -> str | None:
+    """Take the lease of ``table`` for the run ``run_id``; the id of the run that has it when that still ``works``."""
+    with _held(folder, table) as lease:
+        holder = lease.read_text(encoding="utf-8")
+        if holder and holder != run_id and works(holder):
+            return holder
+        lease.write_text(run_id, encoding="utf-8")
+        return None
+
+
+def give_back(folder: Path, table: str, run_id: str) -> None:
+    """End the lease of ``table`` if it is the run's."""
+    with _held(folder, table) as lease:
+        if lease.read_text(encoding="utf-8") == run_id:
+            lease.write_text("", encoding="utf-8")
+
+
+@contextmanager
+def _held(folder: Path, table: str) -> Iterator[Path]:
+    """The file of the lease, which nobody else looks at meanwhile."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{table}.lease"
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield path

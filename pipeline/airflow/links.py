@@ -1,0 +1,54 @@
+"""Links from a run's tasks to Firn's pages: the buttons under "Extra links" of a task instance."""
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from airflow.sdk import BaseOperatorLink
+
+from pipeline.airflow.addresses import in_the_ui
+from pipeline.clock import parse
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+AS_OF = "{{ (dag_run.logical_date or dag_run.run_after).isoformat() }}"
+"""The clock of a run's plans as a template, which tells its verdicts from those of other runs: the argument ``as_of``
+of a task."""
+
+
+@attrs.define
+class TableLink(BaseOperatorLink):
+    """To the page of a table."""
+
+    table: str
+
+    @property
+    def name(self) -> str:
+        return f"Firn: {self.table}"
+
+    def get_link(self, operator: "BaseOperator", *, ti_key: "TaskInstanceKey") -> str:  # noqa: ARG002  # Airflow's
+        """The page of the table; Airflow asks for it when the task ends, and keeps it."""
+        return in_the_ui(self.table)
+
+
+@attrs.define
+class ReportLink(BaseOperatorLink):
+    """To the verdicts of a run, each with its report; to the last ones of the table for a task without a clock."""
+
+    table: str
+
+    @property
+    def name(self) -> str:
+        return "Data-quality report"
+
+    def get_link(self, operator: "BaseOperator", *, ti_key: "TaskInstanceKey") -> str:  # noqa: ARG002  # Airflow's
+        """The list of verdicts; Airflow asks for it when the task ends, with its templates filled in."""
+        as_of = _as_of(operator)
+        return in_the_ui(self.table, "/reports", **({"as_of": parse(as_of)} if as_of else {}))
+
+
+def _as_of(operator: Any) -> str | None:
+    arguments = getattr(operator, "op_kwargs", None) or {}
+    found: str | None = arguments.get("as_of") or getattr(operator, "as_of", None)
+    return found

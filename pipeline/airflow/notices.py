@@ -1,0 +1,46 @@
+"""Telling people: of failed verdicts and of runs that take too long, by the Airflow notifiers of the settings."""
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+# The stub of airflow.sdk lacks these, though they are there at run time.
+from airflow.sdk import AsyncCallback, DeadlineAlert, DeadlineReference  # type: ignore[attr-defined]
+from airflow.sdk.module_loading import import_string  # type: ignore[attr-defined]
+
+from pipeline.airflow.configuration import Notifier, TableSettings
+
+log = logging.getLogger(__name__)
+
+
+def notifiers(settings: TableSettings) -> list[Callable[..., Any]]:
+    """The notifiers of a table, ready to be called; ValueError for one that can't be made."""
+    return [_made(settings, one) for one in settings.notify]
+
+
+def deadlines(settings: TableSettings) -> list[Any]:
+    """The deadline of the table's runs, counted from when they are queued, for each notifier; without one the
+    triggerer's log says so. None without ``deadline_minutes``."""
+    if settings.deadline_minutes is None:
+        return []
+    callbacks = [AsyncCallback(one.path, one.arguments) for one in settings.notify]
+    said = callbacks or [AsyncCallback(overdue, {"table": settings.name, "minutes": settings.deadline_minutes})]
+    interval = timedelta(minutes=settings.deadline_minutes)
+    return [DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, interval, callback) for callback in said]
+
+
+async def overdue(table: str, minutes: int, **_: Any) -> None:
+    """Say in the triggerer's log that a run takes longer than it may."""
+    log.warning("%s: a run is not done after %s minutes (deadline_minutes)", table, minutes)
+
+
+def _made(settings: TableSettings, one: Notifier) -> Callable[..., Any]:
+    try:
+        found: Callable[..., Any] = import_string(one.path)(**one.arguments)
+    except (ImportError, TypeError) as error:
+        raise ValueError(
+            f"table {settings.name}: notify {one.path} can't be made: {error}; allowed: an Airflow notifier that is "
+            "installed, with its own arguments"
+        ) from error
+    return found

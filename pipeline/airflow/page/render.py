@@ -1,0 +1,112 @@
+"""Fill the templates. All text from tables is a stranger's: escaped by jinja2, and the pages run no script."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from pipeline.airflow.page import wording
+from pipeline.airflow.page.picture import alone, stacked
+from pipeline.overview import Overview, Query, Shown, Sort, Summary, Verdict
+
+TEMPLATES: Final = Path(__file__).parent / "templates"
+
+CONTENT_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
+)
+"""Nothing is loaded and no script runs, whatever a topic is called; only Airflow's own pages may frame one."""
+
+
+def overview_html(found: Sequence[Summary], broken: Mapping[str, str], now_ms: int) -> str:
+    """All tables; ``broken`` are those whose status can't be read, with the reason."""
+    return _page("overview.html.j2", home="", summaries=found, broken=broken, now_ms=now_ms)
+
+
+def table_html(overview: Overview, query: Query, now_ms: int) -> str:
+    """One table, and the page of its topic partitions that ``query`` asks for.
+
+    Raises RefusedError for a file whose details are not Firn's.
+    """
+    return _page(
+        "table.html.j2",
+        home="../",
+        summary=overview.summary,
+        details=overview.details(),
+        page=overview.page(query),
+        query=query,
+        now_ms=now_ms,
+    )
+
+
+def reports_html(home: str, table: str | None, verdicts: Sequence[Verdict], as_of_ms: int | None = None) -> str:
+    """A list of verdicts, of one ``table`` or of several (None); ``home`` is the way from this page to the overview.
+
+    ``as_of_ms`` says that they are those of one run, by the clock of its plans.
+    """
+    return _page("reports.html.j2", home=home, table=table, verdicts=verdicts, as_of_ms=as_of_ms)
+
+
+def problem_html(title: str, text: str, way_out: str | None = None) -> str:
+    """What is wrong, in a sentence; ``way_out`` is the address of a login page."""
+    return _page("problem.html.j2", home="", title=title, text=text, way_out=way_out)
+
+
+def _page(template: str, **facts: Any) -> str:
+    return _environment().get_template(template).render(facts)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        number=wording.number,
+        size=wording.size,
+        percent=wording.percent,
+        ratio=wording.ratio,
+        span=wording.span,
+        moment=wording.moment,
+        segment=lambda name: quote(name, safe=""),
+    )
+    environment.globals.update(
+        conditions=list(Shown),
+        stacked=stacked,
+        alone=alone,
+        address=address,
+        ago=wording.ago,
+        heads=_HEADS,
+    )
+    return environment
+
+
+_HEADS: Final = (
+    (Sort.NAME, "Topic partition", ""),
+    (Sort.CONDITION, "Condition", ""),
+    (Sort.BYTES, "Bytes by level", ""),
+    (Sort.SEGMENTS, "Segments", "number"),
+    (Sort.RECORDS, "Records", "number"),
+    (Sort.DIRTY_RATIO, "Dirty", "number"),
+    (Sort.LAG, "Lag", "number"),
+    (Sort.QUARANTINED, "Quarantined", "number"),
+)
+"""Columns of the topic partitions: what is sorted by, the heading, its class."""
+
+
+def address(query: Query, **changes: Any) -> str:
+    """The address of the same page under a query with ``changes``, relative to the page itself."""
+    said = {
+        "text": query.text,
+        "shown": query.shown.value,
+        "sort": query.sort.value,
+        "descending": query.descending,
+        "page": query.page,
+    } | changes
+    return "?" + urlencode(said)

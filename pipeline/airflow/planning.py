@@ -1,0 +1,103 @@
+"""Planning in a task: what is due goes into files, which the next tasks and their Spark applications read."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from airflow.sdk import get_current_context
+from airflow.sdk.exceptions import AirflowSkipException
+
+from pipeline.airflow.form import ALL, clock_of, scope_of
+
+if TYPE_CHECKING:
+    from pipeline.plan import Job as PackedPlans
+    from pipeline.plan import Plan
+
+log = logging.getLogger(__name__)
+
+PLANS_SHOWN = 50
+
+
+class Job(TypedDict):
+    """One batch of plans: its name, the plans in words, and the arguments of the two Spark applications that work on
+    it: the plans' files, their stages."""
+
+    name: str
+    plans: list[str]
+    compact: list[str]
+    validate: list[str]
+
+
+def skip_unless_wanted(lane: str) -> None:
+    """Skip the task when this run is for another lane."""
+    wanted = get_current_context()["params"]["lane"]
+    if wanted not in (ALL, lane):
+        raise AirflowSkipException(f"this run is for the lane {wanted} only")
+
+
+def plans_due(table: str, lane: str) -> "list[Plan]":
+    """Plan what is due in the lane, and write the plans down; skips the task when nothing is, or nothing shall be."""
+    context = get_current_context()
+
+    from pipeline.lake import Lake
+    from pipeline.plan import plan_table
+    from pipeline.sense import Lane
+
+    asked = context["params"]
+    scope = scope_of(asked)
+    if asked["lane"] == ALL and (obstacle := scope.obstacle(Lane(lane))):
+        raise AirflowSkipException(obstacle)
+    lake = Lake.load()
+    now = clock_of(context["dag_run"], datetime.now(UTC))
+    plans = plan_table(lake, table, lane, now, asked["force"], scope)
+    for found in plans:
+        log.info("%s", found.title)
+    if not plans:
+        raise AirflowSkipException(f"nothing is due in the lane {lane}")
+    if asked["dry_run"]:
+        raise AirflowSkipException(f"dry run: {len(plans)} plans are left undone")
+    for found in plans:
+        found.write(lake.plans_folder)
+    return plans
+
+
+def jobs_of(plans: "Sequence[Plan]", plans_per_job: int) -> list[Job]:
+    """A Spark job for every so many plans, which lie in their files."""
+    return [_job(plans[start : start + plans_per_job]) for start in range(0, len(plans), plans_per_job)]
+
+
+def plan_files(jobs: Iterable[Job]) -> list[Path]:
+    """The plan files of all jobs: what follows the command's name."""
+    return [Path(path) for job in jobs for path in job["compact"][1:]]
+
+
+def read_plans(paths: Iterable[str | Path]) -> "list[Plan]":
+    """The plans in the files at ``paths``."""
+    from pipeline.plan import Plan
+
+    return [Plan.read(Path(path)) for path in paths]
+
+
+def packed(paths: Iterable[str | Path]) -> "list[PackedPlans]":
+    """The plans of one Spark application by the stage that they share, as `firn compact` packs them."""
+    from pipeline.plan import jobs_of as pack
+
+    return pack(read_plans(paths))
+
+
+def _job(plans: "Sequence[Plan]") -> Job:
+    from pipeline.lake import Lake
+    from pipeline.plan import jobs_of as pack
+
+    folder = Lake.load().plans_folder
+    others = f" and {len(plans) - 1} more" if len(plans) > 1 else ""
+    shown = [plan.title for plan in plans[:PLANS_SHOWN]]
+    more = [f"… and {len(plans) - PLANS_SHOWN} more"] if len(plans) > PLANS_SHOWN else []
+    return Job(
+        name=f"{plans[0].topic_partition}{others}",
+        plans=shown + more,
+        compact=["compact", *(str(plan.file_in(folder)) for plan in plans)],
+        validate=["validate", *(job.stage for job in pack(plans))],
+    )

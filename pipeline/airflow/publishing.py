@@ -1,0 +1,147 @@
+"""Publishing in a task: one commit after the other, each for the plans of one stage."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import get_current_context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from pipeline.airflow import reports
+from pipeline.airflow.addresses import address_of
+from pipeline.airflow.assets import announce
+from pipeline.airflow.configuration import TableSettings
+from pipeline.airflow.links import AS_OF, ReportLink, TableLink
+from pipeline.airflow.planning import Job, packed, plan_files
+from pipeline.errors import FirnError, OutcomeUnknownError, UnavailableError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from pipeline.lake import Lake
+    from pipeline.plan import Job as PackedPlans
+    from pipeline.plan import Plan
+    from pipeline.publish import Publication, Published
+
+log = logging.getLogger(__name__)
+
+PUBLISH, REJECT = "Publish", "Reject"
+
+
+class Outcome(TypedDict):
+    """What publish did in one lane: titles of published plans, and why a topic partition was not."""
+
+    lane: str
+    published: list[str]
+    failed: dict[str, str]
+
+
+class PublishOperator(HITLOperator):
+    """Publishes every stage that passed; one that did not is named, and holds up no other.
+
+    A run that was asked to ask waits for the answer of a person, with the figures, in no worker slot; without one in
+    time nothing is published.
+    """
+
+    template_fields: Collection[str] = ("jobs", "as_of", *HITLOperator.template_fields)
+
+    def __init__(self, *, lane: str, jobs: Any, settings: TableSettings, **kwargs: Any) -> None:
+        super().__init__(
+            subject=f"Publish what lane {lane} made of {settings.name}?",
+            options=[PUBLISH, REJECT],
+            response_timeout=timedelta(minutes=settings.approval_minutes),
+            assigned_users=[{"id": user, "name": user} for user in settings.approvers] or None,
+            **kwargs,
+        )
+        self.operator_extra_links = (ReportLink(settings.name), TableLink(settings.name))
+        self.as_of = AS_OF
+        self.table = settings.name
+        self.lane = lane
+        self.jobs = jobs
+
+    def execute(self, context: "Context") -> Outcome:
+        """Publish, or wait until somebody says so."""
+        if context["params"]["ask"]:
+            from pipeline.airflow.asking import figures_of
+            from pipeline.clock import parse
+            from pipeline.lake import Lake
+
+            lake = Lake.load()
+            reports.build(lake)
+            pages = address_of(self.table, "/reports", as_of=parse(self.as_of))
+            self.body = f"{figures_of(lake, self._due())}\n\n[Data-quality reports]({pages})"
+            waits: Outcome = super().execute(context)
+            return waits
+        return self._publish()
+
+    def execute_complete(self, context: "Context", event: dict[str, Any]) -> Outcome:
+        """Somebody answered, or nobody did."""
+        if event.get("error_type") == "timeout":
+            raise AirflowFailException(f"nobody answered within {self.response_timeout}: nothing was published")
+        answer = super().execute_complete(context, event)
+        if answer["chosen_options"] == [PUBLISH]:
+            return self._publish()
+        who = answer["responded_by_user"] or {}
+        raise AirflowSkipException(f"{who.get('name', 'somebody')} rejected it: nothing was published")
+
+    def _publish(self) -> Outcome:
+        from pipeline.publish import publish_stages
+
+        return each(
+            *(self.table, self.lane),
+            (
+                (own.plans, partial(publish_stages, plans={own.stage: [found.id for found in own]}))
+                for own in self._due()
+            ),
+        )
+
+    def _due(self) -> "list[PackedPlans]":
+        jobs: list[Job] = self.jobs
+        return [own for job in jobs for own in packed(plan_files([job]))]
+
+
+def each(table: str, lane: str, work: "Iterable[tuple[Collection[Plan], Callable[[Lake], Published]]]") -> Outcome:
+    """Carry out one commit after the other, each for some plans; what can't be published is named.
+
+    Raises UnavailableError while there are tries left and something did not answer: what is published stays so.
+    """
+    from pipeline.lake import Lake
+
+    lake = Lake.load()
+    publications: list[Publication] = []
+    outcome = Outcome(lane=lane, published=[], failed={})
+    unanswered: list[str] = []
+    for plans, commit in work:
+        done, reasons = _carried_out(lake, plans, commit)
+        publications += done
+        published = {one.plan_id: one.snapshot_id for one in done}
+        for found in plans:
+            if found.id in published:
+                log.info("%s: published as snapshot %s", found.title, published[found.id])
+                outcome["published"].append(found.title)
+                continue
+            reason = reasons.get(found.id, "its stage was published before, without it")
+            log.error("%s was not published: %s", found.title, reason)
+            outcome["failed"][str(found.topic_partition)] = str(reason)
+            if isinstance(reason, UnavailableError | OutcomeUnknownError):
+                unanswered.append(f"{found.title}: {reason}")
+    announce(table, lane, publications)
+    task = get_current_context()["ti"]
+    if unanswered and task.try_number <= task.max_tries:
+        raise UnavailableError("; ".join(unanswered))
+    return outcome
+
+
+def _carried_out(
+    lake: "Lake", plans: "Collection[Plan]", commit: "Callable[[Lake], Published]"
+) -> "tuple[Sequence[Publication], Mapping[str, FirnError | str]]":
+    try:
+        done = commit(lake)
+    except Exception as error:  # whatever it is, the other topic partitions must not wait for it
+        log.exception("%s plans were not published", len(plans))
+        reason = error if isinstance(error, FirnError) else str(error)
+        return (), dict.fromkeys((plan.id for plan in plans), reason)
+    return done.publications, done.failures

@@ -1,0 +1,44 @@
+"""The metrics of a table through Airflow's own StatsD or OpenTelemetry, under Kafka's names where Kafka has them.
+
+Kafka's are gauges of ``kafka.log:type=LogCleaner`` and ``type=LogCleanerManager``. Each is sent twice: with the table
+as a tag, and for plain StatsD, which drops tags, with the table in the name.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from airflow.sdk.observability.stats import Stats
+
+from pipeline.overview import read
+from pipeline.status.snapshot import write_snapshot
+
+if TYPE_CHECKING:
+    from pipeline.lake import Lake
+    from pipeline.overview import Summary
+
+
+def send(lake: "Lake", table: str, now_ms: int) -> None:
+    """Bring the table's page up to date and send the metrics that it shows."""
+    write_snapshot(lake, table, now_ms)
+    overview = read(lake.home, table)
+    for name, value in metrics(overview.summary).items() if overview else ():
+        Stats.gauge(f"firn.{name}", value, tags={"table": table})
+        Stats.gauge(f"firn.{table}.{name}", value)
+
+
+def metrics(summary: "Summary") -> Mapping[str, float]:
+    """By name; what does not apply to the table as it is, is left out."""
+    last = summary.last_publication
+    found: dict[str, float | None] = {
+        # Kafka: of the filthiest log, of those that can't be cleaned, of what waits longest, of the last cleaning.
+        "max-dirty-percent": 100 * summary.max_dirty_ratio,
+        "uncleanable-partitions-count": summary.uncleanable_partitions,
+        "max-compaction-delay-secs": (summary.max_lag_ms or 0) / 1000,
+        "cleaner-recopy-percent": 100 * last.bytes_out / last.bytes_in if last and last.bytes_in else None,
+        # Firn's own.
+        "write-amplification": summary.write_amplification,
+        "saved-bytes": summary.saved_bytes,
+        "quarantined-records": summary.quarantined_records,
+        "segments": sum(level.segments for level in summary.levels),
+    }
+    return {name: value for name, value in found.items() if value is not None}

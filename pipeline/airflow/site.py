@@ -1,0 +1,172 @@
+"""Firn's pages as a FastAPI application inside Airflow's API server.
+
+Every route asks for the permission to see plugins, and what is of one table for that to read the table's DAG. Nothing
+is looked up in a catalog: pages show what the last run wrote under ``$FIRN_HOME`` (``pipeline.overview``).
+"""
+
+import os
+from collections.abc import Iterable
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, HTMLResponse
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from pipeline import overview
+from pipeline.airflow.configuration import dag_id_of
+from pipeline.airflow.page import overview_html, problem_html, reports_html, table_html
+from pipeline.airflow.page.render import CONTENT_POLICY
+from pipeline.clock import now_ms
+from pipeline.errors import RefusedError
+from pipeline.overview import Overview, Shown, Sort, Summary, Verdict
+
+LISTED = 300
+"""Verdicts of all tables together that are listed."""
+
+HEADERS = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    # They may hold keys: no proxy keeps them, and whoever logs out is out.
+    "Cache-Control": "private, no-cache",
+}
+
+
+def home() -> Path:
+    """Firn's home, as ``Lake.load`` finds it: that of the workers, shared with the API server."""
+    return Path(os.environ.get("FIRN_HOME", ".firn")).resolve()
+
+
+def may_read(table: str, request: Request, user: GetUserDep) -> None:
+    """Refuse whoever may not read the DAG of ``table``, as Airflow's own routes do."""
+    requires_access_dag("GET", param_dag_id=dag_id_of(table))(request, user)
+
+
+OfReadableTable = Depends(may_read)
+
+
+@cache
+def site() -> FastAPI:
+    """The application; whoever is not logged in, or may not see plugins, gets no page of it."""
+    app = FastAPI(
+        title="Firn",
+        dependencies=[Depends(requires_access_view(AccessView.PLUGINS))],
+        default_response_class=HTMLResponse,
+        # FastAPI's own pages would be open to everybody.
+        openapi_url=None,
+    )
+    app.get("/")(all_tables)
+    app.get("/tables/{table}", dependencies=[OfReadableTable])(one_table)
+    app.get("/tables/{table}/reports", dependencies=[OfReadableTable])(reports_of_table)
+    app.get("/reports/index.html")(all_reports)
+    app.get("/reports/{path:path}", response_class=FileResponse)(report)
+    app.exception_handler(StarletteHTTPException)(refused)
+    app.exception_handler(RequestValidationError)(misasked)
+    app.exception_handler(RefusedError)(unreadable)
+    return app
+
+
+def all_tables(user: GetUserDep) -> HTMLResponse:
+    """The overview of all tables that the user may see."""
+    found: list[Summary] = []
+    broken: dict[str, str] = {}
+    for table in _readable(user):
+        try:
+            one = overview.read(home(), table)
+        except RefusedError as error:
+            broken[table] = str(error)
+        else:
+            found += [one.summary] if one else []
+    return _html(overview_html(found, broken, now_ms()))
+
+
+def one_table(
+    table: str,
+    text: Annotated[str, Query(max_length=200)] = "",
+    shown: Shown = Shown.ALL,
+    sort: Sort = Sort.DIRTY_RATIO,
+    descending: bool = True,
+    page: Annotated[int, Query(ge=1)] = 1,
+) -> HTMLResponse:
+    """The page of one table."""
+    query = overview.Query(text, shown, sort, descending, page)
+    return _html(table_html(_overview(table), query, now_ms()))
+
+
+def reports_of_table(table: str, as_of: int | None = None) -> HTMLResponse:
+    """The last verdicts on one table, or those of its run as of that time (epoch milliseconds)."""
+    verdicts = _overview(table).details().verdicts
+    wanted = [verdict for verdict in verdicts if as_of in (None, verdict.as_of_ms)]
+    return _html(reports_html("../../", table, wanted, as_of))
+
+
+def all_reports(user: GetUserDep) -> HTMLResponse:
+    """The last verdicts on all tables that the user may see: what the pages of the reports call their front page."""
+    found: list[Verdict] = []
+    for table in _readable(user):
+        try:
+            one = overview.read(home(), table)
+            found += one.details().verdicts if one else ()
+        except RefusedError:
+            continue  # the overview says so
+    newest = sorted(found, key=lambda verdict: -verdict.at_ms)[:LISTED]
+    return _html(reports_html("../", None, newest))
+
+
+def report(path: str, request: Request, user: GetUserDep) -> FileResponse:
+    """A page of the reports of one plan, Firn's or Great Expectations'."""
+    found = overview.report(home() / "reports", path)
+    if found is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no report {path}.")
+    may_read(found.table, request, user)
+    return FileResponse(found.file, media_type="text/html", headers=HEADERS)
+
+
+def refused(request: Request, error: StarletteHTTPException) -> HTMLResponse:
+    """Not logged in, not allowed, not there."""
+    status = HTTPStatus(error.status_code)
+    if status is HTTPStatus.UNAUTHORIZED:
+        login = get_auth_manager().get_url_login(next_url=str(request.url))
+        return _problem(status, "Pages of Firn are for users who are logged in.", login)
+    return _problem(status, str(error.detail))
+
+
+def misasked(_: Request, error: RequestValidationError) -> HTMLResponse:
+    """An address with a parameter that is not allowed."""
+    said = "; ".join(f"{problem['loc'][-1]}: {problem['msg']}, not {problem['input']!r}" for problem in error.errors())
+    return _problem(HTTPStatus.BAD_REQUEST, said)
+
+
+def unreadable(_: Request, error: RefusedError) -> HTMLResponse:
+    """A status that is torn, or was written by another version."""
+    return _problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+
+def _overview(table: str) -> Overview:
+    found = overview.read(home(), table)
+    if found is None:
+        known = "Its DAG writes one in the task `report`"
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"Table {table} has no status yet. {known}, with every run.")
+    return found
+
+
+def _readable(user: GetUserDep) -> Iterable[str]:
+    """The tables whose DAG the user may read."""
+    dags = {table: dag_id_of(table) for table in overview.tables(home())}
+    allowed = get_auth_manager().filter_authorized_dag_ids(dag_ids=set(dags.values()), user=user)
+    return [table for table, dag_id in dags.items() if dag_id in allowed]
+
+
+def _problem(status: HTTPStatus, text: str, way_out: str | None = None) -> HTMLResponse:
+    return HTMLResponse(problem_html(status.phrase, text, way_out), status, HEADERS)
+
+
+def _html(text: str) -> HTMLResponse:
+    return HTMLResponse(text, headers=HEADERS)

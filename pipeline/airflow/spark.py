@@ -1,0 +1,93 @@
+"""Spark applications as tasks: the same `firn` command that a person would type, by Airflow's own operator.
+
+The master is the connection's. A task that is killed kills its application; the log of the driver is the task's.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
+
+from pipeline.airflow.configuration import CHECKOUT, TableSettings
+from pipeline.airflow.links import AS_OF, ReportLink, TableLink
+from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError, UnavailableError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+APPLICATION = Path(__file__).parents[1] / "__main__.py"
+_BY_EXIT_CODE = {kind.exit_code: kind for kind in (RefusedError, ConflictError, UnavailableError, OutcomeUnknownError)}
+_EXIT_CODE = re.compile(r"Error code is: (\d+)")
+
+
+class FirnSubmitOperator(SparkSubmitOperator):
+    """`firn` on Spark. ``application_args`` are its command and arguments; ``plans`` are what they stand for, a line
+    each, for people to read in the rendered template; ``topic_partitions`` names a mapped task.
+
+    Fails with the error that the exit code of `firn` stands for, so that a retry policy can tell what may be tried
+    again; any other exit code, such as that of a JVM that was killed, is an AirflowException.
+    """
+
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "topic_partitions", "plans", "as_of")
+
+    def __init__(
+        self, *, table: str, topic_partitions: str = "", plans: Sequence[str] = (), as_of: str = AS_OF, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.operator_extra_links = (ReportLink(table), TableLink(table))
+        self.as_of = as_of
+        self.topic_partitions = topic_partitions
+        self.plans = plans
+
+    def execute(self, context: "Context") -> None:
+        """Submit, and wait for the end of the application."""
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            raise _meaning(error) from error
+
+
+def submit(command: str, settings: TableSettings) -> Mapping[str, Any]:
+    """What is the same for all tasks that submit ``firn <command>``: the fixed arguments of a FirnSubmitOperator."""
+    folder = Path(os.environ.get("FIRN_JARS") or CHECKOUT / ".cache" / "jars")
+    return {
+        "task_id": command,
+        "table": settings.name,
+        "conn_id": settings.connection,
+        "name": f"firn {command} {settings.name}",
+        "application": str(APPLICATION),
+        # Jars, not packages: mapped tasks would race in Ivy's cache.
+        "jars": ",".join(str(jar) for jar in sorted(folder.glob("*.jar"))) if settings.jars else None,
+        "conf": settings.spark,
+        # This very Python is the driver's.
+        "env_vars": {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+        "retries": settings.spark_retries,
+        "pool": settings.pool,
+        "pool_slots": settings.pool_slots,
+        "execution_timeout": timedelta(minutes=settings.timeout_minutes),
+        "map_index_template": "{{ task.topic_partitions }}",
+    }
+
+
+def check_connection(connection: str) -> None:
+    """Fail the task when the Spark connection is not there: the operator would submit to yarn without a word."""
+    try:
+        Connection.get(connection)
+    except AirflowNotFoundException:
+        raise AirflowFailException(
+            f"the connection {connection} does not exist; allowed: any Spark connection, for example "
+            f'AIRFLOW_CONN_{connection.upper()}=\'{{"conn_type": "spark", "host": "local[*]"}}\''
+        ) from None
+
+
+def _meaning(error: AirflowException) -> Exception:
+    found = _EXIT_CODE.search(str(error))
+    kind: type[FirnError] | None = _BY_EXIT_CODE.get(int(found[1])) if found else None
+    return kind(f"{error} What firn said stands above in this log.") if kind else error

@@ -1,0 +1,107 @@
+"""A running Airflow, all four components of it, as `make up` starts it: its REST API, its processes, its users."""
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.request import Request, urlopen
+
+import psutil
+
+from infra.airflow import local, settings
+
+if TYPE_CHECKING:
+    from tests.airflow.conftest import LocalAirflow
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running Airflow and a user who may do everything."""
+
+    url: str
+    user: str
+    password: str
+    token: str
+    components: dict[str, int]
+    """Process ids, each of a session of its own."""
+
+    def call(self, path: str, method: str = "GET", body: object = None) -> dict[str, Any]:
+        """Ask the REST API."""
+        return ask(f"{self.url}{path}", method, body, {"Authorization": f"Bearer {self.token}"})
+
+    def unpause(self, dag_id: str) -> None:
+        self.call(f"/api/v2/dags/{dag_id}", "PATCH", {"is_paused": False})
+
+    def runs(self, dag_id: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.call(f"/api/v2/dags/{dag_id}/dagRuns")["dag_runs"]
+        return found
+
+    def events_of(self, asset: str) -> list[dict[str, Any]]:
+        """What the events of an asset carry, oldest first."""
+        events = self.call("/api/v2/assets/events?order_by=timestamp&limit=100")["asset_events"]
+        return [event["extra"] for event in events if event["name"] == asset]
+
+    def resident(self, component: str) -> list[int]:
+        """MiB of resident memory of each process of a component; what they share counts in each."""
+        found = local.members({self.components[component]})
+        return [process.memory_info().rss // MIB for process in found]
+
+
+def ask(url: str, method: str, body: object, headers: dict[str, str]) -> dict[str, Any]:
+    """One request with a JSON body, and the JSON that answers it."""
+    data = None if body is None else json.dumps(body).encode()
+    request = Request(url, data, headers | {"Content-Type": "application/json"}, method=method)  # noqa: S310
+    with urlopen(request, timeout=30) as answer:  # noqa: S310
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+def at_free_port(airflow: "LocalAirflow") -> tuple[int, dict[str, str]]:
+    """A port that nobody listens on, and the environment in which components find each other there."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    own = settings.environment(airflow.home, port).items()
+    return port, airflow.environment | {name: value for name, value in own if name.startswith("AIRFLOW__")}
+
+
+@contextmanager
+def serving(airflow: "LocalAirflow") -> Iterator[Server]:
+    """Start all components on a free port, and end them whatever happens."""
+    port, environment = at_free_port(airflow)
+    home = airflow.home / "airflow"
+    started = {name: local.start(name, command, home, environment) for name, command in local.COMPONENTS.items()}
+    try:
+        local.wait_until_healthy(list(started.values()), port, home)
+        url = f"http://127.0.0.1:{port}"
+        ((user, password),) = json.loads((home / local.PASSWORDS).read_text()).items()
+        token = ask(f"{url}/auth/token", "POST", {"username": user, "password": password}, {})["access_token"]
+        yield Server(url, user, password, token, {name: process.pid for name, process in started.items()})
+    finally:
+        found = local.members({process.pid for process in started.values()})
+        for process in found:
+            process.kill()
+        psutil.wait_procs(found)
+        for component in started.values():
+            component.wait()
+
+
+def asked(server: Server, dag_id: str, run_id: str = "~") -> list[dict[str, Any]]:
+    """What a run, or any, asks people."""
+    path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/hitlDetails"
+    found: list[dict[str, Any]] = server.call(path)["hitl_details"]
+    return found
+
+
+def until(found: Callable[[], Any], seconds: float) -> Any:
+    """What ``found`` returns once that is something."""
+    deadline = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < deadline, f"nothing after {seconds} s"
+        time.sleep(0.5)
+    return value

@@ -1,0 +1,260 @@
+"""Runs that people start, answer, backfill and mend, in an Airflow that runs: through the API that its UI uses."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.error import HTTPError
+
+import psutil
+import pytest
+
+from pipeline.airflow.configuration import dag_id_of
+from pipeline.overview import read
+from tests.airflow.conftest import LocalAirflow, make
+from tests.airflow.server import Server, asked, serving, until
+from tests.unit.lakes import on_disk
+
+ASKED, FILLED, TORN, KILLED, QUIET = "t.asked", "t.backfilled", "t.torn", "t.killed", "t.quiet"
+NEVER = 'schedule = "0 0 29 2 *"\nwatched = false'
+DAILY = 'schedule = "0 0 * * *"\nwatched = false'
+DONE_WITHIN = 5 * 60  # seconds
+TWO_BATCHES = ({0: ["a=1", "b=1"], 1: ["x=1"]}, {0: ["a=2", "b="], 1: ["x=2"]})
+FULL = {"lane": "full", "force": True}
+NOTIFIER = """
+from pathlib import Path
+from airflow.sdk import BaseNotifier
+
+class FileNotifier(BaseNotifier):
+    template_fields = ("text",)
+
+    def __init__(self, path, text):
+        super().__init__()
+        self.path, self.text = path, text
+
+    def notify(self, context):
+        Path(self.path).write_text(self.text)
+"""
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> LocalAirflow:
+    home = tmp_path_factory.mktemp("by-hand")
+    # As an installation's own notifiers: where Airflow finds them.
+    plugins = home / "airflow" / "plugins"
+    plugins.mkdir(parents=True)
+    (plugins / "notice.py").write_text(NOTIFIER)
+    told = (
+        f"notify = [{{ class = 'notice.FileNotifier', path = '{home / 'notice.txt'}', text = '{{{{ exception }}}}' }}]"
+    )
+    tables = dict.fromkeys((ASKED, QUIET), NEVER)
+    return make(home, tables | {FILLED: DAILY, TORN: f"{NEVER}\n{told}", KILLED: f"{NEVER}\nspark_retries = 1"})
+
+
+@pytest.fixture(scope="module")
+def server(airflow: LocalAirflow) -> Iterator[Server]:
+    with serving(airflow) as running:
+        yield running
+
+
+def trigger(server: Server, dag_id: str, conf: dict[str, object], **others: object) -> str:
+    """Trigger the DAG as its form does; the id of the run."""
+    server.unpause(dag_id)
+    body = {"logical_date": None, "conf": conf} | others
+    run_id: str = server.call(f"/api/v2/dags/{dag_id}/dagRuns", "POST", body)["dag_run_id"]
+    return run_id
+
+
+def ended(server: Server, dag_id: str, run_id: str) -> str:
+    """How the run ended."""
+
+    def state() -> str | None:
+        found: str = server.call(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")["state"]
+        return found if found in ("success", "failed") else None
+
+    found: str = until(state, DONE_WITHIN)
+    return found
+
+
+def tasks(server: Server, dag_id: str, run_id: str) -> dict[str, str]:
+    """The state of every task of a run; mapped ones with their names."""
+    found = server.call(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances?limit=200")["task_instances"]
+    return {
+        f"{one['task_id']} {one['rendered_map_index'] or ''}".strip(): one["state"] for one in found if one["state"]
+    }
+
+
+def question(server: Server, dag_id: str, run_id: str) -> dict[str, Any]:
+    """What the run asks, once it does."""
+
+    (found,) = until(lambda: asked(server, dag_id, run_id), DONE_WITHIN)
+    return dict(found)
+
+
+def answer(server: Server, dag_id: str, run_id: str, word: str) -> None:
+    path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/full.publish/-1/hitlDetails"
+    # As a person would: Airflow asks again when the answer comes before its scheduler has heard of the question.
+    time.sleep(5)
+    server.call(path, "PATCH", {"chosen_options": [word]})
+
+
+def refusal(server: Server, dag_id: str, conf: dict[str, object], **others: object) -> tuple[int, str]:
+    """Status and text of the answer to a run that is not started."""
+    with pytest.raises(HTTPError) as caught:
+        trigger(server, dag_id, conf, **others)
+    return caught.value.code, caught.value.read().decode()
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "conf", "said"),
+    [
+        (dag_id_of(QUIET), {"lane": "fastest"}, "'fastest' is not one of"),
+        (dag_id_of(QUIET), {"force": "yes"}, "'yes' is not of type 'boolean'"),
+        (dag_id_of(QUIET), {"until_offset": -1}, "-1 is less than the minimum of 0"),
+        (dag_id_of(QUIET), {"topics": "orders"}, "'orders' is not of type"),
+        ("firn_maintain", {"tables": ["no.such"]}, "'no.such' is not one of"),
+    ],
+)
+def test_c26_wrong_params_start_nothing(server: Server, dag_id: str, conf: dict[str, object], said: str) -> None:
+    status, text = refusal(server, dag_id, conf)
+    assert status == 400
+    assert said in text
+
+
+def test_c26_what_is_not_there_fails_the_task_at_once_and_is_named(server: Server) -> None:
+    dag_id = dag_id_of(QUIET)
+    run_id = trigger(server, dag_id, {"lane": "full", "topics": ["order"]})
+    assert ended(server, dag_id, run_id) == "failed"
+    assert tasks(server, dag_id, run_id)["full.plan"] == "failed"
+    path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/full.plan"
+    assert server.call(path)["try_number"] == 1
+    assert "table t.quiet has no topic order; found: none" in str(server.call(f"{path}/logs/1?full_content=true"))
+
+
+def test_a_run_asks_before_it_publishes(airflow: LocalAirflow, server: Server) -> None:
+    """It waits in no worker slot, with the figures; what is rejected is not published. (In a browser it is not.)"""
+    dag_id = dag_id_of(ASKED)
+    airflow.land(ASKED, *TWO_BATCHES)
+    before = airflow.seen(ASKED)
+
+    run_id = trigger(server, dag_id, FULL | {"ask": True})
+    found = question(server, dag_id, run_id)
+    assert "| orders-0 | 4 | 2 | 2 | 0 |" in found["body"]
+    assert found["body"].count("| passed |") == 2
+    assert "/firn/tables/t.asked/reports?as_of=" in found["body"]
+    assert tasks(server, dag_id, run_id)["full.publish"] == "awaiting_input"
+    assert airflow.seen(ASKED) == before
+    answer(server, dag_id, run_id, "Reject")
+    assert ended(server, dag_id, run_id) == "success"
+    assert tasks(server, dag_id, run_id)["full.publish"] == "skipped"
+    assert airflow.seen(ASKED) == before
+    assert airflow.lake.tables("t") == sorted([ASKED, FILLED, TORN, KILLED, QUIET])  # no stage is left
+
+
+def test_a_backfill_cleans_as_of_its_dates_and_does_nothing_twice(airflow: LocalAirflow, server: Server) -> None:
+    dag_id = dag_id_of(FILLED)
+    airflow.land(FILLED, *TWO_BATCHES)
+    server.unpause(dag_id)
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    dates = [today - timedelta(days=2), today - timedelta(days=1)]
+    server.call(
+        *("/api/v2/backfills", "POST"),
+        {
+            "dag_id": dag_id,
+            "from_date": dates[0].isoformat(),
+            "to_date": dates[1].isoformat(),
+            "max_active_runs": 2,
+            "dag_run_conf": {"lane": "full"},
+        },
+    )
+
+    def filled() -> list[dict[str, Any]]:
+        found = [run for run in server.runs(dag_id) if run["run_type"] == "backfill"]
+        return found if len(found) == 2 and all(run["state"] in ("success", "failed") for run in found) else []
+
+    runs = until(filled, 2 * DONE_WITHIN)
+    assert {run["logical_date"][:10] for run in runs} == {str(date.date()) for date in dates}
+    assert [run["state"] for run in runs] == ["success", "success"]
+    # All at a time (short after midnight the schedule's own run as well), and one left nothing to do for the others.
+    plans = {run["logical_date"]: tasks(server, dag_id, run["dag_run_id"])["full.plan"] for run in server.runs(dag_id)}
+    (worked,) = (date for date, state in plans.items() if state == "success")
+    # The tombstone's time counts from the date of the run that found it clean, plus delete.retention.ms, a day.
+    rows = airflow.lake.table(FILLED).scan().to_arrow().to_pylist()
+    (horizon,) = (row["delete_horizon"] for row in rows if row["value"] is None)
+    assert horizon == datetime.fromisoformat(worked) + timedelta(days=1)
+
+
+def test_who_mends_what_failed_clears_that_task(airflow: LocalAirflow, server: Server) -> None:
+    """C20, C25: the topic partition that failed goes on with its plan, the one that was published stays as it is."""
+    dag_id = dag_id_of(TORN)
+    airflow.land(TORN, *TWO_BATCHES)
+    files = [task.file for task in airflow.lake.table(TORN).scan().plan_files()]
+    torn = next(on_disk(file.file_path) for file in files if file.partition[1] == 1)
+    whole = torn.read_bytes()
+    torn.write_bytes(whole[: len(whole) // 2])
+
+    others = {*airflow.lake.plans_folder.iterdir()}
+    run_id = trigger(server, dag_id, FULL)
+    assert ended(server, dag_id, run_id) == "failed"
+    assert airflow.levels(TORN) == {0: [3], 1: [0, 0]}
+    published = airflow.lake.table(TORN).metadata.current_snapshot_id
+    assert "orders-1 (full): " in (airflow.home / "notice.txt").read_text()
+
+    torn.write_bytes(whole)
+    server.call(
+        *(f"/api/v2/dags/{dag_id}/clearTaskInstances", "POST"),
+        {
+            "dry_run": False,
+            "dag_run_id": run_id,
+            "only_failed": False,
+            "task_ids": [["full.jobs.compact", 0]],
+            "include_downstream": True,
+        },
+    )
+    assert ended(server, dag_id, run_id) == "success"
+    assert airflow.levels(TORN) == {0: [3], 1: [3]}
+    history = airflow.lake.table(TORN).history()
+    assert history[-2].snapshot_id == published  # one more commit, for the other topic partition
+    assert {*airflow.lake.plans_folder.iterdir()} == others
+
+
+def test_a_driver_that_is_killed_is_tried_again(airflow: LocalAirflow, server: Server) -> None:
+    dag_id = dag_id_of(KILLED)
+    airflow.land(KILLED, *TWO_BATCHES)
+    run_id = trigger(server, dag_id, FULL)
+
+    def driver() -> int | None:
+        for process in psutil.process_iter(["cmdline"]):
+            line = process.info["cmdline"] or []
+            if "compact" in line and any(str(airflow.lake.plans_folder) in word for word in line):
+                return process.pid
+        return None
+
+    os.kill(until(driver, DONE_WITHIN), signal.SIGKILL)
+    assert ended(server, dag_id, run_id) == "success"
+    assert airflow.levels(KILLED) == {0: [3], 1: [3]}
+    compacted = server.call(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/full.jobs.compact/0")
+    assert compacted["try_number"] == 2
+
+
+def test_the_same_run_twice_is_one_run(airflow: LocalAirflow, server: Server) -> None:
+    dag_id = dag_id_of(QUIET)
+    airflow.land(QUIET, *TWO_BATCHES)
+    before = airflow.seen(QUIET)
+    run_id = trigger(server, dag_id, FULL | {"dry_run": True}, dag_run_id="by-hand")
+    assert refusal(server, dag_id, FULL, dag_run_id=run_id)[0] == 409
+    assert ended(server, dag_id, run_id) == "success"
+    assert tasks(server, dag_id, run_id)["full.plan"] == "skipped"
+    assert airflow.seen(QUIET) == before
+
+
+def test_maintenance_keeps_every_page_up_to_date(airflow: LocalAirflow, server: Server) -> None:
+    run_id = trigger(server, "firn_maintain", {"tables": [KILLED, QUIET]})
+    assert ended(server, "firn_maintain", run_id) == "success"
+    found = tasks(server, "firn_maintain", run_id)
+    assert {name for name in found if name.startswith("look_after")} == {f"look_after {KILLED}", f"look_after {QUIET}"}
+    overview = read(airflow.home, QUIET)
+    assert overview is not None
+    assert overview.summary.snapshot_id == airflow.lake.table(QUIET).metadata.current_snapshot_id

@@ -1,0 +1,198 @@
+"""The Firn page in a real API server: behind Airflow's login, fast, and linked from the tasks of a run."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from urllib.parse import quote
+
+import psutil
+import pytest
+
+from infra.airflow import local
+from pipeline.overview import Query, read
+from tests.airflow.conftest import LocalAirflow
+from tests.airflow.server import at_free_port
+from tests.unit.overviews import rows_of, write_overview
+
+TABLE, DAG_ID = "t.shown", "firn__t__shown"
+MANY, TORN = "t.many", "t.torn-file"
+UP_WITHIN = 120  # seconds; a slow machine needs half of it
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the server said."""
+
+    status: int
+    text: str
+    headers: dict[str, str]
+
+
+@dataclass(frozen=True)
+class ApiServer:
+    """A running API server, and the cookie of somebody who is logged in (empty: nobody is)."""
+
+    port: int
+    cookie: str = field(default="", repr=False)
+
+    def get(self, path: str, cookie: str | None = None) -> Answer:
+        """``path`` as it is, dots and all; browsers would tidy it up first."""
+        headers = {"Cookie": self.cookie if cookie is None else cookie}
+        return self.ask("GET", path, headers)
+
+    def ask(self, method: str, path: str, headers: dict[str, str], body: str | None = None) -> Answer:
+        server = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        server.request(method, path, body, headers)
+        found = server.getresponse()
+        return Answer(found.status, found.read().decode(), {name.lower(): value for name, value in found.getheaders()})
+
+
+@pytest.fixture(scope="module")
+def api(airflow: LocalAirflow) -> Iterator[ApiServer]:
+    """The API server alone, after a run of a table's DAG; a table of 10,000 topic partitions and a torn file beside."""
+    airflow.land(TABLE, {0: ["a=1", "b=1"]}, {0: ["a=2", "b="]})
+    assert airflow.run(TABLE, {"lane": "full", "force": True}).succeeded
+    write_overview(airflow.home, MANY, rows_of(10_000))
+    write_overview(airflow.home, TORN).write_bytes(b"torn")
+    port, environment = at_free_port(airflow)
+    home = airflow.home / "airflow"
+    name = "api-server"
+    started = local.start(name, local.COMPONENTS[name], home, environment)
+    try:
+        nobody = ApiServer(port)
+        wait_until_up(nobody)
+        (user, password), *_ = json.loads((home / "simple_auth_manager_passwords.json.generated").read_text()).items()
+        logged_in = nobody.ask(
+            *("POST", "/auth/token", {"Content-Type": "application/json"}),
+            json.dumps({"username": user, "password": password}),
+        )
+        yield ApiServer(port, f"_token={json.loads(logged_in.text)['access_token']}")
+    finally:
+        found = local.members({started.pid})
+        for process in found:
+            process.kill()
+        psutil.wait_procs(found)
+        started.wait()
+
+
+def wait_until_up(api: ApiServer) -> None:
+    deadline = time.monotonic() + UP_WITHIN
+    while time.monotonic() < deadline:
+        try:
+            api.get("/api/v2/monitor/health")
+        except (OSError, HTTPException):
+            time.sleep(0.5)
+        else:
+            return
+    raise AssertionError(f"the API server does not answer after {UP_WITHIN} s")
+
+
+@pytest.mark.parametrize(
+    "path", ["/firn/", f"/firn/tables/{TABLE}", f"/firn/tables/{TABLE}/reports", "/firn/reports/index.html",
+             "/firn/reports/plans/any.html", "/firn/tables/none?page=0"]
+)  # fmt: skip
+def test_who_is_not_logged_in_sees_nothing(api: ApiServer, path: str) -> None:
+    for cookie in ("", "_token=forged"):
+        found = api.get(path, cookie)
+        assert found.status in (401, 403)
+        assert "<table" not in found.text
+    assert "/auth/login" in api.get(path, "").text
+
+
+def test_no_other_page_is_open(api: ApiServer) -> None:
+    for path in ("/firn/docs", "/firn/redoc", "/firn/openapi.json"):
+        assert api.get(path, "").status == 404
+
+
+def test_the_view_is_in_the_navigation(api: ApiServer) -> None:
+    (plugin,) = (one for one in json.loads(api.get("/api/v2/plugins").text)["plugins"] if one["name"] == "firn")
+    (view,) = plugin["external_views"]
+    assert (view["href"], view["url_route"], view["destination"]) == ("firn/", "firn", "nav")
+    assert json.loads(api.get("/api/v2/plugins/importErrors").text)["total_entries"] == 0
+
+
+def test_the_overview_has_all_tables_and_names_the_torn_one(api: ApiServer) -> None:
+    found = api.get("/firn/")
+    assert found.status == 200
+    assert "frame-ancestors 'self'" in found.headers["content-security-policy"]
+    assert f'href="tables/{TABLE}"' in found.text
+    assert f'href="tables/{MANY}"' in found.text
+    assert f"the status of table {TORN} can&#39;t be read" in found.text
+
+
+def test_the_page_of_a_table_shows_what_the_run_did(api: ApiServer, airflow: LocalAirflow) -> None:
+    found = api.get(f"/firn/tables/{TABLE}")
+    status = read(airflow.home, TABLE)
+    assert status is not None
+    (verdict,) = status.details().verdicts
+    (publication,) = status.details().publications
+    assert (found.status, verdict.passed, publication.records_in) == (200, True, 4)
+    assert [row["name"] for row in status.page(Query()).rows] == ["orders-0"]
+    assert f'href="../reports/{verdict.page}"' in found.text
+    assert str(publication.snapshot_id) in found.text
+
+
+def test_reports_are_served_and_nothing_else_is(api: ApiServer, airflow: LocalAirflow) -> None:
+    status = read(airflow.home, TABLE)
+    assert status is not None
+    (verdict,) = status.details().verdicts
+    page = api.get(f"/firn/reports/{verdict.page}")
+    assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "orders-0" in page.text
+    (gx,) = (airflow.lake.reports_folder / "data_docs").rglob(f"*/{verdict.run_name}/*/*.html")
+    assert api.get(f"/firn/reports/{gx.relative_to(airflow.lake.reports_folder)}").status == 200
+    assert verdict.page in api.get("/firn/reports/index.html").text
+    for path in (
+        *("../catalog.db", "..%2fcatalog.db", "plans/../../catalog.db", "plans/%2e%2e/%2e%2e/catalog.db"),
+        *("%2fetc%2fpasswd", "/etc/passwd", "results", "plans/none.html", "plans/%00.html", "..%5ccatalog.db"),
+    ):
+        assert api.get(f"/firn/reports/{path}").status == 404, path
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("tables/no.table", 404, "Table no.table has no status yet"),
+        (f"tables/{quote('<script>alert(1)')}", 404, "&lt;script&gt;"),
+        (f"tables/{TORN}", 503, "can&#39;t be read"),
+        (f"tables/{MANY}?page=none", 400, "page: "),
+        (f"tables/{MANY}?sort=partition", 400, "sort: "),
+        (f"tables/{MANY}?shown=%3Cb%3E", 400, "shown: "),
+        ("no/page", 404, "Not Found"),
+    ],
+)
+def test_what_can_not_be_shown_says_why(api: ApiServer, path: str, status: int, said: str) -> None:
+    found = api.get(f"/firn/{path}")
+    assert found.status == status
+    assert said in found.text
+    assert "<script>" not in found.text
+    assert "Traceback" not in found.text
+
+
+def test_a_page_of_ten_thousand_topic_partitions_is_fast(api: ApiServer) -> None:
+    seconds = []
+    for number in range(1, 31):
+        started = time.perf_counter()
+        found = api.get(f"/firn/tables/{MANY}?sort=lag_ms&text=orders&page={number}")
+        seconds.append(time.perf_counter() - started)
+        assert f"page {number} of 400" in found.text
+    seconds.sort()
+    print(f"median {seconds[15] * 1000:.0f} ms, slowest {seconds[-1] * 1000:.0f} ms of {len(seconds)} requests")
+    assert seconds[15] < 0.1
+
+
+def test_tasks_of_a_run_link_to_its_pages(api: ApiServer, airflow: LocalAirflow) -> None:
+    (run,) = json.loads(api.get(f"/api/v2/dags/{DAG_ID}/dagRuns").text)["dag_runs"]
+    status = read(airflow.home, TABLE)
+    assert status is not None
+    (verdict,) = status.details().verdicts
+    to_verdict = f"plugin/firn/firn/tables/{TABLE}/reports?as_of={verdict.as_of_ms}"
+    to_table = f"plugin/firn/firn/tables/{TABLE}"
+    links = {"Data-quality report": to_verdict, f"Firn: {TABLE}": to_table}
+    for where in ("report", "full.jobs.validate?map_index=0", "full.publish"):
+        task, _, index = where.partition("?")
+        path = f"/api/v2/dags/{DAG_ID}/dagRuns/{quote(run['dag_run_id'])}/taskInstances/{task}/links?{index}"
+        assert json.loads(api.get(path).text)["extra_links"] == links
+    assert verdict.page in api.get(f"/{to_verdict.removeprefix('plugin/firn/')}").text

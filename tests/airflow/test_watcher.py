@@ -1,0 +1,47 @@
+"""The watcher in a real triggerer: a threshold that is crossed starts the DAG, which says why, and says what it did."""
+
+import json
+import time
+from collections.abc import Callable
+
+from tests.airflow.conftest import LocalAirflow
+from tests.airflow.server import Server, until
+
+TABLE, DAG_ID = "t.watched", "firn__t__watched"
+WATCHED_WITHIN = 60  # seconds
+HEARD_WITHIN = 60  # seconds; it takes a few
+DONE_WITHIN = 5 * 60
+
+
+def test_a_crossed_threshold_starts_the_dag_and_publishing_tells_who_waits(
+    airflow: LocalAirflow, server: Server, record_property: Callable[[str, object], None]
+) -> None:
+    # Only `merge` can be due, with the second segment: the records are as old as 1970, and were never cleaned.
+    no_clean = {"firn.clean.segments": "9", "firn.clean.tail.fraction": "inf"}
+    no_full = {"firn.min.cleanable.dirty.ratio": "1", "firn.full.interval.ms": "-1"}
+    airflow.lake.set_properties(TABLE, no_clean | no_full)
+    airflow.land(TABLE, {0: ["a=1"]})
+    server.unpause(DAG_ID)
+    # A watcher starts at the next parse after the DAG was unpaused.
+    log = airflow.home / "airflow" / "triggerer.log"
+    until(lambda: "trigger ID" in log.read_text(), WATCHED_WITHIN)
+    time.sleep(15)  # three looks
+    assert server.runs(DAG_ID) == []
+    record_property("MiB resident of the triggerer's processes while it waits", server.resident("triggerer"))
+
+    airflow.land(TABLE, {0: ["a=2"]}, first=1)
+    crossed = time.monotonic()
+    (run,) = until(lambda: server.runs(DAG_ID), HEARD_WITHIN)
+    record_property("s from the crossing to the run", round(time.monotonic() - crossed, 1))
+    assert run["run_type"] == "asset_triggered"
+    (event,) = server.events_of(f"{TABLE} is due")
+    assert "orders-0 merge: 2 segments" in json.dumps(event)
+
+    until(lambda: server.runs(DAG_ID)[0]["state"] in ("success", "failed"), DONE_WITHIN)
+    record_property("s from the crossing to everything published and reported", round(time.monotonic() - crossed, 1))
+    assert server.runs(DAG_ID)[0]["state"] == "success"
+    assert airflow.levels(TABLE) == {0: [1]}
+    told = [(event["lane"], event["records_in"], event["records_out"]) for event in server.events_of(TABLE)]
+    assert told == [("merge", 2, 2)]
+    # What the run has done itself crosses nothing.
+    assert len(server.runs(DAG_ID)) == 1

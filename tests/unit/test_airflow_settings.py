@@ -1,0 +1,54 @@
+"""What Airflow is told of tables, and the lease that a run takes; no Airflow is needed to read either."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.airflow import lease
+from pipeline.airflow.configuration import read_tables
+
+
+class TestSettings:
+    def test_defaults_hold_for_every_table_that_does_not_say_otherwise(self, tmp_path: Path) -> None:
+        path = tmp_path / "firn.toml"
+        path.write_text('[defaults]\nretries = 1\npool = "a"\n[tables."x.y"]\n[tables."x.z"]\npool = "b"\n')
+        one, other = read_tables(path)
+        assert (one.name, one.dag_id, one.namespace, one.pool, one.retries) == ("x.y", "firn__x__y", "x", "a", 1)
+        assert (other.name, other.pool, other.retries) == ("x.z", "b", 1)
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ('[table."x.y"]', "table is not a section; allowed: defaults, tables"),
+            ('[tables."x.y"]\npoll = "a"', "table x.y: poll is not a setting; allowed: schedule, watched,"),
+            ('[tables."x.y"]\nretries = -1', "table x.y: retries is -1; allowed: greater than or equal to 0"),
+            ('[tables."x.y"]\nwatched = "maybe"', "table x.y: watched is 'maybe'; allowed: a valid boolean"),
+            ('[tables."x.y"]\nnotify = [{ to = "me" }]', "table x.y: notify.0.class is"),
+        ],
+    )
+    def test_c26_what_is_wrong_is_named(self, tmp_path: Path, text: str, said: str) -> None:
+        path = tmp_path / "firn.toml"
+        path.write_text(text)
+        with pytest.raises(ValueError, match="table") as caught:
+            read_tables(path)
+        assert said in str(caught.value)
+
+
+class TestLease:
+    def test_one_run_has_a_table_until_it_gives_it_back(self, tmp_path: Path) -> None:
+        working = {"first"}
+        assert lease.take(tmp_path, "x.y", "first", working.__contains__) is None
+        assert lease.take(tmp_path, "x.y", "second", working.__contains__) == "first"
+        assert lease.take(tmp_path, "x.z", "second", working.__contains__) is None
+        lease.give_back(tmp_path, "x.y", "first")
+        assert lease.take(tmp_path, "x.y", "second", working.__contains__) is None
+
+    def test_a_run_may_take_its_own_again(self, tmp_path: Path) -> None:
+        assert lease.take(tmp_path, "x.y", "first", lambda _: True) is None
+        assert lease.take(tmp_path, "x.y", "first", lambda _: True) is None
+
+    def test_a_run_that_ended_has_lost_it(self, tmp_path: Path) -> None:
+        assert lease.take(tmp_path, "x.y", "killed", lambda _: True) is None
+        assert lease.take(tmp_path, "x.y", "next", lambda _: False) is None
+        lease.give_back(tmp_path, "x.y", "killed")
+        assert lease.take(tmp_path, "x.y", "third", lambda _: True) == "next"
