@@ -1,7 +1,7 @@
 """Subcommands that run one room each: plan, compact, validate, publish, and what looks after stages."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,11 +27,14 @@ from pipeline.cli.options import (
 )
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
-from pipeline.lake.spark import session
+from pipeline.lake.spark import application, session
 from pipeline.plan import Plan, plan_work
 from pipeline.plan.plan import LEVEL_OUT
 from pipeline.segments import TopicPartition
 from pipeline.sense import Bounds, Lane, Scope
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def plan(
@@ -86,7 +89,7 @@ def compact(plans: PlanFiles, as_json: AsJson = False) -> None:
 
     lake = Lake.load()
     documents = [Plan.read(path).of_lane(*LEVEL_OUT) for path in plans]
-    outcomes = run_plans(lake, documents, session(lake, "firn compact"))
+    outcomes = run_plans(lake, documents, _started(lake, "firn compact", as_json))
     if as_json:
         show.as_json(
             [
@@ -114,7 +117,7 @@ def validate(stages: StageNames, as_json: AsJson = False) -> None:
     from pipeline.validate import validate as judge_stages
 
     lake = Lake.load()
-    judged = judge_stages(lake, stages, session(lake, "firn validate"))
+    judged = judge_stages(lake, stages, _started(lake, "firn validate", as_json))
     if as_json:
         show.as_json(
             [
@@ -235,6 +238,15 @@ def report() -> None:
     from pipeline.validate import build_reports
 
     show.line(str(build_reports(Lake.load())))
+
+
+def _started(lake: Lake, name: str, as_json: bool) -> "SparkSession":
+    """A Spark session; which application it is, people are told."""
+    spark = session(lake, name)
+    said = application(spark)
+    if said and not as_json:
+        show.line(said)
+    return spark
 
 
 def _exit(failures: list[FirnError] | list[FirnError | str]) -> None:

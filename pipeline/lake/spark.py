@@ -72,6 +72,15 @@ def session(lake: Lake, name: str) -> "SparkSession":
         raise UnavailableError(f"Spark does not start: {reason(error)}") from error
 
 
+def application(spark: "SparkSession") -> str | None:
+    """Which Spark application this is, and where it can be watched, for logs; None of a remote session."""
+    if not hasattr(spark, "sparkContext"):
+        return None
+    context = spark.sparkContext
+    watched = f", UI {context.uiWebUrl}" if context.uiWebUrl else ""
+    return f"Spark application {context.applicationId} on {context.master}{watched}"
+
+
 def sized_session(lake: Lake, spark: "SparkSession", records: int) -> "SparkSession":
     """A session of the same application for work on so many records; ``spark`` itself where it is a remote one.
 

@@ -147,7 +147,6 @@ def test_the_firn_page_is_opened_from_the_navigation(visitor: Visitor) -> None:
     firn = page.frame_locator("iframe")
     expect(firn.get_by_role("heading", name="Firn", exact=True)).to_be_visible()
     expect(firn.get_by_role("link", name=ORDERS)).to_be_visible()
-    visitor.picture("ui-firn")
 
 
 def test_a_run_that_the_watcher_started_says_why(airflow: LocalAirflow, server: Server, visitor: Visitor) -> None:
