@@ -1,7 +1,5 @@
 """Runs that people start, answer, backfill and mend, in an Airflow that runs: through the API that its UI uses."""
 
-import os
-import signal
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -98,6 +96,16 @@ def answer(server: Server, dag_id: str, run_id: str, word: str) -> None:
     # As a person would: Airflow asks again when the answer comes before its scheduler has heard of the question.
     time.sleep(5)
     server.call(path, "PATCH", {"chosen_options": [word]})
+
+
+def drivers(airflow: LocalAirflow) -> list[psutil.Process]:
+    """The processes of `firn compact` that work on plans of this Airflow, spark-submit among them."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []
+        if "compact" in line and any(str(airflow.lake.plans_folder) in word for word in line):
+            found.append(process)
+    return found
 
 
 def refusal(server: Server, dag_id: str, conf: dict[str, object], **others: object) -> tuple[int, str]:
@@ -225,23 +233,29 @@ def test_a_driver_that_is_killed_is_tried_again(airflow: LocalAirflow, server: S
     airflow.land(KILLED, *TWO_BATCHES)
     run_id = trigger(server, dag_id, FULL)
 
-    def driver() -> int | None:
-        for process in psutil.process_iter(["cmdline"]):
-            line = process.info["cmdline"] or []
-            if "compact" in line and any(str(airflow.lake.plans_folder) in word for word in line):
-                return process.pid
-        return None
-
-    os.kill(until(driver, DONE_WITHIN), signal.SIGKILL)
+    until(lambda: drivers(airflow), DONE_WITHIN)[0].kill()
     assert ended(server, dag_id, run_id) == "success"
     assert airflow.levels(KILLED) == {0: [3], 1: [3]}
     compacted = server.call(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/full.jobs.compact/0")
     assert compacted["try_number"] == 2
 
 
-def test_the_same_run_twice_is_one_run(airflow: LocalAirflow, server: Server) -> None:
+def test_killing_the_task_kills_its_spark_application(airflow: LocalAirflow, server: Server) -> None:
     dag_id = dag_id_of(QUIET)
     airflow.land(QUIET, *TWO_BATCHES)
+    before = airflow.seen(QUIET)
+    run_id = trigger(server, dag_id, FULL)
+    running = until(lambda: drivers(airflow), DONE_WITHIN)
+    path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/full.jobs.compact/0"
+    server.call(path, "PATCH", {"new_state": "failed"})
+    psutil.wait_procs(running, timeout=DONE_WITHIN)
+    assert drivers(airflow) == []
+    assert ended(server, dag_id, run_id) == "failed"
+    assert airflow.seen(QUIET) == before
+
+
+def test_the_same_run_twice_is_one_run(airflow: LocalAirflow, server: Server) -> None:
+    dag_id = dag_id_of(QUIET)
     before = airflow.seen(QUIET)
     run_id = trigger(server, dag_id, FULL | {"dry_run": True}, dag_run_id="by-hand")
     assert refusal(server, dag_id, FULL, dag_run_id=run_id)[0] == 409
