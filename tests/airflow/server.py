@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.airflow.conftest import LocalAirflow
 
 MIB = 1 << 20
+READING = 8  # seconds
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,15 @@ def serving(airflow: "LocalAirflow") -> Iterator[Server]:
             component.wait()
 
 
-def asked(server: Server, dag_id: str, run_id: str = "~") -> list[dict[str, Any]]:
-    """What a run, or any, asks people."""
+def question(server: Server, dag_id: str, seconds: float, run_id: str = "~") -> dict[str, Any]:
+    """What a run, or any of the DAG, asks people, once it does so; read at leisure, as people do.
+
+    Airflow 3.3 asks a second time when the answer comes before its scheduler has heard that the task waits.
+    """
     path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/hitlDetails"
-    found: list[dict[str, Any]] = server.call(path)["hitl_details"]
-    return found
+    (found,) = until(lambda: server.call(path)["hitl_details"], seconds)
+    time.sleep(READING)
+    return dict(found)
 
 
 def until(found: Callable[[], Any], seconds: float) -> Any:

@@ -1,6 +1,5 @@
 """Runs that people start, answer, backfill and mend, in an Airflow that runs: through the API that its UI uses."""
 
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from pipeline.airflow.configuration import dag_id_of
 from pipeline.overview import read
 from tests.airflow.conftest import LocalAirflow, make
-from tests.airflow.server import Server, asked, serving, until
+from tests.airflow.server import Server, question, serving, until
 from tests.unit.lakes import on_disk
 
 ASKED, FILLED, TORN, KILLED, QUIET = "t.asked", "t.backfilled", "t.torn", "t.killed", "t.quiet"
@@ -84,17 +83,8 @@ def tasks(server: Server, dag_id: str, run_id: str) -> dict[str, str]:
     }
 
 
-def question(server: Server, dag_id: str, run_id: str) -> dict[str, Any]:
-    """What the run asks, once it does."""
-
-    (found,) = until(lambda: asked(server, dag_id, run_id), DONE_WITHIN)
-    return dict(found)
-
-
 def answer(server: Server, dag_id: str, run_id: str, word: str) -> None:
     path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/full.publish/-1/hitlDetails"
-    # As a person would: Airflow asks again when the answer comes before its scheduler has heard of the question.
-    time.sleep(5)
     server.call(path, "PATCH", {"chosen_options": [word]})
 
 
@@ -148,7 +138,7 @@ def test_a_run_asks_before_it_publishes(airflow: LocalAirflow, server: Server) -
     before = airflow.seen(ASKED)
 
     run_id = trigger(server, dag_id, FULL | {"ask": True})
-    found = question(server, dag_id, run_id)
+    found = question(server, dag_id, DONE_WITHIN, run_id)
     assert "| orders-0 | 4 | 2 | 2 | 0 |" in found["body"]
     assert found["body"].count("| passed |") == 2
     assert "/firn/tables/t.asked/reports?as_of=" in found["body"]
@@ -186,8 +176,8 @@ def test_a_backfill_cleans_as_of_its_dates_and_does_nothing_twice(airflow: Local
     assert {run["logical_date"][:10] for run in runs} == {str(date.date()) for date in dates}
     assert [run["state"] for run in runs] == ["success", "success"]
     # All at a time (short after midnight the schedule's own run as well), and one left nothing to do for the others.
-    plans = {run["logical_date"]: tasks(server, dag_id, run["dag_run_id"])["full.plan"] for run in server.runs(dag_id)}
-    (worked,) = (date for date, state in plans.items() if state == "success")
+    every = {run["logical_date"]: tasks(server, dag_id, run["dag_run_id"]) for run in server.runs(dag_id)}
+    (worked,) = (date for date, states in every.items() if states.get("full.plan") == "success")
     # The tombstone's time counts from the date of the run that found it clean, plus delete.retention.ms, a day.
     rows = airflow.lake.table(FILLED).scan().to_arrow().to_pylist()
     (horizon,) = (row["delete_horizon"] for row in rows if row["value"] is None)

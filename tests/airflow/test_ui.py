@@ -17,7 +17,7 @@ from pipeline.airflow.configuration import dag_id_of
 from tests.airflow import browser
 from tests.airflow.browser import LOCAL, Visitor, visiting
 from tests.airflow.conftest import LocalAirflow, make
-from tests.airflow.server import Server, asked, serving, until
+from tests.airflow.server import Server, question, serving, until
 
 pytestmark = pytest.mark.skipif(browser.CHROMIUM is None, reason=browser.MISSING)
 
@@ -110,7 +110,7 @@ def test_a_lane_is_triggered_with_the_form(visitor: Visitor) -> None:
 def test_it_asks_before_it_publishes_and_succeeds(airflow: LocalAirflow, visitor: Visitor, server: Server) -> None:
     page = visitor.page
     before = airflow.seen(ORDERS)
-    until(lambda: asked(server, dag_id_of(ORDERS)), RUN_WITHIN)
+    question(server, dag_id_of(ORDERS), RUN_WITHIN)
     page.goto(f"{run_of(server, ORDERS)}/tasks/full.publish/required_actions")
     expect(page.get_by_role("cell", name="orders-2")).to_be_visible()
     visitor.picture("ui-ask")
