@@ -122,8 +122,7 @@ def make(home: Path, tables: Mapping[str, str]) -> LocalAirflow:
     file = home / "tables.toml"
     # Failures here are lasting ones: Spark tasks are not tried again.
     defaults = "[defaults]\nretry_seconds = 1\nspark_retries = 0\n"
-    spark = 'spark = { "spark.master" = "local[2]" }'
-    file.write_text(defaults + "\n".join(f'[tables."{table}"]\n{own}\n{spark}\n' for table, own in tables.items()))
+    file.write_text(defaults + "\n".join(f'[tables."{table}"]\n{own}\n' for table, own in tables.items()))
     environment = settings.environment(home) | {"FIRN_TABLES": str(file), "FIRN_SHUFFLE_PARTITIONS": "2"}
     made = LocalAirflow(environment, lake, home)
     migrated = made.python("-m", "airflow", "db", "migrate")

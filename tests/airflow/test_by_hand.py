@@ -1,5 +1,6 @@
 """Runs that people start, answer, backfill and mend, in an Airflow that runs: through the API that its UI uses."""
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,10 +15,12 @@ from tests.airflow.conftest import LocalAirflow, make
 from tests.airflow.server import Server, question, serving, until
 from tests.unit.lakes import on_disk
 
-ASKED, FILLED, TORN, KILLED, QUIET = "t.asked", "t.backfilled", "t.torn", "t.killed", "t.quiet"
+ASKED, DOWN, FILLED, KILLED, QUIET, TORN = "t.asked", "t.down", "t.backfilled", "t.killed", "t.quiet", "t.torn"
 NEVER = 'schedule = "0 0 29 2 *"\nwatched = false'
+UNREACHABLE = {"conn_type": "spark", "host": "spark://127.0.0.1", "port": 1}
 DAILY = 'schedule = "0 0 * * *"\nwatched = false'
 DONE_WITHIN = 5 * 60  # seconds
+HEARTBEATS = 40  # seconds in which a task hears that it shall end; less than Spark looks for a master
 TWO_BATCHES = ({0: ["a=1", "b=1"], 1: ["x=1"]}, {0: ["a=2", "b="], 1: ["x=2"]})
 FULL = {"lane": "full", "force": True}
 NOTIFIER = """
@@ -46,8 +49,15 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> LocalAirflow:
     told = (
         f"notify = [{{ class = 'notice.FileNotifier', path = '{home / 'notice.txt'}', text = '{{{{ exception }}}}' }}]"
     )
-    tables = dict.fromkeys((ASKED, QUIET), NEVER)
-    return make(home, tables | {FILLED: DAILY, TORN: f"{NEVER}\n{told}", KILLED: f"{NEVER}\nspark_retries = 1"})
+    own = {
+        DOWN: f'{NEVER}\nconnection = "spark_down"',
+        FILLED: DAILY,
+        KILLED: f"{NEVER}\nspark_retries = 1",
+        TORN: f"{NEVER}\n{told}",
+    }
+    made = make(home, dict.fromkeys((ASKED, QUIET), NEVER) | own)
+    made.environment["AIRFLOW_CONN_SPARK_DOWN"] = json.dumps(UNREACHABLE)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -148,12 +158,14 @@ def test_a_run_asks_before_it_publishes(airflow: LocalAirflow, server: Server) -
     assert ended(server, dag_id, run_id) == "success"
     assert tasks(server, dag_id, run_id)["full.publish"] == "skipped"
     assert airflow.seen(ASKED) == before
-    assert airflow.lake.tables("t") == sorted([ASKED, FILLED, TORN, KILLED, QUIET])  # no stage is left
+    assert airflow.lake.tables("t") == sorted([ASKED, DOWN, FILLED, KILLED, QUIET, TORN])  # no stage is left
 
 
 def test_a_backfill_cleans_as_of_its_dates_and_does_nothing_twice(airflow: LocalAirflow, server: Server) -> None:
     dag_id = dag_id_of(FILLED)
     airflow.land(FILLED, *TWO_BATCHES)
+    # Longer than the dates are apart: else the tombstone's time would be up at the second, which is work.
+    airflow.lake.set_properties(FILLED, {"firn.delete.retention.ms": str(10 * 86_400_000)})
     server.unpause(dag_id)
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     dates = [today - timedelta(days=2), today - timedelta(days=1)]
@@ -178,10 +190,10 @@ def test_a_backfill_cleans_as_of_its_dates_and_does_nothing_twice(airflow: Local
     # All at a time (short after midnight the schedule's own run as well), and one left nothing to do for the others.
     every = {run["logical_date"]: tasks(server, dag_id, run["dag_run_id"]) for run in server.runs(dag_id)}
     (worked,) = (date for date, states in every.items() if states.get("full.plan") == "success")
-    # The tombstone's time counts from the date of the run that found it clean, plus delete.retention.ms, a day.
+    # The tombstone's time counts from the date of the run that found it clean, plus delete.retention.ms.
     rows = airflow.lake.table(FILLED).scan().to_arrow().to_pylist()
     (horizon,) = (row["delete_horizon"] for row in rows if row["value"] is None)
-    assert horizon == datetime.fromisoformat(worked) + timedelta(days=1)
+    assert horizon == datetime.fromisoformat(worked) + timedelta(days=10)
 
 
 def test_who_mends_what_failed_clears_that_task(airflow: LocalAirflow, server: Server) -> None:
@@ -231,21 +243,23 @@ def test_a_driver_that_is_killed_is_tried_again(airflow: LocalAirflow, server: S
 
 
 def test_killing_the_task_kills_its_spark_application(airflow: LocalAirflow, server: Server) -> None:
-    dag_id = dag_id_of(QUIET)
-    airflow.land(QUIET, *TWO_BATCHES)
-    before = airflow.seen(QUIET)
+    """The master is down: the driver would look for it for a minute."""
+    dag_id = dag_id_of(DOWN)
+    airflow.land(DOWN, *TWO_BATCHES)
+    before = airflow.seen(DOWN)
     run_id = trigger(server, dag_id, FULL)
     running = until(lambda: drivers(airflow), DONE_WITHIN)
     path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/full.jobs.compact/0"
     server.call(path, "PATCH", {"new_state": "failed"})
-    psutil.wait_procs(running, timeout=DONE_WITHIN)
+    psutil.wait_procs(running, timeout=HEARTBEATS)
     assert drivers(airflow) == []
     assert ended(server, dag_id, run_id) == "failed"
-    assert airflow.seen(QUIET) == before
+    assert airflow.seen(DOWN) == before
 
 
 def test_the_same_run_twice_is_one_run(airflow: LocalAirflow, server: Server) -> None:
     dag_id = dag_id_of(QUIET)
+    airflow.land(QUIET, *TWO_BATCHES)
     before = airflow.seen(QUIET)
     run_id = trigger(server, dag_id, FULL | {"dry_run": True}, dag_run_id="by-hand")
     assert refusal(server, dag_id, FULL, dag_run_id=run_id)[0] == 409
