@@ -7,11 +7,12 @@ from rich.console import Console
 from rich.progress import track
 
 from infra.demo import changelog, segments
+from pipeline.airflow.configuration import dag_id_of
 from pipeline.lake import Lake, records
 from pipeline.land import land
 
 TABLE = "kafka.files"
-DAG_ID = "firn__kafka__files"
+DAG_ID = dag_id_of(TABLE)
 """The DAG that dags/firn.toml makes for TABLE."""
 
 

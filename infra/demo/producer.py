@@ -21,12 +21,13 @@ from infra.demo import carts
 from infra.demo.retention import expire
 from infra.demo.segments import SCHEMA
 from pipeline import segments
+from pipeline.airflow.configuration import dag_id_of
 from pipeline.errors import FirnError
 from pipeline.lake import Lake, records
 from pipeline.land import land
 
 TABLE = "shop.carts"
-DAG_ID = "firn__shop__carts"
+DAG_ID = dag_id_of(TABLE)
 """The DAG that tables.toml beside this file makes for TABLE."""
 
 SECONDS = 5.0

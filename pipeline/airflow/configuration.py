@@ -5,7 +5,6 @@ What is due in a table, and when, is decided by the table's own properties and s
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +47,10 @@ class Settings(BaseModel):
     timeout_minutes: int = Field(default=360, ge=1, description="a Spark task that takes longer is killed")
     deadline_minutes: int | None = Field(default=None, ge=1, description="a run that takes longer is told to `notify`")
     approvers: tuple[str, ...] = Field(
-        (), description="who may answer a run that asks before it publishes; none: anyone"
+        default=(), description="who may answer a run that asks before it publishes; none: anyone"
     )
     approval_minutes: int = Field(default=720, ge=1, description="without an answer for so long nothing is published")
     notify: tuple[Notifier, ...] = Field(default=(), description="whom to tell of failed verdicts and missed deadlines")
-
-    @property
-    def retry_delay(self) -> timedelta:
-        return timedelta(seconds=self.retry_seconds)
 
 
 def dag_id_of(table: str) -> str:

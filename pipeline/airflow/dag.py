@@ -1,9 +1,8 @@
 """The DAG of one table: a task group per lane, one after the other, then report, verdict and sweep."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import (
@@ -20,10 +19,10 @@ from airflow.sdk import (
 
 from pipeline.airflow import lane_docs
 from pipeline.airflow.assets import compacted, outlet_of, schedule_of
-from pipeline.airflow.configuration import TableSettings
+from pipeline.airflow.configuration import Settings, TableSettings
 from pipeline.airflow.finishing import report, sweep, turn, verdict
 from pipeline.airflow.form import LANES, RETAIN, params
-from pipeline.airflow.links import AS_OF, ReportLink, TableLink
+from pipeline.airflow.links import AS_OF, links_of
 from pipeline.airflow.notices import deadlines, notifiers
 from pipeline.airflow.planning import Job, jobs_of, plans_due, read_plans, skip_unless_wanted
 from pipeline.airflow.publishing import Outcome, PublishOperator, each
@@ -37,6 +36,16 @@ RETRIES = ExceptionRetryPolicy(
         RetryRule(RefusedError, RetryAction.FAIL),
     ]
 )
+
+
+def default_args(settings: Settings) -> dict[str, Any]:
+    """Whose the tasks are, and how they are tried again."""
+    return {
+        "owner": settings.owner,
+        "retries": settings.retries,
+        "retry_delay": timedelta(seconds=settings.retry_seconds),
+        "retry_policy": RETRIES,
+    }
 
 
 def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
@@ -54,12 +63,7 @@ def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
         catchup=False,
         max_active_runs=1,
         is_paused_upon_creation=settings.paused,
-        default_args={
-            "owner": settings.owner,
-            "retries": settings.retries,
-            "retry_delay": settings.retry_delay,
-            "retry_policy": RETRIES,
-        },
+        default_args=default_args(settings),
         params=params(),
         deadline=deadlines(settings) or None,
     ) as dag:
@@ -75,7 +79,7 @@ def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
             jobs_of_lanes.append(jobs)
             outcomes.append(outcome)
         reported: Any = report.override(doc_md=lane_docs.TASKS["report"])(settings.name, outcomes[1:], as_of=AS_OF)
-        reported.operator.operator_extra_links = (ReportLink(settings.name), TableLink(settings.name))
+        reported.operator.operator_extra_links = links_of(settings.name)
         judged = verdict.override(
             doc_md=lane_docs.TASKS["verdict"], on_failure_callback=notifiers(settings), retries=0
         )(outcomes)
@@ -142,8 +146,8 @@ def plan_retain(table: str) -> list[str]:
     from pipeline.lake import Lake
 
     skip_unless_wanted(RETAIN)
-    folder = Lake.load().plans_folder
-    return [str(found.file_in(folder)) for found in plans_due(table, RETAIN)]
+    lake = Lake.load()
+    return [str(found.file_in(lake.plans_folder)) for found in plans_due(lake, table, RETAIN)]
 
 
 @task
@@ -151,13 +155,16 @@ def drop(table: str, plans: list[str]) -> Outcome:
     """Drop the segments of every plan: metadata only, so there is nothing to compact or to validate."""
     from pipeline.publish import retain_plans
 
-    due = read_plans(map(Path, plans))
+    due = read_plans(plans)
     return each(table, RETAIN, [(due, partial(retain_plans, plans=due))])
 
 
 @task
 def plan(table: str, lane: str, connection: str, plans_per_job: int) -> list[Job]:
     """Plan what is due in the lane, a Spark job for every so many plans; skipped when nothing is."""
+    from pipeline.lake import Lake
+
     skip_unless_wanted(lane)
     check_connection(connection)
-    return jobs_of(plans_due(table, lane), plans_per_job)
+    lake = Lake.load()
+    return jobs_of(plans_due(lake, table, lane), lake.plans_folder, plans_per_job)

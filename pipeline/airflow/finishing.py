@@ -75,12 +75,11 @@ def sweep(table: str, dropped: list[str] | None, jobs_of_lanes: list[list[Job] |
     and it goes on with the same plan.
     """
     from pipeline.lake import Lake
-    from pipeline.plan import Plan
     from pipeline.stage import sweep as sweep_stages
 
     lake = Lake.load()
     paths = [path for jobs in jobs_of_lanes if jobs for path in plan_files(jobs)]
-    swept = sweep_stages(lake, table, plan_ids=[Plan.read(path).id for path in paths if path.exists()])
+    swept = sweep_stages(lake, table, plan_ids=[path.stem for path in paths])
     log.info("%s", swept)
     planned = len(paths) + len(dropped or [])
     if planned == sum(len(outcome["published"]) for outcome in outcomes if outcome):

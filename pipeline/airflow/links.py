@@ -48,6 +48,11 @@ class ReportLink(BaseOperatorLink):
         return in_the_ui(self.table, "/reports", **({"as_of": parse(as_of)} if as_of else {}))
 
 
+def links_of(table: str) -> tuple[BaseOperatorLink, BaseOperatorLink]:
+    """The links of a task that works on ``table``."""
+    return ReportLink(table), TableLink(table)
+
+
 def _as_of(operator: Any) -> str | None:
     arguments = getattr(operator, "op_kwargs", None) or {}
     found: str | None = arguments.get("as_of") or getattr(operator, "as_of", None)

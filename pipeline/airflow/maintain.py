@@ -7,8 +7,8 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, get_current_context, task
 
-from pipeline.airflow.configuration import TableSettings
-from pipeline.airflow.dag import RETRIES
+from pipeline.airflow.configuration import Settings, TableSettings
+from pipeline.airflow.dag import default_args
 
 log = logging.getLogger(__name__)
 
@@ -18,8 +18,7 @@ _DOC = """
 ### Looking after all tables
 
 Every hour, for each table: stages that nobody will publish are discarded, old plan files deleted, the table's page and
-its metrics brought up to date, and what is in the way is told in the log. No Spark, and nothing is compacted: that is
-what the DAG of each table does.
+its metrics brought up to date. No Spark, and nothing is compacted: that is what the DAG of each table does.
 """
 
 
@@ -36,12 +35,7 @@ def maintain(tables: Sequence[TableSettings]) -> DAG:
         catchup=False,
         max_active_runs=1,
         is_paused_upon_creation=all(table.paused for table in tables),
-        default_args={
-            "owner": tables[0].owner if tables else "firn",
-            "retries": 5,
-            "retry_delay": timedelta(seconds=30),
-            "retry_policy": RETRIES,
-        },
+        default_args=default_args(Settings(owner=tables[0].owner) if tables else Settings()),
         params={
             "tables": Param(
                 names,
@@ -67,7 +61,7 @@ def chosen() -> list[str]:
 
 @task
 def look_after(table: str) -> None:
-    """Sweep the stages of a table, bring its page and its metrics up to date, and say what is in the way."""
+    """Sweep the stages of a table, say which, and bring its page and its metrics up to date."""
     get_current_context()["table"] = table  # type: ignore[typeddict-unknown-key]  # for the name of the mapped task
 
     from pipeline import clock

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from pipeline.airflow.form import ALL, clock_of, scope_of
 
 if TYPE_CHECKING:
+    from pipeline.lake import Lake
     from pipeline.plan import Job as PackedPlans
     from pipeline.plan import Plan
 
@@ -37,11 +38,10 @@ def skip_unless_wanted(lane: str) -> None:
         raise AirflowSkipException(f"this run is for the lane {wanted} only")
 
 
-def plans_due(table: str, lane: str) -> "list[Plan]":
+def plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
     """Plan what is due in the lane, and write the plans down; skips the task when nothing is, or nothing shall be."""
     context = get_current_context()
 
-    from pipeline.lake import Lake
     from pipeline.plan import plan_table
     from pipeline.sense import Lane
 
@@ -49,7 +49,6 @@ def plans_due(table: str, lane: str) -> "list[Plan]":
     scope = scope_of(asked)
     if asked["lane"] == ALL and (obstacle := scope.obstacle(Lane(lane))):
         raise AirflowSkipException(obstacle)
-    lake = Lake.load()
     now = clock_of(context["dag_run"], datetime.now(UTC))
     plans = plan_table(lake, table, lane, now, asked["force"], scope)
     for found in plans:
@@ -63,9 +62,9 @@ def plans_due(table: str, lane: str) -> "list[Plan]":
     return plans
 
 
-def jobs_of(plans: "Sequence[Plan]", plans_per_job: int) -> list[Job]:
-    """A Spark job for every so many plans, which lie in their files."""
-    return [_job(plans[start : start + plans_per_job]) for start in range(0, len(plans), plans_per_job)]
+def jobs_of(plans: "Sequence[Plan]", folder: Path, plans_per_job: int) -> list[Job]:
+    """A Spark job for every so many plans, whose files lie in ``folder``."""
+    return [_job(plans[start : start + plans_per_job], folder) for start in range(0, len(plans), plans_per_job)]
 
 
 def plan_files(jobs: Iterable[Job]) -> list[Path]:
@@ -87,11 +86,9 @@ def packed(paths: Iterable[str | Path]) -> "list[PackedPlans]":
     return pack(read_plans(paths))
 
 
-def _job(plans: "Sequence[Plan]") -> Job:
-    from pipeline.lake import Lake
+def _job(plans: "Sequence[Plan]", folder: Path) -> Job:
     from pipeline.plan import jobs_of as pack
 
-    folder = Lake.load().plans_folder
     others = f" and {len(plans) - 1} more" if len(plans) > 1 else ""
     shown = [plan.title for plan in plans[:PLANS_SHOWN]]
     more = [f"… and {len(plans) - PLANS_SHOWN} more"] if len(plans) > PLANS_SHOWN else []

@@ -14,7 +14,7 @@ from pipeline.airflow import reports
 from pipeline.airflow.addresses import address_of
 from pipeline.airflow.assets import announce
 from pipeline.airflow.configuration import TableSettings
-from pipeline.airflow.links import AS_OF, ReportLink, TableLink
+from pipeline.airflow.links import AS_OF, links_of
 from pipeline.airflow.planning import Job, packed, plan_files
 from pipeline.errors import FirnError, OutcomeUnknownError, UnavailableError
 
@@ -56,7 +56,7 @@ class PublishOperator(HITLOperator):
             assigned_users=[{"id": user, "name": user} for user in settings.approvers] or None,
             **kwargs,
         )
-        self.operator_extra_links = (ReportLink(settings.name), TableLink(settings.name))
+        self.operator_extra_links = links_of(settings.name)
         self.as_of = AS_OF
         self.table = settings.name
         self.lane = lane

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.observability.stats import Stats
 
-from pipeline.overview import read
 from pipeline.status.snapshot import write_snapshot
 
 if TYPE_CHECKING:
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
 
 def send(lake: "Lake", table: str, now_ms: int) -> None:
     """Bring the table's page up to date and send the metrics that it shows."""
-    write_snapshot(lake, table, now_ms)
-    overview = read(lake.home, table)
-    for name, value in metrics(overview.summary).items() if overview else ():
+    for name, value in metrics(write_snapshot(lake, table, now_ms)).items():
         Stats.gauge(f"firn.{name}", value, tags={"table": table})
         Stats.gauge(f"firn.{table}.{name}", value)
 

@@ -16,7 +16,7 @@ from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from pipeline.airflow.configuration import CHECKOUT, TableSettings
-from pipeline.airflow.links import AS_OF, ReportLink, TableLink
+from pipeline.airflow.links import AS_OF, links_of
 from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError, UnavailableError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class FirnSubmitOperator(SparkSubmitOperator):
         self, *, table: str, topic_partitions: str = "", plans: Sequence[str] = (), as_of: str = AS_OF, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.operator_extra_links = (ReportLink(table), TableLink(table))
+        self.operator_extra_links = links_of(table)
         self.as_of = as_of
         self.topic_partitions = topic_partitions
         self.plans = plans

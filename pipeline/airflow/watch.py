@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pipeline import clock
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
-from pipeline.plan import plan_work
-from pipeline.sense import Lane
+from pipeline.plan import plan_lanes
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +61,6 @@ class Watch:
             last, at_ms = self._seen[table]
             if last == snapshot_id and now_ms - at_ms < LONGEST_MS:
                 return None
-        plans = [plan for lane in Lane for plan in plan_work(self.lake, table, lane, now_ms).plans]
+        plans = [plan for work in plan_lanes(self.lake, table, now_ms).values() for plan in work.plans]
         self._seen[table] = (snapshot_id, now_ms)
         return Look(table, snapshot_id, {(str(one.lane), one.topic, one.partition): one.title for one in plans})

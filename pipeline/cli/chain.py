@@ -18,14 +18,14 @@ from pipeline.cli.options import (
     Topics,
     UntilOffset,
     UntilTime,
+    asked,
     at,
-    pairs,
 )
 from pipeline.lake import Lake
 from pipeline.lake.spark import session
 from pipeline.run import LaneRun
 from pipeline.run import run as run_lanes
-from pipeline.sense import Bounds, Lane, Scope
+from pipeline.sense import Bounds, Lane
 from pipeline.stage import Accounting
 
 
@@ -47,8 +47,7 @@ def run(
     """Sense, plan, compact, validate and publish, in one process with one Spark session; none if nothing needs it."""
     lake = Lake.load()
     lanes = (lane,) if lane else tuple(Lane)
-    bounds = Bounds(from_offset, until_offset, from_time, until_time)
-    scope = Scope(tuple(topic or ()), tuple(partition or ()), bounds, pairs(properties))
+    scope = asked(topic, partition, Bounds(from_offset, until_offset, from_time, until_time), properties)
     done = []
     for result in run_lanes(
         lake, table, at(now), lambda: session(lake, f"firn run {table}"), lanes, force, until_idle, scope

@@ -8,6 +8,7 @@ import typer
 from pipeline import clock
 from pipeline.errors import RefusedError
 from pipeline.segments import TopicPartition
+from pipeline.sense import Bounds, Scope
 
 
 def _time(name: str, description: str) -> Any:
@@ -54,6 +55,13 @@ Properties = Annotated[
 def at(now: int | None) -> int:
     """The clock of this command in epoch milliseconds: ``--now``, or the machine's."""
     return clock.now_ms() if now is None else now
+
+
+def asked(
+    topics: list[str] | None, partitions: list[TopicPartition] | None, bounds: Bounds, instead: list[str] | None
+) -> Scope:
+    """What the options restrict a command to."""
+    return Scope(tuple(topics or ()), tuple(partitions or ()), bounds, pairs(instead))
 
 
 def pairs(texts: list[str] | None, option: str = "--property") -> dict[str, str]:

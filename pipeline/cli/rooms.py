@@ -22,8 +22,8 @@ from pipeline.cli.options import (
     Topics,
     UntilOffset,
     UntilTime,
+    asked,
     at,
-    pairs,
 )
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
@@ -31,7 +31,7 @@ from pipeline.lake.spark import application, session
 from pipeline.plan import Plan, plan_work
 from pipeline.plan.plan import LEVEL_OUT
 from pipeline.segments import TopicPartition
-from pipeline.sense import Bounds, Lane, Scope
+from pipeline.sense import Bounds, Lane
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,8 +53,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Print the plans of a lane: which segments go in, what comes out, and why. Changes nothing."""
-    bounds = Bounds(from_offset, until_offset, from_time, until_time)
-    scope = Scope(tuple(topic or ()), tuple(partition or ()), bounds, pairs(properties))
+    scope = asked(topic, partition, Bounds(from_offset, until_offset, from_time, until_time), properties)
     work = plan_work(Lake.load(), table, lane, at(now), force, scope)
     plans = work.plans
     for text in (*work.left(), *work.oversized()):

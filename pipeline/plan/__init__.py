@@ -4,7 +4,7 @@ from pipeline.plan.admission import Postponed
 from pipeline.plan.failure import FailedPlan, Failure, failed_plans, waiting
 from pipeline.plan.files import forget_plans_before
 from pipeline.plan.job import Job, jobs_of
-from pipeline.plan.make import Work, plan_partition, plan_table, plan_work
+from pipeline.plan.make import Work, plan_lanes, plan_partition, plan_table, plan_work
 from pipeline.plan.plan import Input, Plan
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "failed_plans",
     "forget_plans_before",
     "jobs_of",
+    "plan_lanes",
     "plan_partition",
     "plan_table",
     "plan_work",

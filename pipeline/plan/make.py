@@ -16,7 +16,7 @@ from pipeline.plan.plan import Input, Plan
 from pipeline.plan.stay import may_stay
 from pipeline.segments import Segment, Segments
 from pipeline.segments.segment import TAIL
-from pipeline.sense import EVERYTHING, Due, Lane, PartitionState, Scope, due, sense_table
+from pipeline.sense import EVERYTHING, Due, Lane, PartitionState, Scope, Sensed, due, read_once
 from pipeline.sense.budget import keys_of
 from pipeline.sense.lanes import ANY_POLICY
 
@@ -90,16 +90,32 @@ def plan_work(
     scope.check(lane)
     # Whole segments are dropped whatever is in them: no record is looked at for that.
     reads = lane is not Lane.RETAIN
-    segments, states = sense_table(lake, identifier, now_ms, (), reads, lane, force, scope)
-    behind = behind_ms(segments, now_ms)
+    sensed = read_once(lake, identifier, now_ms, look_at_transactions=reads, scope=scope)
+    _warn_of_clock(sensed, now_ms)
+    return _work(lake, lane, sensed, force, str(scope))
+
+
+def plan_lanes(lake: Lake, identifier: str, now_ms: int) -> dict[Lane, Work]:
+    """``plan_work`` of every lane as the table is now, which is read once for all of them."""
+    sensed = read_once(lake, identifier, now_ms)
+    _warn_of_clock(sensed, now_ms)
+    return {lane: _work(lake, lane, sensed) for lane in Lane}
+
+
+def _warn_of_clock(sensed: Sensed, now_ms: int) -> None:
+    behind = behind_ms(sensed.segments, now_ms)
     if behind:
         log.warning(
             "%s: the clock %s is %s ms behind the newest commit of Firn: new delete horizons count from that",
-            identifier,
+            sensed.segments.identifier,
             show_ms(now_ms),
             behind,
         )
-    due = candidates(lane, segments, states, force, str(scope))
+
+
+def _work(lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: str = "") -> Work:
+    identifier, states = sensed.segments.identifier, sensed.states(lane, force)
+    due = candidates(lane, sensed.segments, states, force, asked)
     failed: dict[str, FailedPlan] = {}
     if due and not force:
         found = waiting(failed_plans(lake, identifier), (candidate.plan for candidate in due))

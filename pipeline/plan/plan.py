@@ -168,7 +168,7 @@ class Plan(BaseModel):
         return self.model_copy(update={"id": self.digest()})
 
     def file_in(self, folder: Path) -> Path:
-        """Where ``write`` puts the plan."""
+        """Where ``write`` puts the plan: named by its id."""
         return folder / f"{self.id}.json"
 
     def write(self, folder: Path) -> Path:

@@ -6,7 +6,7 @@ from pipeline.sense.lanes import Due, Lane, due
 from pipeline.sense.retention import Retention, retention
 from pipeline.sense.scope import EVERYTHING, Scope
 from pipeline.sense.state import Held, PartitionState, sense
-from pipeline.sense.table import sense_table
+from pipeline.sense.table import Sensed, read_once, sense_table
 from pipeline.sense.undecided import transactions_of
 
 __all__ = [
@@ -18,8 +18,10 @@ __all__ = [
     "PartitionState",
     "Retention",
     "Scope",
+    "Sensed",
     "due",
     "due_at",
+    "read_once",
     "retention",
     "sense",
     "sense_table",

@@ -1,7 +1,7 @@
 """Read what is needed to tell the state of a table's topic partitions: metadata, and the markers of transactions."""
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,22 +20,45 @@ from pipeline.sense.survey import Survey
 from pipeline.sense.undecided import transactions_of
 
 
-def sense_table(
+@dataclass(frozen=True)
+class Sensed:
+    """A table, read once; the states of its topic partitions at one clock can be asked for lane by lane."""
+
+    segments: Segments
+    survey: Survey
+    only: frozenset[TopicPartition]
+    """Restricts it to these; empty: all."""
+
+    def states(self, lane: Lane | None = None, force: bool = False) -> list[PartitionState]:
+        """The state of the topic partitions, the filthiest first.
+
+        With a ``lane`` those are left out for which nothing is due there (``force`` as in ``due``), unless they have
+        segments that no plan can take, which somebody should be told of.
+        """
+        wanted = np.ones(len(self.survey.arrays.topic), dtype=np.bool_)
+        if self.only:
+            places = [place for where in self.only if (place := self.survey.arrays.place(where)) is not None]
+            wanted[:] = False
+            wanted[places] = True
+        # What is cut in pieces by bounds may be due though the whole is left to another lane.
+        if lane is not None and self.survey.bounds == UNBOUNDED:
+            wanted &= self.survey.may_be_due(lane, force) | self.survey.oversized
+        return [self.survey.state(place) for place in self.survey.filthiest_first(np.flatnonzero(wanted))]
+
+
+def read_once(
     lake: Lake,
     identifier: str,
     now_ms: int,
     only: Collection[TopicPartition] = (),
     look_at_transactions: bool = True,
-    lane: Lane | None = None,
-    force: bool = False,
     scope: Scope = EVERYTHING,
-) -> tuple[Segments, list[PartitionState]]:
-    """The segments of table ``identifier`` and the state of its topic partitions at ``now_ms``, the filthiest first.
+) -> Sensed:
+    """Read table ``identifier`` as it is seen at ``now_ms``.
 
-    ``only`` restricts it to these topic partitions, ``scope`` to those that it means. With a ``lane`` those are left
-    out for which nothing is due there (``force`` as in ``due``), unless they have segments that no plan can take, which
-    somebody should be told of. Without ``look_at_transactions`` no record is read. Raises RefusedError for an unknown
-    table, a table without the record columns, a wrong property, or a topic of the ``scope`` that is not there.
+    ``only`` restricts it to these topic partitions, ``scope`` to those that it means. Without ``look_at_transactions``
+    no record is read. Raises RefusedError for an unknown table, a table without the record columns, a wrong property,
+    or a topic of the ``scope`` that is not there.
     """
     table = lake.table(identifier)
     policies = Policies.parse(identifier, {**table.properties, **scope.properties})
@@ -43,16 +66,23 @@ def sense_table(
     segments = replace(read(table, identifier, cache=cache), newest_clock_ms=newest_clock(table))
     arrays = arrays_of(segments)
     meant = scope.topic_partitions(identifier, arrays)
-    only = frozenset(only) if meant is None else meant
-    transactions = transactions_of(table, segments, only) if look_at_transactions else {}
+    restricted = frozenset(only) if meant is None else meant
+    transactions = transactions_of(table, segments, restricted) if look_at_transactions else {}
     removed = buried(lake, identifier, cache)
     survey = Survey(arrays, policies, now_ms, segments.strays, removed, transactions, scope.bounds)
-    wanted = np.ones(len(survey.arrays.topic), dtype=np.bool_)
-    if only:
-        places = [place for where in only if (place := survey.arrays.place(where)) is not None]
-        wanted[:] = False
-        wanted[places] = True
-    # What is cut in pieces by bounds may be due though the whole is left to another lane.
-    if lane is not None and scope.bounds == UNBOUNDED:
-        wanted &= survey.may_be_due(lane, force) | survey.oversized
-    return segments, [survey.state(place) for place in survey.filthiest_first(np.flatnonzero(wanted))]
+    return Sensed(segments, survey, restricted)
+
+
+def sense_table(
+    lake: Lake,
+    identifier: str,
+    now_ms: int,
+    only: Collection[TopicPartition] = (),
+    look_at_transactions: bool = True,
+    lane: Lane | None = None,
+) -> tuple[Segments, list[PartitionState]]:
+    """The segments of table ``identifier`` and the state of its topic partitions, the filthiest first.
+
+    The arguments are those of ``read_once`` and of ``Sensed.states``."""
+    sensed = read_once(lake, identifier, now_ms, only, look_at_transactions)
+    return sensed.segments, sensed.states(lane)

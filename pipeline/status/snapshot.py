@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import starmap
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,8 @@ QUARANTINED_SHOWN = 100
 _LOWEST, _HIGHEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
-def write_snapshot(lake: Lake, table: str, now_ms: int) -> Path:
-    """Write the status of ``table`` at ``now_ms`` (epoch milliseconds) under the lake's home; the file's path.
+def write_snapshot(lake: Lake, table: str, now_ms: int) -> Summary:
+    """Write the status of ``table`` at ``now_ms`` (epoch milliseconds) under the lake's home; what it says in short.
 
     From metadata alone, no JVM. Read it with ``pipeline.overview.read``. Raises RefusedError for an unknown table, or
     a folder that can't be written to.
@@ -59,7 +58,8 @@ def write_snapshot(lake: Lake, table: str, now_ms: int) -> Path:
         strays=status.strays,
         doubts=status.doubts,
     )
-    return overview_file.write(lake.home, summary, details, _rows(status.partitions, quarantined))
+    overview_file.write(lake.home, summary, details, _rows(status.partitions, quarantined))
+    return summary
 
 
 def _levels(status: Status) -> tuple[Level, Level, Level, Level]:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from infra.airflow import settings
+from pipeline.airflow.configuration import dag_id_of
 from pipeline.lake import Lake, records
 from pipeline.land import land
 from tests.airflow.server import Server, serving
@@ -70,7 +71,7 @@ class LocalAirflow:
         """Run the table's DAG once, without scheduler or server."""
         log = self.home / f"{table}.log"
         log.unlink(missing_ok=True)
-        dag_id = "firn__" + table.replace(".", "__")
+        dag_id = dag_id_of(table)
         done = self.python("-m", "infra.airflow.headless", dag_id, str(log), json.dumps(params or {}), **changes)
         said = log.read_text() if log.exists() else done.stderr
         events = [json.loads(line) for line in done.stdout.splitlines()]

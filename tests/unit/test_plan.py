@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
-from pipeline.plan import Input, Plan, plan_partition, plan_table
+from pipeline.plan import Input, Plan, plan_lanes, plan_partition, plan_table, plan_work
 from pipeline.policy import Policies, Policy
 from pipeline.segments import Segment, Segments, TopicPartition
 from pipeline.segments.segment import LANDED, MERGED, RUN, TAIL
@@ -379,6 +379,18 @@ class TestPlanTable:
             transaction.set_properties({"firn.merge.segments": "1"})
         with pytest.raises(RefusedError, match=r"lake\.records: property firn\.merge\.segments is '1'"):
             plan_table(lake, table, Lane.MERGE, NOW)
+
+    def test_lanes_that_are_planned_together_are_as_planned_alone(self, lake: Lake, table: str) -> None:
+        lake.set_properties(
+            table, {"firn.merge.segments": "2", "firn.cleanup.policy": "compact,delete", "firn.retention.ms": "30000"}
+        )
+        for offset in range(5):
+            append(lake, [row(offset), row(offset, partition=1)])
+        together = plan_lanes(lake, table, NOW)
+        assert list(together) == list(Lane)
+        assert {lane for lane, work in together.items() if work.plans} == {Lane.RETAIN, Lane.MERGE, Lane.FULL}
+        for lane, work in together.items():
+            assert work.plans == plan_work(lake, table, lane, NOW).plans
 
     @pytest.mark.usefixtures("table")
     def test_c26_an_unknown_table_is_refused_with_its_neighbours(self, lake: Lake) -> None:
