@@ -14,20 +14,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-import psutil
 from rich.console import Console
 
 from infra.airflow import settings
 from infra.demo import load, producer
+from infra.processes import members, start, started, stop
 from pipeline.lake import Lake
 
 HEALTHY_WITHIN = 180  # seconds; a slow machine needs half of it
-STOPPED_WITHIN = 20
-PIDS = "firn.pids"
 PASSWORDS = "simple_auth_manager_passwords.json.generated"
 """Where Airflow writes the users that it makes at its first start."""
 TABLES = settings.CHECKOUT / "infra" / "demo" / "tables.toml"
@@ -76,17 +73,6 @@ def up(home: Path, port: int) -> None:
     announce(airflow, url)
 
 
-def start(name: str, command: Sequence[str], airflow: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start a component in a session of its own: a Ctrl-C here must not reach it, and `down` must find it."""
-    with (airflow / f"{name}.log").open("w") as output:
-        process = subprocess.Popen(
-            command, env=environment, cwd=settings.CHECKOUT, stdout=output, stderr=output, start_new_session=True
-        )
-    with (airflow / PIDS).open("a") as pids:
-        print(process.pid, file=pids)
-    return process
-
-
 def wait_until_healthy(processes: Sequence[subprocess.Popen[bytes]], port: int, logs: Path) -> None:
     """Return once the scheduler and the DAG processor say, through the server, that they are healthy."""
     deadline = time.monotonic() + HEALTHY_WITHIN
@@ -118,38 +104,10 @@ def announce(airflow: Path, url: str) -> None:
     console.print("`make down` stops everything.")
 
 
-def started(airflow: Path) -> set[int]:
-    """The process ids of the components that `up` started last."""
-    pids = airflow / PIDS
-    return {int(line) for line in pids.read_text().split()} if pids.exists() else set()
-
-
-def members(leaders: set[int]) -> list[psutil.Process]:
-    """The live processes of the leaders' sessions, and their descendants wherever those are."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if os.getsid(process.pid) in leaders and process.status() != psutil.STATUS_ZOMBIE:
-                found += [process, *process.children(recursive=True)]
-        except (psutil.NoSuchProcess, ProcessLookupError, PermissionError):
-            continue  # ended while we looked, or somebody else's
-    return list(dict.fromkeys(found))
-
-
 def down(home: Path) -> None:
-    """Stop all that `up` started: asked first, then made to."""
-    airflow = home / "airflow"
-    found = members(started(airflow))
-    for process in found:
-        with suppress(psutil.NoSuchProcess):
-            process.terminate()
-    _, left = psutil.wait_procs(found, timeout=STOPPED_WITHIN)
-    for process in left:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(left, timeout=STOPPED_WITHIN)
-    (airflow / PIDS).unlink(missing_ok=True)
-    console.print(f"Airflow is stopped, {len(found)} processes" if found else "Airflow is not running")
+    """Stop all that `up` started."""
+    stopped = stop(home / "airflow")
+    console.print(f"Airflow is stopped, {stopped} processes" if stopped else "Airflow is not running")
 
 
 def main() -> None:

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+MAVEN = "http://ant.apache.org/ivy/maven"
+"""The XML namespace in which Ivy knows what only Maven has: classifiers."""
+
 
 class JarError(Exception):
     """A jar could not be had, or is not the one that was locked."""
@@ -24,31 +27,39 @@ class JarError(Exception):
 
 @dataclass(frozen=True)
 class Jar:
-    """One line of the lock: Maven coordinates and the SHA-256 of the file."""
+    """One line of the lock: Maven coordinates and the SHA-256 of the file. ``classifier`` is often empty."""
 
     group: str
     artifact: str
     version: str
+    classifier: str
     sha256: str
+
+    @property
+    def coordinates(self) -> str:
+        """As the lock has them."""
+        return ":".join(filter(None, (self.group, self.artifact, self.version, self.classifier)))
 
     @property
     def name(self) -> str:
         """File name in the jars folder."""
-        return f"{self.artifact}-{self.version}.jar"
+        return "-".join(filter(None, (self.artifact, self.version, self.classifier))) + ".jar"
 
 
 def read_lock(path: Path) -> list[Jar]:
-    """Read `group:artifact:version sha256` lines; empty lines and those that start with # are comments."""
+    """Read `group:artifact:version[:classifier] sha256` lines; empty ones and those that start with # are comments."""
     jars = []
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
         try:
             coordinates, sha256 = line.split()
-            group, artifact, version = coordinates.split(":")
+            group, artifact, version, *classifier = coordinates.split(":")
+            (only,) = classifier or [""]
         except ValueError:
-            raise JarError(f"{path}:{number}: expected 'group:artifact:version sha256', found {line!r}") from None
-        jars.append(Jar(group, artifact, version, sha256))
+            expected = "group:artifact:version[:classifier] sha256"
+            raise JarError(f"{path}:{number}: expected {expected!r}, found {line!r}") from None
+        jars.append(Jar(group, artifact, version, only, sha256))
     return jars
 
 
@@ -60,13 +71,22 @@ def sha256_of(path: Path) -> str:
 
 def ivy_file(jars: list[Jar]) -> str:
     """The jars as dependencies in Ivy's own form, none with dependencies of its own."""
+    ElementTree.register_namespace("m", MAVEN)
     module = ElementTree.Element("ivy-module", version="2.0")
     ElementTree.SubElement(module, "info", organisation="firn", module="jars")
     dependencies = ElementTree.SubElement(module, "dependencies")
+    files: dict[tuple[str, str, str], list[Jar]] = {}
     for jar in jars:
-        ElementTree.SubElement(
-            dependencies, "dependency", org=jar.group, name=jar.artifact, rev=jar.version, transitive="false"
+        files.setdefault((jar.group, jar.artifact, jar.version), []).append(jar)
+    for (group, artifact, version), own in files.items():
+        dependency = ElementTree.SubElement(
+            dependencies, "dependency", org=group, name=artifact, rev=version, transitive="false"
         )
+        # Named one by one only where there is more than the module's main jar, whose packaging may be another's.
+        for jar in own if any(jar.classifier for jar in own) else ():
+            named = ElementTree.SubElement(dependency, "artifact", name=artifact, type="jar", ext="jar")
+            if jar.classifier:
+                named.set(f"{{{MAVEN}}}classifier", jar.classifier)
     return ElementTree.tostring(module, encoding="unicode")
 
 
@@ -81,11 +101,13 @@ def retrieve(jars: list[Jar], ivy: Path, scratch: Path) -> Path:
     settings = os.environ.get("FIRN_IVY_SETTINGS")
     if settings:
         command += ["-settings", settings]
-    command += ["-retrieve", str(scratch / "retrieved" / "[artifact]-[revision].[ext]")]
+    command += ["-retrieve", str(scratch / "retrieved" / "[artifact]-[revision](-[classifier]).[ext]")]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     missing = [jar for jar in jars if not (scratch / "retrieved" / jar.name).exists()]
     if done.returncode != 0 or missing:
-        names = ", ".join(f"{jar.group}:{jar.artifact}:{jar.version}" for jar in missing or jars)
+        names = ", ".join(
+            f"{jar.group}:{jar.artifact}:{jar.version}:{jar.classifier}".rstrip(":") for jar in missing or jars
+        )
         tail = "\n".join(done.stdout.splitlines()[-15:])
         raise JarError(f"Ivy could not fetch {names}. Its last lines:\n{tail}")
     return scratch / "retrieved"
@@ -123,7 +145,7 @@ def is_right(path: Path, jar: Jar) -> bool:
 def main() -> int:
     """Entry point: 0 when every locked jar, and nothing else, is in the folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("lock", type=Path, help="file of 'group:artifact:version sha256' lines")
+    parser.add_argument("lock", type=Path, help="file of 'group:artifact:version[:classifier] sha256' lines")
     parser.add_argument("folder", type=Path, help="where the jars go")
     parser.add_argument("--ivy", type=Path, required=True, help="Ivy's own jar (pyspark/jars/ivy-*.jar)")
     arguments = parser.parse_args()

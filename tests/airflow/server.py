@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 import psutil
 
 from infra.airflow import local, settings
+from infra.processes import members, start
 
 if TYPE_CHECKING:
     from tests.airflow.conftest import LocalAirflow
@@ -49,7 +50,7 @@ class Server:
 
     def resident(self, component: str) -> list[int]:
         """MiB of resident memory of each process of a component; what they share counts in each."""
-        found = local.members({self.components[component]})
+        found = members({self.components[component]})
         return [process.memory_info().rss // MIB for process in found]
 
 
@@ -76,7 +77,7 @@ def serving(airflow: "LocalAirflow") -> Iterator[Server]:
     """Start all components on a free port, and end them whatever happens."""
     port, environment = at_free_port(airflow)
     home = airflow.home / "airflow"
-    started = {name: local.start(name, command, home, environment) for name, command in local.COMPONENTS.items()}
+    started = {name: start(name, command, home, environment) for name, command in local.COMPONENTS.items()}
     try:
         local.wait_until_healthy(list(started.values()), port, home)
         url = f"http://127.0.0.1:{port}"
@@ -84,7 +85,7 @@ def serving(airflow: "LocalAirflow") -> Iterator[Server]:
         token = ask(f"{url}/auth/token", "POST", {"username": user, "password": password}, {})["access_token"]
         yield Server(url, user, password, token, {name: process.pid for name, process in started.items()})
     finally:
-        found = local.members({process.pid for process in started.values()})
+        found = members({process.pid for process in started.values()})
         for process in found:
             process.kill()
         psutil.wait_procs(found)

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from infra.airflow import local
+from infra.processes import members, start
 from pipeline.overview import Query, read
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.server import at_free_port
@@ -59,7 +60,7 @@ def api(airflow: LocalAirflow) -> Iterator[ApiServer]:
     port, environment = at_free_port(airflow)
     home = airflow.home / "airflow"
     name = "api-server"
-    started = local.start(name, local.COMPONENTS[name], home, environment)
+    started = start(name, local.COMPONENTS[name], home, environment)
     try:
         nobody = ApiServer(port)
         wait_until_up(nobody)
@@ -70,7 +71,7 @@ def api(airflow: LocalAirflow) -> Iterator[ApiServer]:
         )
         yield ApiServer(port, f"_token={json.loads(logged_in.text)['access_token']}")
     finally:
-        found = local.members({started.pid})
+        found = members({started.pid})
         for process in found:
             process.kill()
         psutil.wait_procs(found)

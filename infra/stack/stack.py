@@ -1,0 +1,112 @@
+"""A lake as it runs for real, on one machine and without containers: catalogs, object store and Spark cluster.
+
+Each part is a child process with a log in the stack's folder, and listens on 127.0.0.1 only.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.processes import CHECKOUT, members, started, stop
+from infra.stack import postgres, servers
+from infra.stack.java import JARS
+from infra.stack.settings import SQL, Settings, write_private
+from pipeline.lake import Lake
+
+READY_WITHIN = 90  # seconds; a slow machine needs a quarter of it
+FOR_SPARK = "iceberg-aws-bundle-*.jar"
+"""What Spark needs beside the jars that set-up fetched."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The stack in ``folder``: running, or not."""
+
+    folder: Path
+    settings: Settings
+
+    @classmethod
+    def of(cls, folder: Path) -> "Stack":
+        """The stack in ``folder``, which is made."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(folder, Settings.of(folder))
+
+    @property
+    def jars(self) -> Path:
+        """The folder of jars for Spark: links to those of set-up and of the stack."""
+        return self.folder / "jars"
+
+    @property
+    def is_up(self) -> bool:
+        """Whether any of its processes is alive."""
+        return bool(members(started(self.folder)))
+
+    def environment(self, catalog: str = SQL) -> dict[str, str]:
+        """A whole environment in which ``firn`` works on ``catalog``, ``sql`` or ``rest``, and on no other lake."""
+        foreign = ("PYICEBERG_", "AWS_", "CATALOG_")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        return inherited | self.settings.environment(catalog, self.jars)
+
+    def lake(self, catalog: str, home: Path) -> Lake:
+        """The lake of ``catalog`` for this process, which has the store's credentials in its environment."""
+        return Lake(catalog, dict(self.settings.catalogs()[catalog]), home)
+
+    def up(self, *, cluster: bool = True) -> None:
+        """Start all parts, Spark's cluster too unless told otherwise; returns once each of them answers."""
+        self._link_jars()
+        environment = self.environment()
+        postgres.serve(self.folder, self.settings, environment)
+        servers.serve_s3(self.folder, self.settings, environment)
+        self._wait("PostgreSQL", lambda: postgres.prepared(self.settings))
+        self._wait("the object store", lambda: servers.listens(self.settings.s3_port))
+        servers.serve_rest(self.folder, self.settings, environment)
+        if cluster:
+            self.start_cluster()
+        self._wait("the REST catalog", lambda: servers.listens(self.settings.rest_port))
+
+    def start_cluster(self) -> None:
+        """Start Spark's master and its workers."""
+        environment = self.environment()
+        servers.serve_master(self.folder, self.settings, environment)
+        for number in range(1, servers.WORKERS + 1):
+            servers.serve_worker(number, self.folder, self.settings, environment)
+        self.wait_for_workers()
+
+    def wait_for_workers(self) -> None:
+        """Return once the master knows all workers."""
+        self._wait("Spark's cluster", lambda: servers.alive_workers(self.settings) >= servers.WORKERS)
+
+    def down(self) -> int:
+        """Stop all parts; what they have stored stays. Returns how many processes there were."""
+        return stop(self.folder)
+
+    def remove(self) -> None:
+        """Delete everything that a stopped stack has stored."""
+        postgres.remove(self.folder)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def write_environment(self) -> Path:
+        """A file for shells to source, which only its owner can read."""
+        own = self.settings.environment(SQL, self.jars) | {"FIRN_SPARK_MASTER": self.settings.master}
+        path = self.folder / "environment"
+        write_private(path, "".join(f"export {name}='{value}'\n" for name, value in own.items()))
+        return path
+
+    def _link_jars(self) -> None:
+        self.jars.mkdir(exist_ok=True)
+        usual = Path(os.environ.get("FIRN_JARS") or CHECKOUT / ".cache" / "jars")
+        wanted = {jar.name: jar for jar in (*usual.glob("*.jar"), *JARS.glob(FOR_SPARK))}
+        for name, jar in wanted.items():
+            link = self.jars / name
+            link.unlink(missing_ok=True)
+            link.symlink_to(jar)
+
+    def _wait(self, part: str, ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + READY_WITHIN
+        while not ready():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"firn: {part} does not answer after {READY_WITHIN} s, see {self.folder}/*.log")
+            time.sleep(0.2)
