@@ -38,7 +38,7 @@ export SPARK_SUBMIT_OPTS ?= -XX:SharedArchiveFile=$(CURDIR)/$(CACHE)/spark.jsa -
 
 .PHONY: help
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' Makefile
 
 .PHONY: setup
 setup: preflight $(DONE)/archive ## make .venv and fetch the jars (done once; the other targets do it when needed)
@@ -80,6 +80,12 @@ $(DONE)/archive: infra/setup/warm.py $(DONE)/jars
 $(DONE)/kafka-jars: tests/conformance/jars.lock infra/setup/jars.py $(DONE)/python
 	@echo "for the tests: Kafka's jars into $(CACHE)/kafka-jars"
 	$(BIN)/python infra/setup/jars.py --ivy "$$(ls .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar)" $< $(CACHE)/kafka-jars
+	touch $@
+
+# What only the stack needs, most of it an S3 client and an S3 server.
+$(DONE)/stack-jars: infra/stack/jars.lock infra/setup/jars.py $(DONE)/python
+	@echo "for the stack: jars into $(CACHE)/stack-jars (190 MB)"
+	$(BIN)/python infra/setup/jars.py --ivy "$$(ls .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar)" $< $(CACHE)/stack-jars
 	touch $@
 
 .PHONY: demo
@@ -148,6 +154,18 @@ up: setup ## start Airflow with its UI on the demo's tables, one of them being l
 down: ## stop everything that `make up` started
 	@test ! -x $(BIN)/python || $(BIN)/python -m infra.airflow.local down
 
+.PHONY: stack-up
+stack-up: setup $(DONE)/stack-jars ## start PostgreSQL, an S3 server, a REST catalog and a Spark cluster on this machine
+	@$(BIN)/python -m infra.stack.local up
+
+.PHONY: stack-down
+stack-down: ## stop everything that `make stack-up` started
+	@test ! -x $(BIN)/python || $(BIN)/python -m infra.stack.local down
+
+.PHONY: stack-test
+stack-test: setup $(DONE)/stack-jars ## run the tests on a stack of their own: real catalogs, object store and cluster
+	@FIRN_STACK=1 $(PYTEST) tests/stack $(PYTEST_ARGS)
+
 .PHONY: clean
-clean: down ## remove what set-up and runs have made
+clean: down stack-down ## remove what set-up and runs have made
 	@rm -rf .cache .venv .firn .hypothesis .ruff_cache

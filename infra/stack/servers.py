@@ -63,7 +63,7 @@ def serve_rest(folder: Path, settings: Settings, environment: Mapping[str, str])
 def serve_master(folder: Path, settings: Settings, environment: Mapping[str, str]) -> None:
     """Start the master of Spark's own cluster manager."""
     options = ["--host", HOST, "--port", str(settings.master_port), "--webui-port", str(settings.master_ui_port)]
-    _spark("master", "Master", options, folder, environment)
+    _spark("master", "master.Master", options, folder, environment)
 
 
 def serve_worker(number: int, folder: Path, settings: Settings, environment: Mapping[str, str]) -> int:
@@ -72,7 +72,7 @@ def serve_worker(number: int, folder: Path, settings: Settings, environment: Map
     Executors inherit its environment, and with it the credentials of the object store.
     """
     place = ["--host", HOST, "--work-dir", str(folder / f"worker-{number}")]
-    options = [*place, "--cores", "1", "--memory", "1g", settings.master]
+    options = [*place, "--webui-port", "0", "--cores", "1", "--memory", "1g", settings.master]
     return _spark(f"worker-{number}", "worker.Worker", options, folder, {**environment, **settings.aws})
 
 

@@ -69,15 +69,14 @@ class Stack:
 
     def start_cluster(self) -> None:
         """Start Spark's master and its workers."""
-        environment = self.environment()
-        servers.serve_master(self.folder, self.settings, environment)
+        servers.serve_master(self.folder, self.settings, self.environment())
         for number in range(1, servers.WORKERS + 1):
-            servers.serve_worker(number, self.folder, self.settings, environment)
-        self.wait_for_workers()
+            self.start_worker(number)
+        self._wait("Spark's cluster", lambda: servers.alive_workers(self.settings) == servers.WORKERS)
 
-    def wait_for_workers(self) -> None:
-        """Return once the master knows all workers."""
-        self._wait("Spark's cluster", lambda: servers.alive_workers(self.settings) >= servers.WORKERS)
+    def start_worker(self, number: int) -> int:
+        """Start a worker of Spark's, which finds the master as soon as there is one; returns its process id."""
+        return servers.serve_worker(number, self.folder, self.settings, self.environment())
 
     def down(self) -> int:
         """Stop all parts; what they have stored stays. Returns how many processes there were."""

@@ -8,7 +8,7 @@ under ``$FIRN_HOME`` (default ``.firn``).
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -29,6 +29,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from pipeline.errors import MetadataLostError, RefusedError, UnavailableError
+from pipeline.lake.secrets import without_credentials
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ class Lake:
     """
 
     name: str
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = field(repr=False)  # credentials among them
     home: Path
 
     @classmethod
@@ -70,7 +71,9 @@ class Lake:
                 "`default-catalog` in .pyiceberg.yaml or PYICEBERG_DEFAULT_CATALOG to one of them"
             )
         properties = config.get_catalog_config(name) or {}
-        return cls(name, {key: str(value) for key, value in properties.items()}, home)
+        # What is nested, such as `auth`, PyIceberg takes from its configuration itself: as text it could not.
+        flat = {key: str(value) for key, value in properties.items() if not isinstance(value, dict | list)}
+        return cls(name, flat, home)
 
     @classmethod
     def embedded(cls, home: Path) -> "Lake":
@@ -99,8 +102,8 @@ class Lake:
                 return load_catalog(self.name, **self.properties)
         except (NotInstalledError, ArgumentError, ValueError) as error:
             raise RefusedError(
-                f"catalog {self.name} ({self._address()}) is not usable as configured: {error}; allowed: what "
-                "PyIceberg's documentation lists under `Catalogs`, with its extra installed"
+                f"catalog {self.name} ({self._address()}) is not usable as configured: {self._said(error)}; "
+                "allowed: what PyIceberg's documentation lists under `Catalogs`, with its extra installed"
             ) from error
 
     @property
@@ -217,12 +220,15 @@ class Lake:
         try:
             yield
         except (DatabaseError, RESTError, RequestException, ConnectionError, TimeoutError) as error:
-            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+            reason = self._said(getattr(error, "orig", None) or error).splitlines()[0]
             raise UnavailableError(f"catalog {self.name} ({self._address()}) can't be reached: {reason}") from error
 
     def _neighbours(self, namespace: str) -> str:
         tables = [table for table in self.tables(namespace) if "__stage_" not in table]
         return ", ".join(tables[:20]) or f"no table in namespace {namespace}"
+
+    def _said(self, error: BaseException) -> str:
+        return without_credentials(str(error), self.properties)
 
     def _address(self) -> str:
         """The catalog's address without credentials, fit for an error message."""

@@ -9,11 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy.engine import make_url
-
 from pipeline.errors import RefusedError, UnavailableError
-from pipeline.lake.catalog import BUSY_SECONDS, Lake
+from pipeline.lake.catalog import Lake
 from pipeline.lake.condition import quoted
+from pipeline.lake.java import java_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
     from pipeline.lake.columns import Columns
 
 REQUIRED_JAR = "iceberg-spark-runtime-*.jar"
+
+_REDACTION = "spark.sql.redaction.options.regex"
+_CREDENTIALS = "(?i)uri|credential"
 
 RECORDS_PER_TASK = 1_000_000
 """Keys and offsets of so many records are grouped by one task: some 100 MB."""
@@ -31,22 +33,14 @@ SMALL = 100_000
 def catalog_settings(lake: Lake) -> dict[str, str]:
     """Spark settings under which ``spark.sql.catalog.<name>`` is the same catalog as ``lake.catalog``.
 
-    Sources: Iceberg docs, "Spark configuration" and "JDBC integration". Raises RefusedError for a catalog type that
-    has no mapping yet.
+    Source: Iceberg docs, "Spark configuration". Raises RefusedError for a catalog type that has no mapping.
     """
-    kind = lake.properties.get("type") or ("rest" if lake.properties.get("uri", "").startswith("http") else "sql")
-    if kind == "sql":
-        own = _jdbc(lake.properties)
-    elif kind == "rest":
-        own = {"type": "rest"} | {key: value for key, value in lake.properties.items() if key != "type"}
-    else:
-        raise RefusedError(f"catalog {lake.name} has type {kind!r}; allowed for Spark: sql, rest")
     prefix = f"spark.sql.catalog.{lake.name}"
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         # PyIceberg commits beside Spark in the same process: a cached table would be a stale one.
         f"{prefix}.cache-enabled": "false",
-    } | {f"{prefix}.{key}": value for key, value in own.items()}
+    } | {f"{prefix}.{key}": value for key, value in java_properties(lake).items()}
 
 
 def session(lake: Lake, name: str) -> "SparkSession":
@@ -60,16 +54,35 @@ def session(lake: Lake, name: str) -> "SparkSession":
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    settings = catalog_settings(lake) | _defaults()
+    settings = _defaults()
     if "PYSPARK_GATEWAY_PORT" not in os.environ and "SPARK_REMOTE" not in os.environ:
         settings |= _own_driver()
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
         raise UnavailableError(f"Spark does not start: {reason(error)}") from error
+    _configure(spark, catalog_settings(lake))
+    return spark
+
+
+def _configure(spark: "SparkSession", catalog: Mapping[str, str]) -> None:
+    """Tell a session where the catalog is; what the submitter's own Spark configuration says of it wins.
+
+    Not before the session starts: PySpark starts its JVM with the settings of the builder on the command line, which
+    every user of the machine can read, and these hold credentials.
+    """
+    given = dict(spark.sparkContext.getConf().getAll()) if hasattr(spark, "sparkContext") else {}
+    for key, value in catalog.items():
+        if key not in given:
+            spark.conf.set(key, value)
+    # Spark strikes passwords, tokens and secrets out of its UI and its event log, but not what REST catalogs call
+    # a credential, nor one within an address.
+    hidden = spark.conf.get(_REDACTION) or ""
+    if _CREDENTIALS not in hidden:
+        spark.conf.set(_REDACTION, "|".join(filter(None, (hidden, _CREDENTIALS))))
 
 
 def application(spark: "SparkSession") -> str | None:
@@ -101,8 +114,9 @@ def _sized(spark: "SparkSession", tasks: int, catalog: tuple[tuple[str, str], ..
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(tasks),
     }
-    for key, value in (*catalog, *settings.items()):
+    for key, value in settings.items():
         own.conf.set(key, value)
+    _configure(own, dict(catalog))
     return own
 
 
@@ -163,17 +177,3 @@ def _jars() -> list[Path]:
             "runtime and the catalog's JDBC driver"
         )
     return jars
-
-
-def _jdbc(properties: Mapping[str, str]) -> dict[str, str]:
-    url = make_url(properties["uri"])
-    settings = {"type": "jdbc", "jdbc.schema-version": "V1", "warehouse": properties.get("warehouse", "")}
-    match url.get_backend_name():
-        case "sqlite":
-            return settings | {"uri": f"jdbc:sqlite:{url.database}?busy_timeout={BUSY_SECONDS * 1000}"}
-        case "postgresql":
-            credentials = {"jdbc.user": url.username, "jdbc.password": url.password}
-            address = f"jdbc:postgresql://{url.host}:{url.port or 5432}/{url.database}"
-            return settings | {"uri": address} | {key: value for key, value in credentials.items() if value}
-        case backend:
-            raise RefusedError(f"SQL catalog on {backend!r}; allowed for Spark: sqlite, postgresql")

@@ -63,6 +63,12 @@ class TestConfiguration:
         )
         assert Lake.load().name == "y"
 
+    def test_what_is_nested_is_left_to_pyiceberg(self, tmp_path: Path) -> None:
+        (tmp_path / ".pyiceberg.yaml").write_text(
+            "catalog:\n  r:\n    uri: http://c\n    auth:\n      type: basic\n      basic:\n        username: me\n"
+        )
+        assert Lake.load().properties == {"uri": "http://c"}
+
     def test_c26_several_catalogs_without_a_default_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("B", "A"):
             monkeypatch.setenv(f"PYICEBERG_CATALOG__{name}__URI", "sqlite://")
@@ -97,6 +103,11 @@ SECRET = "s3cr3t"  # noqa: S105
             {"type": "sql", "uri": f"nonsense://me:{SECRET}@host/x"},
             RefusedError,
             "(host/x) is not usable as configured",
+        ),
+        (
+            {"uri": f"nonsense://me:{SECRET}@host/x"},
+            RefusedError,
+            "Could not infer the catalog type from the uri: nonsense://me:***@host/x",
         ),
         ({"type": "sql", "uri": "nonsense"}, RefusedError, "(nonsense) is not usable as configured"),
         ({"type": "crystal", "uri": "x"}, RefusedError, "'crystal' is not a valid CatalogType"),

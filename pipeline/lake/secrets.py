@@ -1,0 +1,30 @@
+"""Credentials among a catalog's properties, kept out of what Firn says."""
+
+import re
+from collections.abc import Mapping
+from urllib.parse import unquote, urlsplit
+
+HIDDEN = "***"
+_CREDENTIAL = re.compile(
+    r"(secret-access-key|token|credential|password|account-key|client-secret|connection-string|authorization)$", re.I
+)
+"""Names of properties (PyIceberg docs, "Catalogs" and "FileIO") whose values give access."""
+
+
+def credentials(properties: Mapping[str, str]) -> frozenset[str]:
+    """The values that give access: those of properties with such a name, and passwords within addresses."""
+    found = {value for name, value in properties.items() if _CREDENTIAL.search(name)}
+    for value in properties.values():
+        login, separator, _ = urlsplit(value).netloc.rpartition("@")
+        password = login.partition(":")[2]
+        if separator and password:
+            found |= {password, unquote(password)}
+    return frozenset(found - {""})
+
+
+def without_credentials(text: str, properties: Mapping[str, str]) -> str:
+    """``text``, such as a library's error message, with every credential of ``properties`` struck out."""
+    # The longest first: one may be part of another.
+    for value in sorted(credentials(properties), key=len, reverse=True):
+        text = text.replace(value, HIDDEN)
+    return text

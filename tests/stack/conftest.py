@@ -1,0 +1,30 @@
+"""A stack of its own for these tests: PostgreSQL, an S3 server, a REST catalog and, when asked for, a Spark cluster."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from infra.stack import postgres
+from infra.stack.java import JARS
+from infra.stack.stack import Stack
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A running stack without the cluster; the store's credentials are in this process's environment."""
+    if postgres.programs() is None:
+        pytest.skip("PostgreSQL is not on this machine (Debian's package postgresql): real catalogs are NOT tested")
+    if not list(JARS.glob("*.jar")):
+        pytest.skip(f"no jars in {JARS} (`make test` and `make stack-test` fetch them): real catalogs are NOT tested")
+    started = Stack.of(tmp_path_factory.mktemp("stack"))
+    before = dict(os.environ)
+    os.environ |= started.settings.aws
+    try:
+        started.up(cluster=False)
+        yield started
+    finally:
+        started.down()
+        started.remove()
+        os.environ.clear()
+        os.environ.update(before)

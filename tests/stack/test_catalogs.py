@@ -1,0 +1,43 @@
+"""The same workload on PostgreSQL's SQL catalog and on a REST catalog, both with an S3 warehouse."""
+
+from pathlib import Path
+
+import pytest
+
+from infra.stack.settings import REST, SQL
+from infra.stack.stack import Stack
+from tests.stack.workload import Workload
+
+
+@pytest.mark.parametrize("catalog", [SQL, REST])
+def test_killed_in_the_middle_then_run_beside_an_appender(stack: Stack, tmp_path: Path, catalog: str) -> None:
+    """C22, C25: appenders never fail, nothing is lost or seen twice, and nothing is left lying about."""
+    workload = Workload(stack, catalog, "shop.orders", tmp_path / "home").create()
+    workload.land(8)
+    with workload.firn("run", workload.table, "--until-idle") as killed:
+        killed.wait_until(workload.staged_files)
+        killed.kill()
+    workload.check()
+    with workload.firn("run", workload.table, "--until-idle") as running:
+        with workload.appending():
+            before = workload.published()
+            running.wait_until(lambda: workload.published() >= before + 2)
+            running.note_command_lines()
+        assert running.ended() == 0, running.output
+    workload.check_clean()
+    quarantined = workload.lake.table(f"{workload.table}__quarantine").scan().to_arrow().to_pylist()
+    assert [(row["partition"], row["offset"], row["key"]) for row in quarantined] == [(0, 3, None)]
+    assert _leaks(workload, stack) == []
+
+
+def _leaks(workload: Workload, stack: Stack) -> list[str]:
+    """Where a credential stands that no output may have."""
+    secrets = [secret.encode() for secret in stack.settings.secrets]
+    written = [path for root in (workload.home, stack.folder / "objects") for path in root.rglob("*") if path.is_file()]
+    texts = {str(path): path.read_bytes() for path in (*written, *stack.folder.glob("*.log"))}
+    texts |= {f"output {number}": text.encode() for number, text in enumerate(workload.said)}
+    # Each kind of output was looked at: else nothing would be found in it.
+    for kind in ("metadata.json", "/reports/", "/events/", "rest.log"):
+        assert [name for name in texts if kind in name], kind
+    assert [name for name, text in texts.items() if name.startswith("output") and b"org.apache.spark" in text]
+    return [name for name, text in texts.items() if any(secret in text for secret in secrets)]

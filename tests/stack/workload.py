@@ -1,0 +1,260 @@
+"""One table on a real catalog and store, `firn` processes that work on it, and a plain model of what it must show."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from pyarrow.fs import FileSelector
+
+from infra.processes import CHECKOUT
+from infra.stack.stack import FOR_SPARK, Stack
+from pipeline.lake import Lake, records
+from pipeline.land import land
+from pipeline.segments.commits import NOW_MS
+from pipeline.stage import stages_of
+from pipeline.stage.folders import store
+
+PROPERTIES = {
+    "firn.merge.segments": "4",
+    "firn.clean.segments": "2",
+    "firn.leave.to.full.fraction": "inf",
+    # Whatever can be cleaned is: after the last run one record per key is left.
+    "firn.min.cleanable.dirty.ratio": "0",
+}
+PARTITIONS = 2
+DONE_WITHIN = 300  # seconds
+PATIENCE = 0.02
+"""Seconds between two looks at something that another process does."""
+
+Place = tuple[int, int]
+"""Partition and offset."""
+
+
+@dataclass
+class Workload:
+    """``landed`` is the model: key and value of every record that an appender has committed."""
+
+    stack: Stack
+    catalog: str
+    table: str
+    home: Path
+    master: str = "local[2]"
+    landed: dict[Place, tuple[str | None, str | None]] = field(default_factory=dict)
+    ends: Counter[int] = field(default_factory=Counter)
+    said: list[str] = field(default_factory=list)
+    """What ``firn`` has printed, and the command lines of its processes."""
+
+    @cached_property
+    def lake(self) -> Lake:
+        return self.stack.lake(self.catalog, self.home)
+
+    def create(self) -> "Workload":
+        records.create(self.lake, self.table, PROPERTIES)
+        return self
+
+    def land(self, batches: int, keys: int = 20) -> None:
+        """Land so many segments per partition, in one commit each; every seventh deletes, one has no key."""
+        for _ in range(batches):
+            lines = []
+            for partition in range(PARTITIONS):
+                for step in range(keys):
+                    place = (partition, self.ends[partition])
+                    key = None if place == (0, 3) else f"k{(step * 7 + place[1]) % (2 * keys)}"
+                    value = None if step % 7 == 0 and key else f"{place[1]} of {partition}"
+                    self.ends[partition] += 1
+                    self.landed[place] = (key, value)
+                    lines.append(
+                        {
+                            "topic": "orders",
+                            "partition": partition,
+                            "offset": place[1],
+                            "timestamp": 1_700_000_000_000 + place[1],
+                            "key": key,
+                            "value": value,
+                        }
+                    )
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "batch.jsonl"
+                path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+                land(self.lake, self.table, [path])
+
+    @contextmanager
+    def appending(self) -> Iterator[None]:
+        """Land without pause until the block ends; an appender that fails fails the block."""
+        stop = threading.Event()
+        failed: list[BaseException] = []
+
+        def append() -> None:
+            try:
+                while not stop.is_set():
+                    self.land(1)
+            except BaseException as error:  # noqa: BLE001  # raised again where the test sees it
+                failed.append(error)
+
+        appender = threading.Thread(target=append)
+        appender.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            appender.join()
+        for error in failed:
+            raise error
+
+    def environment(self) -> dict[str, str]:
+        """PyIceberg's and Spark's own configuration, and nothing on a command line."""
+        own = self.stack.environment(self.catalog)
+        (client,) = self.stack.jars.glob(FOR_SPARK)
+        # After what is there already: the archive of classes fits a class path that begins as its own does.
+        path = own.get("SPARK_DIST_CLASSPATH") or ":".join(map(str, self.stack.jars.glob("[!i]*.jar")))
+        return own | {
+            "FIRN_HOME": str(self.home),
+            "FIRN_SPARK_MASTER": self.master,
+            "FIRN_SHUFFLE_PARTITIONS": "2",
+            "SPARK_DIST_CLASSPATH": f"{path}:{client}",
+            "SPARK_CONF_DIR": str(self._spark_configuration()),
+            "PYTHONPATH": str(CHECKOUT),
+        }
+
+    @contextmanager
+    def firn(self, *arguments: str) -> Iterator["Running"]:
+        """A running ``firn`` in a process group of its own, which is gone when the block ends."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pipeline", *arguments],
+            env=self.environment(),
+            cwd=CHECKOUT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        running = Running(process, self)
+        try:
+            yield running
+        finally:
+            running.kill()
+
+    def run(self, *options: str) -> None:
+        """``firn run`` to its end, which has to be a good one."""
+        with self.firn("run", self.table, *options) as running:
+            assert running.ended() == 0, running.output
+
+    def published(self) -> int:
+        """How many commits of Firn's the table has seen."""
+        snapshots = self.lake.table(self.table).metadata.snapshots
+        return sum(NOW_MS in snapshot.summary.additional_properties for snapshot in snapshots if snapshot.summary)
+
+    def staged_files(self) -> list[str]:
+        """Data files that jobs have written, published or not."""
+        return [path for path in self.files() if "/data/firn/" in path]
+
+    def files(self) -> list[str]:
+        """Every object below the table's location."""
+        table = self.lake.table(self.table)
+        files, folder = store(table, table.location())
+        found = files.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
+        return [info.path for info in found if info.is_file]
+
+    def check(self) -> None:
+        """Readers see nothing but what was landed, no offset twice, and the newest record of each key (C1 to C3)."""
+        seen = self.seen()
+        assert {place: self.landed.get(place) for place in seen} == seen
+        assert _newest(seen) == _newest(self.landed)
+
+    def check_clean(self) -> None:
+        """Nothing but the newest record of each key is left, and no file that nobody refers to (C24, C25)."""
+        self.check()
+        seen = self.seen()
+        ends = {(partition, end - 1) for partition, end in self.ends.items()}
+        assert set(seen) == set(_newest(self.landed).values()) | ends
+        assert stages_of(self.lake, self.table) == []
+        assert [path for path in self.files() if "/stages/" in path] == []
+        assert {Path(path).name for path in self.files() if path.endswith(".parquet")} == self._referenced()
+
+    def seen(self) -> dict[Place, tuple[str | None, str | None]]:
+        """Key and value of every record that a reader sees; no place may occur twice."""
+        rows = self.lake.table(self.table).scan().to_arrow().to_pylist()
+        found = {(row["partition"], row["offset"]): (_text(row["key"]), _text(row["value"])) for row in rows}
+        assert len(found) == len(rows)
+        return found
+
+    def _referenced(self) -> set[str]:
+        """Names of all data files below the table's location that a snapshot holds."""
+        paths: list[str] = self.lake.table(self.table).inspect.all_files()["file_path"].to_pylist()
+        beside = f"{self.table}__quarantine"
+        if beside in self.lake.tables(self.table.partition(".")[0]):
+            paths += self.lake.table(beside).inspect.all_files()["file_path"].to_pylist()
+        root = f"{self.lake.table(self.table).location()}/"
+        return {Path(path).name for path in paths if path.startswith(root)}
+
+    def _spark_configuration(self) -> Path:
+        """Spark's own configuration file: an event log, in which nothing secret may be."""
+        folder = self.home / "spark"
+        (folder / "events").mkdir(parents=True, exist_ok=True)
+        settings = {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": f"file://{folder / 'events'}",
+            "spark.driver.host": "127.0.0.1",
+            "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        }
+        (folder / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+        return folder
+
+
+@dataclass
+class Running:
+    """A ``firn`` process and all that it has started."""
+
+    process: "subprocess.Popen[str]"
+    workload: Workload
+    output: str = ""
+
+    def ended(self) -> int:
+        """Its exit code, waited for."""
+        self.output += self.process.communicate(timeout=DONE_WITHIN)[0]
+        self.workload.said.append(self.output)
+        return self.process.returncode
+
+    def kill(self) -> None:
+        """SIGKILL to the process and its JVM, unless they ended."""
+        if self.process.poll() is None:
+            self.note_command_lines()
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.ended()
+
+    def wait_until(self, happened: Callable[[], object]) -> None:
+        """Return once something happened; the process must not end before."""
+        deadline = time.monotonic() + DONE_WITHIN
+        while not happened():
+            assert self.process.poll() is None, f"firn ended first:\n{self.process.communicate()[0]}"
+            assert time.monotonic() < deadline
+            time.sleep(PATIENCE)
+
+    def note_command_lines(self) -> None:
+        """Keep what every user of the machine can read of the processes."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if os.getpgid(int(folder.name)) == self.process.pid:
+                    self.workload.said.append((folder / "cmdline").read_text().replace("\0", " "))
+            except (ProcessLookupError, FileNotFoundError):
+                continue  # ended while we looked
+
+
+def _newest(found: Mapping[Place, tuple[str | None, str | None]]) -> dict[tuple[int, str], Place]:
+    """Where the newest record of each key of each partition is."""
+    return {(place[0], key): place for place, (key, _) in sorted(found.items()) if key is not None}
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode()
