@@ -18,8 +18,9 @@ import org.eclipse.jetty.util.Callback;
  * A REST catalog: Iceberg's own reference servlet over any Iceberg catalog.
  *
  * <p>The catalog is configured as the image apache/iceberg-rest-fixture is, by variables of the environment: CATALOG_URI
- * is `uri`, CATALOG_JDBC_PASSWORD `jdbc.password`, CATALOG_IO__IMPL `io-impl`. REST_PORT is the port on 127.0.0.1, and
- * who calls has to know REST_TOKEN. Nothing is taken from the command line, which every user of the machine can read.
+ * is `uri`, CATALOG_JDBC_PASSWORD `jdbc.password`, CATALOG_IO__IMPL `io-impl`. It listens on REST_PORT of REST_HOST
+ * (127.0.0.1), and who calls has to know REST_TOKEN. Nothing is taken from the command line, which every user of the
+ * machine can read.
  */
 public final class RestCatalog {
     private RestCatalog() {}
@@ -30,8 +31,8 @@ public final class RestCatalog {
                 CatalogUtil.buildIcebergCatalog(environment.get("CATALOG_NAME"), properties(environment), null));
         ServletContextHandler context = new ServletContextHandler();
         context.addServlet(new ServletHolder(new RESTCatalogServlet(adapter)), "/*");
-        Server server =
-                new Server(new InetSocketAddress("127.0.0.1", Integer.parseInt(environment.get("REST_PORT"))));
+        Server server = new Server(new InetSocketAddress(
+                environment.getOrDefault("REST_HOST", "127.0.0.1"), Integer.parseInt(environment.get("REST_PORT"))));
         server.setHandler(new Guard(environment.get("REST_TOKEN"), context));
         server.start();
         server.join();

@@ -1,0 +1,42 @@
+"""Lock files of jars: what a line means, and what Ivy is asked for."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from infra.processes import CHECKOUT
+from infra.setup.jars import MAVEN, Jar, JarError, ivy_file, read_lock
+
+SHA = "0" * 64
+
+
+def test_a_line_may_have_a_classifier(tmp_path: Path) -> None:
+    lock = tmp_path / "jars.lock"
+    lock.write_text(f"# why\n\na.b:c:1.0 {SHA}\na.b:c:1.0:tests {SHA}\n")
+    assert read_lock(lock) == [Jar("a.b", "c", "1.0", "", SHA), Jar("a.b", "c", "1.0", "tests", SHA)]
+    assert [jar.name for jar in read_lock(lock)] == ["c-1.0.jar", "c-1.0-tests.jar"]
+    assert [jar.coordinates for jar in read_lock(lock)] == ["a.b:c:1.0", "a.b:c:1.0:tests"]
+
+
+@pytest.mark.parametrize("line", [f"a.b:c {SHA}", f"a:b:c:d:e {SHA}", "a:b:c", "one"])
+def test_c26_another_line_is_refused(tmp_path: Path, line: str) -> None:
+    lock = tmp_path / "jars.lock"
+    lock.write_text(f"{line}\n")
+    with pytest.raises(JarError, match=r"jars\.lock:1: expected 'group:artifact:version\[:classifier\] sha256', found"):
+        read_lock(lock)
+
+
+def test_a_module_with_a_classifier_is_one_dependency_with_all_its_files() -> None:
+    asked = [Jar("g", "plain", "1", "", SHA), Jar("g", "both", "2", "", SHA), Jar("g", "both", "2", "tests", SHA)]
+    plain, both = ElementTree.fromstring(ivy_file(asked)).iter("dependency")  # noqa: S314  # our own
+    assert list(plain) == []
+    assert [one.get(f"{{{MAVEN}}}classifier") for one in both] == [None, "tests"]
+
+
+def test_the_locks_can_be_read_and_name_each_jar_once() -> None:
+    locks = [CHECKOUT / "infra" / part / "jars.lock" for part in ("spark", "stack")]
+    for lock in (*locks, CHECKOUT / "tests" / "conformance" / "jars.lock"):
+        names = [jar.name for jar in read_lock(lock)]
+        assert names
+        assert len(set(names)) == len(names)
