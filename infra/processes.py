@@ -9,13 +9,14 @@ from pathlib import Path
 import psutil
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+Process = subprocess.Popen[bytes]
 STOPPED_WITHIN = 20  # seconds
 PIDS = "firn.pids"
 
 
 def start(
     name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str], user: str | None = None
-) -> subprocess.Popen[bytes]:
+) -> Process:
     """Start a process in a session of its own: a Ctrl-C here must not reach it, and ``stop`` must find it.
 
     Its output goes to ``<name>.log`` in ``folder``. As ``user`` when one is given, which only root may.

@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import URL, create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from infra.processes import start
+from infra.processes import Process, start
 from infra.stack.settings import DATABASE, HOST, Settings, write_private
 
 SMALL = {
@@ -32,7 +32,7 @@ def programs() -> Path | None:
     return next((Path(one).resolve().parent for one in found if one), None)
 
 
-def serve(folder: Path, settings: Settings, environment: Mapping[str, str]) -> None:
+def serve(folder: Path, settings: Settings, environment: Mapping[str, str]) -> Process:
     """Start PostgreSQL on the data folder of the stack in ``folder``, which is made when there is none."""
     bin_folder = programs()
     if bin_folder is None:
@@ -43,7 +43,7 @@ def serve(folder: Path, settings: Settings, environment: Mapping[str, str]) -> N
         _initialise(bin_folder, data, settings, user)
     options = [f"--{name}={value}" for name, value in SMALL.items()]
     command = [str(bin_folder / "postgres"), "-D", str(data), "-p", str(settings.postgres_port), *options]
-    start("postgres", command, folder, environment, user)
+    return start("postgres", command, folder, environment, user)
 
 
 def prepared(settings: Settings) -> bool:

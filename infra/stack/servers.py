@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.request import urlopen
 
-from infra.processes import start
+from infra.processes import Process, start
 from infra.stack import java
 from infra.stack.settings import BUCKET, DATABASE, HOST, REST, Settings, write_private
 
@@ -17,10 +17,12 @@ WORKERS = 2
 _MIB = 1 << 20
 
 
-def serve_s3(folder: Path, settings: Settings, environment: Mapping[str, str]) -> None:
+def serve_s3(folder: Path, settings: Settings, environment: Mapping[str, str]) -> Process:
     """Start S3Proxy on a folder of files, with one bucket in it."""
     objects = folder / "objects"
-    (objects / BUCKET).mkdir(parents=True, exist_ok=True)
+    objects.mkdir(exist_ok=True)
+    # To S3Proxy a bucket is public if everybody may read its folder.
+    (objects / BUCKET).mkdir(mode=0o700, exist_ok=True)
     configuration = {
         "s3proxy.endpoint": settings.s3_endpoint,
         "s3proxy.authorization": "aws-v2-or-v4",
@@ -35,10 +37,10 @@ def serve_s3(folder: Path, settings: Settings, environment: Mapping[str, str]) -
     properties = folder / "s3proxy.properties"
     write_private(properties, "".join(f"{key}={value}\n" for key, value in configuration.items()))
     server = [java.program(), *java.LIGHT, "-jar", str(java.jar("s3proxy-*.jar"))]
-    start("s3", [*server, "--properties", str(properties)], folder, environment)
+    return start("s3", [*server, "--properties", str(properties)], folder, environment)
 
 
-def serve_rest(folder: Path, settings: Settings, environment: Mapping[str, str]) -> None:
+def serve_rest(folder: Path, settings: Settings, environment: Mapping[str, str]) -> Process:
     """Start the REST catalog; its tables are rows in PostgreSQL and objects in the store."""
     class_path = java.compiled(Path(__file__).with_name("RestCatalog.java"), folder / "classes")
     catalog = {
@@ -57,17 +59,17 @@ def serve_rest(folder: Path, settings: Settings, environment: Mapping[str, str])
     }
     path = os.pathsep.join([class_path, str(next(Path(environment["FIRN_JARS"]).glob("postgresql-*.jar")))])
     command = [java.program(), *java.LIGHT, "-cp", path, "RestCatalog"]
-    start("rest", command, folder, {**environment, **catalog, **settings.aws})
+    return start("rest", command, folder, {**environment, **catalog, **settings.aws})
 
 
-def serve_master(folder: Path, settings: Settings, environment: Mapping[str, str]) -> None:
+def serve_master(folder: Path, settings: Settings, environment: Mapping[str, str]) -> Process:
     """Start the master of Spark's own cluster manager."""
     options = ["--host", HOST, "--port", str(settings.master_port), "--webui-port", str(settings.master_ui_port)]
-    _spark("master", "master.Master", options, folder, environment)
+    return _spark("master", "master.Master", options, folder, environment)
 
 
-def serve_worker(number: int, folder: Path, settings: Settings, environment: Mapping[str, str]) -> int:
-    """Start a worker with one core and a gigabyte, for one executor; returns its process id.
+def serve_worker(number: int, folder: Path, settings: Settings, environment: Mapping[str, str]) -> Process:
+    """Start a worker with one core and a gigabyte, for one executor.
 
     Executors inherit its environment, and with it the credentials of the object store.
     """
@@ -76,7 +78,7 @@ def serve_worker(number: int, folder: Path, settings: Settings, environment: Map
     return _spark(f"worker-{number}", "worker.Worker", options, folder, {**environment, **settings.aws})
 
 
-def _spark(name: str, role: str, options: list[str], folder: Path, environment: Mapping[str, str]) -> int:
+def _spark(name: str, role: str, options: list[str], folder: Path, environment: Mapping[str, str]) -> Process:
     home = find_spec("pyspark")
     assert home is not None
     assert home.origin is not None
@@ -90,7 +92,7 @@ def _spark(name: str, role: str, options: list[str], folder: Path, environment: 
     # Those are for drivers: the class path of one, and an archive of the classes that it loads.
     inherited = {key: value for key, value in environment.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
     command = [str(spark / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}", *options]
-    return start(name, command, folder, inherited | own).pid
+    return start(name, command, folder, inherited | own)
 
 
 def listens(port: int) -> bool:

@@ -41,7 +41,7 @@ class Settings:
         """Those of the stack in ``folder``; made when there are none."""
         path = folder / _FILE
         if not path.exists():
-            made: dict[str, int | str] = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
+            made: dict[str, int | str] = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
             made |= {name: secrets.token_hex(16) for name in _CREDENTIALS}
             write_private(path, json.dumps(made))
         return cls(**json.loads(path.read_text()))
@@ -121,7 +121,7 @@ def write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on, all different: held together while they are chosen."""
     probes = [socket.socket() for _ in range(count)]
     try:

@@ -7,10 +7,10 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from infra.processes import CHECKOUT, members, started, stop
+from infra.processes import CHECKOUT, Process, members, started, stop
 from infra.stack import postgres, servers
 from infra.stack.java import JARS
 from infra.stack.settings import SQL, Settings, write_private
@@ -27,6 +27,8 @@ class Stack:
 
     folder: Path
     settings: Settings
+    children: list[Process] = field(default_factory=list)
+    """What this process has started of it."""
 
     @classmethod
     def of(cls, folder: Path) -> "Stack":
@@ -58,29 +60,34 @@ class Stack:
         """Start all parts, Spark's cluster too unless told otherwise; returns once each of them answers."""
         self._link_jars()
         environment = self.environment()
-        postgres.serve(self.folder, self.settings, environment)
-        servers.serve_s3(self.folder, self.settings, environment)
+        self.children.append(postgres.serve(self.folder, self.settings, environment))
+        self.children.append(servers.serve_s3(self.folder, self.settings, environment))
         self._wait("PostgreSQL", lambda: postgres.prepared(self.settings))
         self._wait("the object store", lambda: servers.listens(self.settings.s3_port))
-        servers.serve_rest(self.folder, self.settings, environment)
+        self.children.append(servers.serve_rest(self.folder, self.settings, environment))
         if cluster:
             self.start_cluster()
         self._wait("the REST catalog", lambda: servers.listens(self.settings.rest_port))
 
     def start_cluster(self) -> None:
         """Start Spark's master and its workers."""
-        servers.serve_master(self.folder, self.settings, self.environment())
+        self.children.append(servers.serve_master(self.folder, self.settings, self.environment()))
         for number in range(1, servers.WORKERS + 1):
             self.start_worker(number)
         self._wait("Spark's cluster", lambda: servers.alive_workers(self.settings) == servers.WORKERS)
 
     def start_worker(self, number: int) -> int:
         """Start a worker of Spark's, which finds the master as soon as there is one; returns its process id."""
-        return servers.serve_worker(number, self.folder, self.settings, self.environment())
+        worker = servers.serve_worker(number, self.folder, self.settings, self.environment())
+        self.children.append(worker)
+        return worker.pid
 
     def down(self) -> int:
         """Stop all parts; what they have stored stays. Returns how many processes there were."""
-        return stop(self.folder)
+        stopped = stop(self.folder)
+        for child in self.children:
+            child.wait()
+        return stopped
 
     def remove(self) -> None:
         """Delete everything that a stopped stack has stored."""
