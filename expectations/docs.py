@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import uuid
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -21,7 +23,6 @@ from expectations.wording import count, log_name, moment, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 SITE = "data_docs"
 PLANS = "plans"
@@ -84,8 +85,13 @@ def build_data_docs(reports: Path) -> Path:
 
 
 def _stored(results: Path) -> Iterator[Report]:
-    for file in results.rglob("*.json"):
-        meta = json.loads(file.read_text(encoding="utf-8"))["meta"]
+    # Old results are deleted while this looks, which Path.rglob can't bear.
+    found = (Path(folder, name) for folder, _, names in os.walk(results) for name in names)
+    for file in (path for path in found if path.suffix == ".json"):
+        try:
+            meta = json.loads(file.read_text(encoding="utf-8"))["meta"]
+        except FileNotFoundError:
+            continue
         yield Report(
             claim=Claim.from_dict(meta["firn"]["claim"]),
             verdict=Verdict.from_dict(meta["firn"]["verdict"]),

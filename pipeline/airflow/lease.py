@@ -7,6 +7,7 @@ the table's lease, the last one gives it back, and a run that has ended without 
 import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -25,6 +26,26 @@ def give_back(folder: Path, table: str, run_id: str) -> None:
     with _held(folder, table) as lease:
         if lease.read_text(encoding="utf-8") == run_id:
             lease.write_text("", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The run that has a lease, and since when (epoch milliseconds)."""
+
+    run_id: str
+    since_ms: int
+
+
+def holder(folder: Path, table: str) -> Holder | None:
+    """The run that has the lease of ``table``, ended or not; None when none has."""
+    path = folder / f"{table}.lease"
+    if not path.exists():
+        return None
+    with path.open(encoding="utf-8") as file:
+        # Nobody is writing to it meanwhile.
+        fcntl.flock(file, fcntl.LOCK_SH)
+        found = Holder(file.read(), int(path.stat().st_mtime * 1000))
+    return found if found.run_id else None
 
 
 @contextmanager

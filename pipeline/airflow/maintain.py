@@ -2,23 +2,26 @@
 
 import logging
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime
 
 from airflow.sdk import DAG, Param, get_current_context, task
 
-from pipeline.airflow.configuration import Settings, TableSettings
+from pipeline.airflow.configuration import Settings, TableSettings, dag_id_of
 from pipeline.airflow.dag import default_args
 
 log = logging.getLogger(__name__)
 
 DAG_ID = "firn_maintain"
-PLANS_KEPT = timedelta(days=1)
+DATA_AT_HOUR = 0
+"""The run that was due in this hour (UTC) looks for data files that nothing holds: that lists them all."""
 _DOC = """
 ### Looking after all tables
 
-Every hour, for each table: stages that nobody will publish are discarded, old plan files deleted, the table's page and
-its metrics brought up to date. No Spark, and nothing is compacted: that is what the DAG of each table does.
+Every hour, for each table: stages that nobody will publish are discarded, what the limits of the quarantine no longer
+allow is dropped, the table's page and its metrics are brought up to date. Old plan files and reports go, of all tables.
+The run of midnight (UTC) and those by hand also delete data files of Firn's that no snapshot holds. What was removed,
+and why, stands in the logs of the tasks; `firn gc TABLE` shows what would be. No Spark, and nothing is compacted: that
+is what the DAG of each table does. Snapshots of the tables are not expired: that is for their owners.
 """
 
 
@@ -27,7 +30,7 @@ def maintain(tables: Sequence[TableSettings]) -> DAG:
     names = [table.name for table in tables]
     with DAG(
         dag_id=DAG_ID,
-        description="Look after all tables: stages, old plans, pages, metrics",
+        description="Look after all tables: what is of no use any more, pages, metrics",
         doc_md=_DOC,
         tags=["firn"],
         schedule="@hourly",
@@ -46,9 +49,9 @@ def maintain(tables: Sequence[TableSettings]) -> DAG:
             )
         },
     ) as dag:
-        looked: Any = look_after.override(map_index_template="{{ table }}").expand(table=chosen())
-        old: Any = forget_plans()
-        looked >> old
+        look_after.override(map_index_template="{{ table }}").expand(table=chosen())
+        # Beside the tables, not after them: one that fails must not keep it, and it must not hide that.
+        tidy_home()
     return dag
 
 
@@ -61,28 +64,41 @@ def chosen() -> list[str]:
 
 @task
 def look_after(table: str) -> None:
-    """Sweep the stages of a table, say which, and bring its page and its metrics up to date."""
-    get_current_context()["table"] = table  # type: ignore[typeddict-unknown-key]  # for the name of the mapped task
+    """Remove what is of no use any more of a table, say what, and bring its page and its metrics up to date."""
+    context = get_current_context()
+    context["table"] = table  # type: ignore[typeddict-unknown-key]  # for the name of the mapped task
 
     from pipeline import clock
     from pipeline.airflow.signals import send
+    from pipeline.gc import collect_table
     from pipeline.lake import Lake
-    from pipeline.stage import sweep
 
     lake = Lake.load()
-    swept = sweep(lake, table)
-    for name, reason in (swept.discarded | swept.shelved | swept.kept).items():
-        log.info("%s: %s", name, reason)
+    run = context["dag_run"]
+    data = run.run_type == "manual" or run.run_after.astimezone(UTC).hour == DATA_AT_HOUR
+    for found in collect_table(lake, table, clock.now_ms(), remove=True, data=data):
+        log.info("%s", found)
     send(lake, table, clock.now_ms())
 
 
 @task
-def forget_plans() -> None:
-    """Delete plan files that no run can want any more."""
-    from pipeline import clock
-    from pipeline.lake import Lake
-    from pipeline.plan import forget_plans_before
+def tidy_home() -> None:
+    """Delete plan files and reports, of all tables, that are beyond their limits and that nobody waits for."""
+    context = get_current_context()
 
-    before_ms = clock.now_ms() - PLANS_KEPT // timedelta(milliseconds=1)
-    for path in forget_plans_before(Lake.load().plans_folder, before_ms):
-        log.info("deleted %s", path)
+    from pipeline import clock
+    from pipeline.airflow import reports
+    from pipeline.gc import Kind, collect_home
+    from pipeline.lake import Lake
+
+    def works(table: str, run_id: str) -> bool:
+        counted = context["ti"].get_dr_count(dag_id_of(table), run_ids=[run_id], states=["queued", "running"])
+        return counted > 0
+
+    lake = Lake.load()
+    found = collect_home(lake, clock.now_ms(), remove=True, works=works)
+    for one in found:
+        log.info("%s", one)
+    if any(one.goes and one.kind is Kind.REPORT for one in found):
+        # Their front page lists what is there.
+        reports.build(lake)

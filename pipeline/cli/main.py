@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import typer
 
-from pipeline.cli import adopting, chain, explained, quarantined, rooms, show, simulated, tables
+from pipeline.cli import adopting, chain, collected, explained, quarantined, rooms, show, simulated, tables
 from pipeline.errors import FirnError
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     rooms.sweep,
     rooms.retry,
     rooms.report,
+    collected.gc,
     chain.run,
     quarantined.quarantine,
     explained.explain,

@@ -5,6 +5,7 @@ Results are read as the JSON that they are, without Great Expectations. It keeps
 The run name names Firn's own page.
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -86,10 +87,18 @@ class StoredResult(BaseModel):
 
 def last_verdicts(reports: Path, table: str) -> tuple[Verdict, ...]:
     """The newest verdicts on ``table``, newest first: at most KEPT, those that failed before those that passed."""
-    results = sorted((reports / _RESULTS).rglob("*.json"), key=lambda path: path.parent.name, reverse=True)
+    stored = (path for path in files_below(reports / _RESULTS) if path.suffix == ".json")
+    results = sorted(stored, key=lambda path: path.parent.name, reverse=True)
     found = [stored.verdict() for stored in _read(islice(results, LOOKED_AT)) if stored.table == table]
     kept = sorted(found, key=lambda verdict: (verdict.passed, -verdict.at_ms))[:KEPT]
     return tuple(sorted(kept, key=lambda verdict: -verdict.at_ms))
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """All files below ``folder``; unlike ``Path.rglob`` it bears that old reports are deleted meanwhile."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            yield Path(parent, name)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from pipeline.plan.admission import Postponed
 from pipeline.plan.failure import FailedPlan, Failure, failed_plans, waiting
-from pipeline.plan.files import forget_plans_before
 from pipeline.plan.job import Job, jobs_of
 from pipeline.plan.make import Work, plan_lanes, plan_partition, plan_table, plan_work
 from pipeline.plan.plan import Input, Plan
@@ -16,7 +15,6 @@ __all__ = [
     "Postponed",
     "Work",
     "failed_plans",
-    "forget_plans_before",
     "jobs_of",
     "plan_lanes",
     "plan_partition",

@@ -213,6 +213,35 @@ class Policy(BaseModel):
         description="How often runs are scheduled, to tell whether max.compaction.lag.ms can be held.",
     )
 
+    gc_stages_bytes: int = Field(
+        default=UNLIMITED,
+        ge=UNLIMITED,
+        le=LONG_MAX,
+        alias="gc.stages.bytes",
+        description="When all stages hold more, the oldest that nobody works on are discarded; -1: no limit.",
+    )
+    gc_orphans_age_ms: int = Field(
+        default=3 * DAY_MS,
+        ge=DAY_MS,
+        le=LONG_MAX,
+        alias="gc.orphans.age.ms",
+        description="A data file of Firn's that no snapshot holds is deleted when it is older.",
+    )
+    gc_quarantine_age_ms: int = Field(
+        default=UNLIMITED,
+        ge=UNLIMITED,
+        le=LONG_MAX,
+        alias="gc.quarantine.age.ms",
+        description="Records that have been in quarantine for longer are dropped for good; -1: never.",
+    )
+    gc_quarantine_bytes: int = Field(
+        default=UNLIMITED,
+        ge=UNLIMITED,
+        le=LONG_MAX,
+        alias="gc.quarantine.bytes",
+        description="When the quarantine holds more, its oldest files are dropped for good; -1: no limit.",
+    )
+
     @property
     def compacts(self) -> bool:
         """Whether older records of a key are removed (C19)."""
@@ -246,6 +275,6 @@ NAMES = {field.alias: name for name, field in Policy.model_fields.items() if fie
 
 TABLE_ONLY = frozenset(
     {"stage.max.age.ms", "cleaner.dedupe.buffer.size", "cleaner.threads", "cleaner.io.buffer.load.factor"}
-    | {name for name in NAMES if name.startswith("run.")}
+    | {name for name in NAMES if name.startswith(("run.", "gc."))}
 )
 """What concerns all topics of a table together."""

@@ -6,9 +6,7 @@ time travel can reach stays, whatever the stage says.
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-from pyarrow.fs import FileSelector
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
@@ -17,16 +15,14 @@ from pipeline.lake import Lake
 from pipeline.plan import Plan
 from pipeline.plan.failure import FAILURE_PROPERTY
 from pipeline.quarantine import quarantine
+from pipeline.segments.held import Unheld, name_of
 from pipeline.segments.live import LiveInputs
-from pipeline.segments.manifests import Manifests
 from pipeline.stage.claim import Claim, claimed
-from pipeline.stage.folders import DATA_PATH, delete_folder, store
+from pipeline.stage.folders import DATA_PATH, delete_folder, files_in, store
+from pipeline.stage.holders import look_at_table, look_beside
 from pipeline.stage.published import plans_of, published
 from pipeline.stage.stage import Stage
 from pipeline.tombstones import tombstones
-
-if TYPE_CHECKING:
-    from pyiceberg.manifest import ManifestFile
 
 
 def discard(lake: Lake, identifier: str) -> int:
@@ -48,7 +44,7 @@ def shelve(lake: Lake, identifier: str) -> None:
     with claimed(lake, identifier, Claim.DISCARD, outlived=True) as stage:
         target = lake.table(stage.target)
         _take_back(lake, target, stage, stage.plans)
-        _delete_unreferenced(lake, target, stage, keep=())
+        _delete_unreferenced(lake, stage, keep=())
         if stage.failure:
             shelved = stage.failure.model_copy(update={"shelved": True})
             lake.set_properties(identifier, {FAILURE_PROPERTY: shelved.model_dump_json()})
@@ -62,7 +58,7 @@ def drop(lake: Lake, stage: Stage) -> int:
     target = lake.table(stage.target)
     done = _published_plans(target, stage.job_id)
     _take_back(lake, target, stage, [plan for plan in stage.plans if plan.id not in done])
-    removed = _delete_unreferenced(lake, target, stage, keep=done)
+    removed = _delete_unreferenced(lake, stage, keep=done)
     forget(lake, stage.identifier)
     delete_folder(stage.table, stage.table.location())
     return removed
@@ -113,7 +109,7 @@ def _published_plans(target: Table, job_id: str) -> frozenset[str]:
     return frozenset()
 
 
-def _delete_unreferenced(lake: Lake, target: Table, stage: Stage, keep: Collection[str]) -> int:
+def _delete_unreferenced(lake: Lake, stage: Stage, keep: Collection[str]) -> int:
     """Delete what lies in the stage's data folder and no snapshot holds: also what a killed writer left there.
 
     The results of plans whose ids are in ``keep`` are spared without looking: a snapshot holds them.
@@ -123,42 +119,20 @@ def _delete_unreferenced(lake: Lake, target: Table, stage: Stage, keep: Collecti
         # Another process may be dropping the same stage, manifests and all; then the target is asked instead.
         with suppress(FileNotFoundError, RefusedError):
             sorted_files = stage.sorted_files()
-            held = {_name(file.file_path) for plan_id in keep for file in sorted_files[plan_id].all}
+            held = {name_of(file.file_path) for plan_id in keep for file in sorted_files[plan_id].all}
     files, folder = store(stage.table, stage.table.properties[DATA_PATH])
-    found = {
-        info.path
-        for info in files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True))
-        if info.is_file
-    }
-    suspects = {path for path in found if _name(path) not in held}
+    found = {file.path for file in files_in(files, folder)}
+    suspects = {path for path in found if name_of(path) not in held}
     if not suspects:
         return 0
-    beside = (quarantine.find(lake, stage.target), tombstones.find(lake, stage.target))
-    held = _referenced(target).union(*(_referenced(table) for table in beside if table))
-    unreferenced = {path for path in suspects if _name(path) not in held}
+    unheld = Unheld(suspects)
+    look_beside(lake, stage.target, unheld)
+    look_at_table(lake, stage.target, unheld)
+    unreferenced = {path for path in suspects if path in unheld}
     for path in sorted(unreferenced):
         with suppress(FileNotFoundError):
             files.delete_file(path)
     if found == unreferenced:
         with suppress(FileNotFoundError):
             files.delete_dir(folder)
-    return len({_name(path) for path in unreferenced})
-
-
-def _referenced(table: Table) -> set[str]:
-    """Names of every data file that any snapshot of ``table`` holds."""
-    manifests: dict[str, ManifestFile] = {
-        manifest.manifest_path: manifest
-        for snapshot in table.metadata.snapshots
-        for manifest in snapshot.manifests(table.io)
-    }
-    return {_name(entry.data_file.file_path) for entry in Manifests(table.io).live(manifests.values())}
-
-
-def _name(path: str) -> str:
-    """The last part of a path. Writers put a UUID there, so it tells files apart, and unlike the rest of a path it is
-    spelled the same by everyone: Java writes ``file:/a``, PyIceberg ``file:///a``, a file system ``/a``.
-    A checksum that Hadoop's local file system keeps beside a file (``.<name>.crc``) stays and goes with it.
-    """
-    name = path.rpartition("/")[2]
-    return name[1:-4] if name.startswith(".") and name.endswith(".crc") else name
+    return len({name_of(path) for path in unreferenced})

@@ -1,8 +1,10 @@
 """Folders of stages on whatever store the warehouse is on."""
 
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 
-from pyarrow.fs import FileSystem
+from pyarrow.fs import FileInfo, FileSelector, FileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
@@ -24,6 +26,46 @@ def store(table: Table, location: str) -> tuple[FileSystem, str]:
     """
     scheme, netloc, path = PyArrowFileIO.parse_location(location, table.io.properties)
     return PyArrowFileIO(table.io.properties).fs_by_scheme(scheme, netloc), path
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A file on the store: its ``path`` there, its size, and when it was written (epoch milliseconds)."""
+
+    path: str
+    bytes: int
+    written_ms: int | None
+    """None where the store does not say."""
+
+    @classmethod
+    def of(cls, info: FileInfo) -> "Stored":
+        return cls(info.path, info.size or 0, None if info.mtime_ns is None else info.mtime_ns // 1_000_000)
+
+    def is_older(self, than_ms: int) -> bool:
+        """Whether it was certainly written before ``than_ms`` (epoch milliseconds)."""
+        return self.written_ms is not None and self.written_ms < than_ms
+
+    def age_ms(self, now_ms: int) -> int:
+        """How old it is; as if it were new where the store does not say."""
+        return 0 if self.written_ms is None else now_ms - self.written_ms
+
+
+def newest_ms(files: Iterable[Stored]) -> int | None:
+    """When the newest of ``files`` was written; None when there is none, or the store does not say of one."""
+    found = [file.written_ms for file in files]
+    return max((one for one in found if one is not None), default=None) if None not in found else None
+
+
+def data_folder(target: Table) -> str:
+    """Where the data of all stages of ``target`` lies, one folder per job id."""
+    data = target.properties.get(DATA_PATH, f"{target.location().rstrip('/')}/data").rstrip("/")
+    return f"{data}/firn"
+
+
+def files_in(files: FileSystem, folder: str, recursive: bool = True) -> list[Stored]:
+    """The files below ``folder``; none when there is no such folder."""
+    found = files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=recursive))
+    return [Stored.of(info) for info in found if info.is_file]
 
 
 def delete_folder(table: Table, location: str) -> None:

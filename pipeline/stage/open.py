@@ -21,7 +21,7 @@ from pipeline.plan.plan import LEVEL_OUT, STAGE_INFIX
 from pipeline.segments.manifests import Manifests
 from pipeline.sense import Lane
 from pipeline.stage.discard import discard
-from pipeline.stage.folders import DATA_PATH, stages_folder
+from pipeline.stage.folders import DATA_PATH, data_folder, stages_folder
 from pipeline.stage.inputs import CheckedInputs
 from pipeline.stage.stage import INPUTS, LEFT_OUT, Stage, plan_properties
 from pipeline.stage.swap import Swap
@@ -69,13 +69,12 @@ def folder_of(target: Table, job_id: str) -> str:
 def register_stage(lake: Lake, target: Table, identifier: str, properties: Mapping[str, str]) -> None:
     """Register an empty stage. That of another process which works on the same job is as good: publish lets one win."""
     job_id = identifier.rpartition(STAGE_INFIX)[2]
-    data = target.properties.get(DATA_PATH, f"{target.location().rstrip('/')}/data").rstrip("/")
     written = {
         key: value for key, value in target.properties.items() if key.startswith("write.") and key not in _PLACES
     }
     own = {
         # A folder of its own below the target's data: what a killed writer leaves behind can be found there.
-        DATA_PATH: f"{data}/firn/{job_id}",
+        DATA_PATH: f"{data_folder(target)}/{job_id}",
         # The files belong to the target the moment they are published: dropping the stage must never purge them.
         "gc.enabled": "false",
     }

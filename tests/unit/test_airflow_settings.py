@@ -1,5 +1,6 @@
 """What Airflow is told of tables, and the lease that a run takes; no Airflow is needed to read either."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,13 @@ class TestLease:
         assert lease.take(tmp_path, "x.y", "next", lambda _: False) is None
         lease.give_back(tmp_path, "x.y", "killed")
         assert lease.take(tmp_path, "x.y", "third", lambda _: True) == "next"
+
+    def test_who_has_it_and_since_when_is_told_without_taking_it(self, tmp_path: Path) -> None:
+        assert lease.holder(tmp_path, "x.y") is None
+        lease.take(tmp_path, "x.y", "first", lambda _: True)
+        os.utime(tmp_path / "x.y.lease", (1_700_000_000, 1_700_000_000))
+        assert lease.holder(tmp_path, "x.y") == lease.Holder("first", 1_700_000_000_000)
+        lease.take(tmp_path, "x.y", "second", lambda _: True)
+        assert lease.holder(tmp_path, "x.y") == lease.Holder("first", 1_700_000_000_000)
+        lease.give_back(tmp_path, "x.y", "first")
+        assert lease.holder(tmp_path, "x.y") is None

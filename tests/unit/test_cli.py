@@ -1,6 +1,7 @@
 """The command: what it prints, in JSON where asked, and how it leaves."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,12 +16,13 @@ from pipeline.lake import Lake, records
 from pipeline.plan import Plan
 from pipeline.publish import publish
 from pipeline.stage import QUARANTINED, mark, stages_of
+from pipeline.stage.folders import data_folder
 from tests.unit import lakes
 from tests.unit.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
 
 COMMANDS = (
     "create", "land", "status", "checkpoint", "plan", "compact", "validate", "publish", "retain", "stages",
-    "discard", "sweep", "report", "run", "quarantine", "retry", "explain", "simulate",
+    "discard", "sweep", "gc", "report", "run", "quarantine", "retry", "explain", "simulate",
 )  # fmt: skip
 
 
@@ -419,6 +421,50 @@ class TestStages:
         ran = firn("sweep", landed)
         assert ran.out.startswith(f"discarded {stage}: its input")
         assert ran.out.count("\n") == 1
+
+
+class TestGc:
+    """gc shows what is of no use any more, and removes it when it is told to."""
+
+    @pytest.fixture
+    def orphan(self, landed: str, lake: Lake) -> Path:
+        path = lakes.on_disk(data_folder(lake.table(landed))) / ("0" * 16) / "lost.parquet"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"PAR1")
+        os.utime(path, (0, 0))
+        return path
+
+    def test_it_shows_what_would_go_and_why(self, firn: Firn, landed: str, lake: Lake, orphan: Path) -> None:
+        stage = lakes.opened(lake, only_plan(lake)).identifier
+        ran = firn("gc", landed)
+        assert ran.code == 0
+        assert "no snapshot holds them; older than" in ran.out.replace("\n", " ")
+        assert f"{landed}: 1 files, 4 bytes; nothing is changed without --yes" in ran.out
+        assert stage in ran.out
+        assert "Firn's home: nothing to remove" in ran.out
+        assert orphan.exists()
+
+    def test_c25_with_yes_it_goes_once(self, firn: Firn, landed: str, orphan: Path) -> None:
+        (gone,) = firn("gc", landed, "--yes", "--json").json
+        assert (gone["table"], gone["kind"], gone["bytes"], gone["removed"]) == (landed, "data files", 4, True)
+        assert not orphan.exists()
+        assert firn("gc", landed, "--yes", "--json").json == []
+        assert f"{landed}: nothing to remove" in firn("gc", landed).out
+
+    def test_plan_files_are_of_all_tables(self, firn: Firn, landed: str, lake: Lake) -> None:
+        path = only_plan(lake).write(lake.plans_folder)
+        os.utime(path, (0, 0))
+        (shown,) = firn("gc", landed, "--json").json
+        assert (shown["table"], shown["kind"], shown["removed"]) == (None, "plan", False)
+        assert path.exists()
+        assert "Firn's home: removed" in firn("gc", landed, "--yes").out
+        assert not path.exists()
+
+    def test_c20_a_table_that_is_refused_does_not_keep_the_others(self, firn: Firn, landed: str, orphan: Path) -> None:
+        ran = firn("gc", "no.table", landed, "--yes", "--json")
+        assert (ran.code, len(ran.json)) == (1, 1)
+        assert "table no.table does not exist" in ran.err
+        assert not orphan.exists()
 
 
 class TestQuarantine:

@@ -1,0 +1,66 @@
+"""Plan files in Firn's home: written by one task, read by the next ones, kept a while for who tries again."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from pipeline.errors import RefusedError
+from pipeline.gc.finding import Finding, Kind
+from pipeline.gc.limits import Limits
+from pipeline.gc.waiting import Waiting, Works
+from pipeline.lake import Lake
+from pipeline.plan import Plan
+from pipeline.stage.folders import Stored
+from pipeline.stage.leftovers import SETTLED_MS
+
+PLAN_FILE: Final = re.compile(r"[0-9a-f]{16}\.json")
+
+
+def old_plans(lake: Lake, limits: Limits, now_ms: int, *, remove: bool, works: Works | None = None) -> list[Finding]:
+    """Plan files of all tables beyond ``limits``, but for those that a stage or a run at work waits for."""
+    files = sorted(_files(lake.plans_folder), key=lambda file: -file.age_ms(now_ms))
+    waiting = Waiting(lake, works)
+    total = sum(file.bytes for file in files)
+    found = []
+    for file in files:
+        age_ms = file.age_ms(now_ms)
+        if limits.too_old(age_ms):
+            reason = f"older than FIRN_PLANS_AGE_MS = {limits.age_ms}"
+        elif limits.too_large(total) and age_ms > SETTLED_MS:
+            reason = f"the oldest beyond FIRN_PLANS_BYTES = {limits.bytes}"
+        else:
+            continue
+        waits = _waits(waiting, file, now_ms)
+        if waits is None:
+            total -= file.bytes
+            if remove:
+                Path(file.path).unlink(missing_ok=True)
+        reason = waits or reason
+        found.append(Finding.of_files(Kind.PLAN, file.path, [file], now_ms, goes=waits is None, reason=reason))
+    return found
+
+
+def _files(folder: Path) -> list[Stored]:
+    """What Firn has written there; other files are not its own."""
+    found = []
+    for path in folder.glob("*.json"):
+        if PLAN_FILE.fullmatch(path.name):
+            try:
+                stat = path.stat()
+            except FileNotFoundError:
+                continue  # its run has ended at this moment
+            found.append(Stored(str(path), stat.st_size, stat.st_mtime_ns // 1_000_000))
+    return found
+
+
+def _waits(waiting: Waiting, file: Stored, now_ms: int) -> str | None:
+    """Who waits for the plan in ``file``; None when nobody does, or it is no plan."""
+    try:
+        plan = Plan.read(Path(file.path))
+    except RefusedError:
+        return None
+    stage = waiting.stage_of(plan.table, plan.id)
+    if stage and not stage.failure:
+        return f"{stage.identifier} holds its result, which may still be published"
+    run = waiting.run_of(plan.table, now_ms - file.age_ms(now_ms))
+    return f"run {run} works on {plan.table}" if run else None
