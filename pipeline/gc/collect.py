@@ -24,10 +24,10 @@ def collect_table(lake: Lake, identifier: str, now_ms: int, *, remove: bool, dat
     catalog or store do not answer; what was removed until then is of no use to anybody.
     """
     found = left_stages(lake, identifier, now_ms, remove=remove)
-    quarantined, expired = old_quarantine(lake, identifier, now_ms, remove=remove)
-    found += quarantined
+    quarantined = old_quarantine(lake, identifier, now_ms, remove=remove)
+    found += quarantined.findings
     if data:
-        found += unheld_data(lake, identifier, now_ms, remove=remove, expired=expired)
+        found += unheld_data(lake, identifier, now_ms, remove=remove, quarantined=quarantined)
     return found
 
 

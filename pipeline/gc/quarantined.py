@@ -6,6 +6,7 @@ and from the disk once no snapshot of the quarantine table holds them, which is 
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from pyarrow.fs import FileType
@@ -31,15 +32,25 @@ MIN_SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
 """Iceberg's own properties, of the quarantine table; their defaults are 5 days and 1."""
 
 
-def old_quarantine(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> tuple[list[Finding], Collection[int]]:
-    """What the quarantine of table ``identifier`` holds beyond its limits, and ids of its snapshots that go, or went.
+@dataclass(frozen=True)
+class Quarantined:
+    """What was found, and what the quarantine is after that: without the ``expired`` snapshots (ids), but with the
+    files that are ``kept`` (paths)."""
+
+    findings: Sequence[Finding] = ()
+    expired: Collection[int] = ()
+    kept: Collection[str] = ()
+
+
+def old_quarantine(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> Quarantined:
+    """What the quarantine of table ``identifier`` holds beyond its limits: dropped, with ``remove``.
 
     A file is as old as its entry there. Nothing that is younger than an hour goes for whatever limit: its plan may be
     being published.
     """
     table = quarantine.find(lake, identifier)
     if table is None or table.current_snapshot() is None:
-        return [], ()
+        return Quarantined()
     policy = Policies.parse(identifier, lake.table(identifier).properties).default
     files = _files(table)
     reasons = _reasons(files, policy, now_ms)
@@ -57,14 +68,18 @@ def old_quarantine(lake: Lake, identifier: str, now_ms: int, *, remove: bool) ->
             )
         )
     if policy.gc_quarantine_age_ms == policy.gc_quarantine_bytes == UNLIMITED:
-        return found, ()
+        return Quarantined(found)
     if remove and reasons:
         _drop(lake, identifier, reasons)
         table = quarantine.find(lake, identifier) or table
     expiring = _expiring(table, now_ms, head_stays=remove or not reasons)
     if remove and expiring:
         _expire(lake, identifier, [one.snapshot_id for one in expiring])
-    return found + [_of_snapshot(one, now_ms) for one in expiring], [one.snapshot_id for one in expiring]
+    return Quarantined(
+        found + [_of_snapshot(one, now_ms) for one in expiring],
+        [one.snapshot_id for one in expiring],
+        [file.path for file in kept],
+    )
 
 
 def _of_snapshot(snapshot: Snapshot, now_ms: int) -> Finding:

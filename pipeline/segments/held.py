@@ -23,6 +23,10 @@ class Unheld:
         """Whether no snapshot holds the file at ``path``."""
         return name_of(path) in self._names
 
+    def keep(self, paths: Iterable[str]) -> None:
+        """Take ``paths`` away, whoever holds them."""
+        self._names.difference_update(map(name_of, paths))
+
     def look(self, table: Table, without: Collection[int] = ()) -> None:
         """Take away what the snapshots of ``table`` hold, but for those whose ids are in ``without``.
 

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pyarrow.fs import FileSystem
+from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 from pyiceberg.table import Table
 
 from pipeline import clock, quarantine
@@ -258,6 +260,29 @@ class TestData:
         assert not any(path.exists() for path in paths)
         assert lakes.offsets(lake) == [1, 2]
 
+    def test_c25_the_next_collector_carries_on_where_one_died(
+        self, lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        published(lake, plan, 1)
+        paths = [stray(lake, f"firn/{number:016x}") for number in range(3)]
+        deleted: list[str] = []
+
+        def die_at_the_second(files: FileSystem, path: str) -> None:
+            if deleted:
+                raise KeyboardInterrupt
+            deleted.append(path)
+            FileSystem.delete_file(files, path)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(PyArrowLocalFileSystem, "delete_file", die_at_the_second, raising=False)
+            with pytest.raises(KeyboardInterrupt):
+                collect(lake, LATER)
+        assert [path.exists() for path in paths].count(False) == 1
+        assert lakes.offsets(lake) == [1]
+        assert len(gone(collect(lake, LATER), Kind.DATA)) == 2
+        assert not any(path.exists() for path in paths)
+        assert collect(lake, LATER) == []
+
     def test_without_data_no_folder_is_listed(self, lake: Lake, plan: Plan) -> None:
         path = stray(lake, f"firn/{plan.id}")
         assert collect_table(lake, TABLE, clock.now_ms() + LATER, remove=True, data=False) == []
@@ -378,6 +403,18 @@ class TestQuarantine:
         assert collect_table(lake, table, now_ms, remove=True) == shown
         assert {one.kind for one in shown if one.goes} == {Kind.QUARANTINE, Kind.SNAPSHOT, Kind.DATA}
         assert not file.exists()
+
+    def test_what_is_shown_leaves_the_rest_of_an_old_snapshot(self, lake: Lake, table: str) -> None:
+        """The newest snapshot is past its age and holds two files, of which one has to go."""
+        (first,) = quarantined(lake)
+        (second,) = quarantined(lake, start=10) - {first}
+        lake.set_properties(table, {"firn.gc.quarantine.bytes": str(second.stat().st_size)})
+        now_ms = clock.now_ms() + 6 * DAY_MS
+        shown = collect_table(lake, table, now_ms, remove=False)
+        assert collect_table(lake, table, now_ms, remove=True) == shown
+        assert [one.files for one in shown if one.goes and one.kind is Kind.DATA] == [1]
+        assert (first.exists(), second.exists()) == (False, True)
+        assert [one.offset for one in quarantine.records(lake, table, 10)] == [10]
 
     def test_nothing_younger_than_an_hour_goes(self, lake: Lake, table: str) -> None:
         quarantined(lake)
