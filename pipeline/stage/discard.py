@@ -133,6 +133,5 @@ def _delete_unreferenced(lake: Lake, stage: Stage, keep: Collection[str]) -> int
         with suppress(FileNotFoundError):
             files.delete_file(path)
     if found == unreferenced:
-        with suppress(FileNotFoundError):
-            files.delete_dir(folder)
+        delete_folder(stage.table, stage.table.properties[DATA_PATH])
     return len({name_of(path) for path in unreferenced})

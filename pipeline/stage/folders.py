@@ -69,12 +69,18 @@ def files_in(files: FileSystem, folder: str, recursive: bool = True) -> list[Sto
 
 
 def delete_folder(table: Table, location: str) -> None:
-    """Delete the folder ``location`` of a stage of ``table``, in which nothing but metadata is left."""
+    """Delete the folder ``location`` of a stage of ``table``, of which nothing is needed any more."""
     files, folder = store(table, location)
     if not folder.strip("/"):
         raise RefusedError(
             f"stage location {location!r} is not a folder of its own; allowed: a folder below the target's"
         )
-    # Another process may be clearing the same folder, or write to it: what is left then is swept as forgotten.
-    with suppress(OSError):
+    try:
         files.delete_dir(folder)
+    except OSError:
+        # Not every object store takes pyarrow's deletion of many objects at once. Or another process is clearing the
+        # same folder, or writes to it: what is left then is swept as forgotten.
+        with suppress(OSError):
+            for file in files_in(files, folder):
+                with suppress(FileNotFoundError):
+                    files.delete_file(file.path)

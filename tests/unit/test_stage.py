@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 from pyiceberg.schema import Schema
 
 from pipeline import clock
@@ -305,6 +306,20 @@ class TestDiscarding:
         lake.table(TABLE).maintenance.expire_snapshots().by_id(published_as).commit()
         assert discard(lake, stage.identifier) == 0
         assert lakes.offsets(lake) == [1, 2]
+
+    def test_c25_a_store_that_deletes_no_folders_is_cleared_file_by_file(
+        self, lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """S3 servers that ask for a checksum of the request refuse pyarrow's deletion of many objects at once."""
+
+        def refuse(_: object, folder: str) -> None:
+            raise OSError(f"{folder}: Missing required header for this request: Content-Md5")
+
+        monkeypatch.setattr(PyArrowLocalFileSystem, "delete_dir", refuse, raising=False)
+        home = lakes.on_disk(lake.table(TABLE).location())
+        files = lakes.files_under(home)
+        assert discard(lake, ready(lake, plan, [row(1)], Fates(superseded=1)).identifier) == 1
+        assert lakes.files_under(home) == files
 
     def test_inputs_stay(self, lake: Lake, plan: Plan) -> None:
         lakes.opened(lake, plan)
