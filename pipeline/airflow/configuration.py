@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+DEFAULT_CONNECTION = "spark_default"
 
 
 class Notifier(BaseModel):
@@ -35,14 +36,14 @@ class Settings(BaseModel):
     paused: bool = Field(default=True, description="whether a new DAG starts paused")
     owner: str = Field(default="firn", description="whom Airflow names as the owner of the tasks")
     tags: tuple[str, ...] = Field(default=(), description="tags of the DAG beside `firn` and the namespace")
-    connection: str = Field(default="spark_default", description="the Spark connection: its master runs the work")
+    connection: str = Field(default=DEFAULT_CONNECTION, description="the Spark connection: its master runs the work")
     spark: dict[str, str] = Field(default={}, description="settings for spark-submit, on top of the connection's")
     jars: bool = Field(default=True, description="whether to submit the jars in $FIRN_JARS; else the cluster has them")
     plans_per_job: int = Field(default=256, ge=1, description="topic partitions that one Spark application takes")
     pool: str = Field(default="default_pool", description="the pool that Spark tasks take their slots from")
     pool_slots: int = Field(default=1, ge=1, description="how many slots of it each takes")
     retries: int = Field(default=5, ge=0, description="how often what did not answer, or lost a race, is tried again")
-    spark_retries: int = Field(default=1, ge=0, description="the same for Spark tasks, whose failures cost more")
+    spark_retries: int = Field(default=1, ge=0, description="how often after Spark crashed, which costs more")
     retry_seconds: int = Field(default=30, ge=1, description="how long to wait before that")
     timeout_minutes: int = Field(default=360, ge=1, description="a Spark task that takes longer is killed")
     deadline_minutes: int | None = Field(default=None, ge=1, description="a run that takes longer is told to `notify`")
@@ -51,6 +52,14 @@ class Settings(BaseModel):
     )
     approval_minutes: int = Field(default=720, ge=1, description="without an answer for so long nothing is published")
     notify: tuple[Notifier, ...] = Field(default=(), description="whom to tell of failed verdicts and missed deadlines")
+
+    @field_validator("spark")
+    @classmethod
+    def _master_is_the_connections(cls, spark: dict[str, str]) -> dict[str, str]:
+        # spark-submit would take the connection's and not say so.
+        if "spark.master" in spark:
+            raise ValueError("settings other than spark.master, which is the Spark connection's to say")
+        return spark
 
 
 def dag_id_of(table: str) -> str:

@@ -1,7 +1,8 @@
 """Telling people: of failed verdicts and of runs that take too long, by the Airflow notifiers of the settings."""
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -24,15 +25,31 @@ def deadlines(settings: TableSettings) -> list[Any]:
     triggerer's log says so. None without ``deadline_minutes``."""
     if settings.deadline_minutes is None:
         return []
-    callbacks = [AsyncCallback(one.path, one.arguments) for one in settings.notify]
-    said = callbacks or [AsyncCallback(overdue, {"table": settings.name, "minutes": settings.deadline_minutes})]
+    late = {"table": settings.name, "minutes": settings.deadline_minutes}
+    told = [late | {"notifier": one.path, "arguments": one.arguments} for one in settings.notify]
     interval = timedelta(minutes=settings.deadline_minutes)
-    return [DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, interval, callback) for callback in said]
+    return [
+        DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, interval, AsyncCallback(overdue, arguments))
+        for arguments in told or [late]
+    ]
 
 
-async def overdue(table: str, minutes: int, **_: Any) -> None:
-    """Say in the triggerer's log that a run takes longer than it may."""
-    log.warning("%s: a run is not done after %s minutes (deadline_minutes)", table, minutes)
+async def overdue(
+    table: str,
+    minutes: int,
+    notifier: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    context: Mapping[str, Any] | None = None,
+) -> None:
+    """Say in the triggerer's log, and by the notifier if there is one, that a run takes longer than it may.
+
+    The notifier gets that as ``exception``, as it gets a failed verdict. Airflow renders no templates for deadlines
+    and awaits notifiers, which many can't be: this does the one and calls the others.
+    """
+    said = f"{table}: a run is not done after {minutes} minutes (deadline_minutes)"
+    log.warning("%s", said)
+    if notifier is not None:
+        await asyncio.to_thread(import_string(notifier)(**(arguments or {})), dict(context or {}) | {"exception": said})
 
 
 def _made(settings: TableSettings, one: Notifier) -> Callable[..., Any]:

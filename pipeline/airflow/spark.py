@@ -3,6 +3,8 @@
 The master is the connection's. A task that is killed kills its application; the log of the driver is the task's.
 """
 
+import json
+import logging
 import os
 import re
 import sys
@@ -15,16 +17,20 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
-from pipeline.airflow.configuration import CHECKOUT, TableSettings
+from pipeline.airflow.configuration import CHECKOUT, DEFAULT_CONNECTION, TableSettings
 from pipeline.airflow.links import AS_OF, links_of
 from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError, UnavailableError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+log = logging.getLogger(__name__)
+
 APPLICATION = Path(__file__).parents[1] / "__main__.py"
 _BY_EXIT_CODE = {kind.exit_code: kind for kind in (RefusedError, ConflictError, UnavailableError, OutcomeUnknownError)}
 _EXIT_CODE = re.compile(r"Error code is: (\d+)")
+_HERE = {"conn_type": "spark", "host": "local[*]"}
+"""The connection of who has made none: Spark inside the task."""
 
 
 class FirnSubmitOperator(SparkSubmitOperator):
@@ -32,26 +38,43 @@ class FirnSubmitOperator(SparkSubmitOperator):
     each, for people to read in the rendered template; ``topic_partitions`` names a mapped task.
 
     Fails with the error that the exit code of `firn` stands for, so that a retry policy can tell what may be tried
-    again; any other exit code, such as that of a JVM that was killed, is an AirflowException.
+    again. Any other exit code, such as that of a JVM that was killed, is an AirflowException, and after
+    ``crash_retries`` of them the task is not tried again, whatever its ``retries``: a crash may cost hours, a catalog
+    that was down costs seconds.
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "topic_partitions", "plans", "as_of")
 
     def __init__(
-        self, *, table: str, topic_partitions: str = "", plans: Sequence[str] = (), as_of: str = AS_OF, **kwargs: Any
+        self,
+        *,
+        table: str,
+        topic_partitions: str = "",
+        plans: Sequence[str] = (),
+        as_of: str = AS_OF,
+        conn_id: str = DEFAULT_CONNECTION,
+        crash_retries: int = 0,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(conn_id=conn_id, **kwargs)
+        self.connection = conn_id
         self.operator_extra_links = links_of(table)
         self.as_of = as_of
         self.topic_partitions = topic_partitions
         self.plans = plans
+        self.crash_retries = crash_retries
 
     def execute(self, context: "Context") -> None:
         """Submit, and wait for the end of the application."""
+        check_connection(self.connection)
         try:
             super().execute(context)
         except AirflowException as error:
-            raise _meaning(error) from error
+            if (meant := _meaning(error)) is not None:
+                raise meant from error
+            if context["ti"].try_number > self.crash_retries:
+                raise AirflowFailException(str(error)) from error
+            raise
 
 
 def submit(command: str, settings: TableSettings) -> Mapping[str, Any]:
@@ -68,7 +91,7 @@ def submit(command: str, settings: TableSettings) -> Mapping[str, Any]:
         "conf": settings.spark,
         # This very Python is the driver's.
         "env_vars": {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
-        "retries": settings.spark_retries,
+        "crash_retries": settings.spark_retries,
         "pool": settings.pool,
         "pool_slots": settings.pool_slots,
         "execution_timeout": timedelta(minutes=settings.timeout_minutes),
@@ -77,17 +100,25 @@ def submit(command: str, settings: TableSettings) -> Mapping[str, Any]:
 
 
 def check_connection(connection: str) -> None:
-    """Fail the task when the Spark connection is not there: the operator would submit to yarn without a word."""
+    """Fail the task when its Spark connection is not there: Airflow's operator would submit to yarn without a word.
+
+    The default one need not be there. Then Spark runs in the task itself (``local[*]``), and the log says so.
+    """
     try:
         Connection.get(connection)
     except AirflowNotFoundException:
-        raise AirflowFailException(
-            f"the connection {connection} does not exist; allowed: any Spark connection, for example "
-            f'AIRFLOW_CONN_{connection.upper()}=\'{{"conn_type": "spark", "host": "local[*]"}}\''
-        ) from None
+        variable = f"AIRFLOW_CONN_{connection.upper()}"
+        if connection != DEFAULT_CONNECTION:
+            raise AirflowFailException(
+                f"the connection {connection} does not exist; allowed: any Spark connection, for example "
+                f"{variable}='{json.dumps(_HERE)}'"
+            ) from None
+        log.info("there is no connection %s: Spark runs here, with master %s", connection, _HERE["host"])
+        # Airflow's own way to define a connection; for the process of this task alone.
+        os.environ[variable] = json.dumps(_HERE)
 
 
-def _meaning(error: AirflowException) -> Exception:
+def _meaning(error: AirflowException) -> FirnError | None:
     found = _EXIT_CODE.search(str(error))
     kind: type[FirnError] | None = _BY_EXIT_CODE.get(int(found[1])) if found else None
-    return kind(f"{error} What firn said stands above in this log.") if kind else error
+    return kind(f"{error} What firn said stands above in this log.") if kind else None

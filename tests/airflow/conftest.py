@@ -23,9 +23,12 @@ from tests.airflow.server import Server, serving
 
 MINUTES = 10 * 60  # seconds: far more than a run takes; a hang must not hold up everything
 
-TABLES = ("t.busy", "t.idle", "t.old", "t.refused", "t.shown", "t.torn", "t.watched")
-SCHEDULES = {"t.watched": "0 0 29 2 *"}
-"""By the clock in leap years: what starts it sooner is something else."""
+TABLES = ("t.busy", "t.elsewhere", "t.idle", "t.old", "t.refused", "t.shown", "t.torn", "t.watched")
+SETTINGS = {
+    "t.elsewhere": 'connection = "spark_elsewhere"',
+    # By the clock in leap years: what starts it sooner is something else.
+    "t.watched": 'schedule = "0 0 29 2 *"',
+}
 THRESHOLDS = {
     "firn.merge.segments": "2",
     "firn.clean.segments": "2",
@@ -134,10 +137,7 @@ def make(home: Path, tables: Mapping[str, str]) -> LocalAirflow:
 @pytest.fixture(scope="session")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> LocalAirflow:
     """The one that the tests of DAGs share, with TABLES."""
-    return make(
-        tmp_path_factory.mktemp("airflow"),
-        {table: f"schedule = {json.dumps(SCHEDULES[table])}" if table in SCHEDULES else "" for table in TABLES},
-    )
+    return make(tmp_path_factory.mktemp("airflow"), {table: SETTINGS.get(table, "") for table in TABLES})
 
 
 @pytest.fixture

@@ -2,10 +2,12 @@
 
 import json
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
@@ -26,11 +28,13 @@ class Server:
     """A running Airflow and a user who may do everything."""
 
     url: str
-    user: str
-    password: str
-    token: str
-    components: dict[str, int]
-    """Process ids, each of a session of its own."""
+    home: Path
+    environment: dict[str, str]
+    components: dict[str, subprocess.Popen[bytes]]
+    """Each a session of its own."""
+    user: str = ""
+    password: str = ""
+    token: str = ""
 
     def call(self, path: str, method: str = "GET", body: object = None) -> dict[str, Any]:
         """Ask the REST API."""
@@ -50,8 +54,21 @@ class Server:
 
     def resident(self, component: str) -> list[int]:
         """MiB of resident memory of each process of a component; what they share counts in each."""
-        found = members({self.components[component]})
+        found = members({self.components[component].pid})
         return [process.memory_info().rss // MIB for process in found]
+
+    def kill(self, component: str) -> None:
+        """SIGKILL to all processes of a component."""
+        found = members({self.components[component].pid})
+        for process in found:
+            process.kill()
+        psutil.wait_procs(found)
+        self.components[component].wait()
+
+    def start(self, component: str) -> None:
+        """Start a component, again if it was killed."""
+        command = local.COMPONENTS[component]
+        self.components[component] = start(component, command, self.home, self.environment)
 
 
 def ask(url: str, method: str, body: object, headers: dict[str, str]) -> dict[str, Any]:
@@ -76,21 +93,18 @@ def at_free_port(airflow: "LocalAirflow") -> tuple[int, dict[str, str]]:
 def serving(airflow: "LocalAirflow") -> Iterator[Server]:
     """Start all components on a free port, and end them whatever happens."""
     port, environment = at_free_port(airflow)
-    home = airflow.home / "airflow"
-    started = {name: start(name, command, home, environment) for name, command in local.COMPONENTS.items()}
+    home, url = airflow.home / "airflow", f"http://127.0.0.1:{port}"
+    server = Server(url, home, environment, {})
     try:
-        local.wait_until_healthy(list(started.values()), port, home)
-        url = f"http://127.0.0.1:{port}"
+        for component in local.COMPONENTS:
+            server.start(component)
+        local.wait_until_healthy(list(server.components.values()), port, home)
         ((user, password),) = json.loads((home / local.PASSWORDS).read_text()).items()
         token = ask(f"{url}/auth/token", "POST", {"username": user, "password": password}, {})["access_token"]
-        yield Server(url, user, password, token, {name: process.pid for name, process in started.items()})
+        yield replace(server, user=user, password=password, token=token)
     finally:
-        found = members({process.pid for process in started.values()})
-        for process in found:
-            process.kill()
-        psutil.wait_procs(found)
-        for component in started.values():
-            component.wait()
+        for component in server.components:
+            server.kill(component)
 
 
 def question(server: Server, dag_id: str, seconds: float, run_id: str = "~") -> dict[str, Any]:

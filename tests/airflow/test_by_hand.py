@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
@@ -16,11 +18,13 @@ from tests.airflow.server import Server, question, serving, until
 from tests.unit.lakes import on_disk
 
 ASKED, DOWN, FILLED, KILLED, QUIET, TORN = "t.asked", "t.down", "t.backfilled", "t.killed", "t.quiet", "t.torn"
+CUT_OFF = "t.cut_off"
 NEVER = 'schedule = "0 0 29 2 *"\nwatched = false'
 UNREACHABLE = {"conn_type": "spark", "host": "spark://127.0.0.1", "port": 1}
 DAILY = 'schedule = "0 0 * * *"\nwatched = false'
 DONE_WITHIN = 5 * 60  # seconds
 HEARTBEATS = 40  # seconds in which a task hears that it shall end; less than Spark looks for a master
+LATE_WITHIN = 3 * 60
 TWO_BATCHES = ({0: ["a=1", "b=1"], 1: ["x=1"]}, {0: ["a=2", "b="], 1: ["x=2"]})
 FULL = {"lane": "full", "force": True}
 NOTIFIER = """
@@ -46,16 +50,18 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> LocalAirflow:
     plugins = home / "airflow" / "plugins"
     plugins.mkdir(parents=True)
     (plugins / "notice.py").write_text(NOTIFIER)
-    told = (
-        f"notify = [{{ class = 'notice.FileNotifier', path = '{home / 'notice.txt'}', text = '{{{{ exception }}}}' }}]"
-    )
+
+    def told(path: Path) -> str:
+        return f"notify = [{{ class = 'notice.FileNotifier', path = '{path}', text = '{{{{ exception }}}}' }}]"
+
     own = {
+        ASKED: f"{NEVER}\ndeadline_minutes = 1\n{told(home / 'late.txt')}",
         DOWN: f'{NEVER}\nconnection = "spark_down"',
         FILLED: DAILY,
         KILLED: f"{NEVER}\nspark_retries = 1",
-        TORN: f"{NEVER}\n{told}",
+        TORN: f"{NEVER}\n{told(home / 'notice.txt')}",
     }
-    made = make(home, dict.fromkeys((ASKED, QUIET), NEVER) | own)
+    made = make(home, dict.fromkeys((CUT_OFF, QUIET), NEVER) | own)
     made.environment["AIRFLOW_CONN_SPARK_DOWN"] = json.dumps(UNREACHABLE)
     return made
 
@@ -142,7 +148,10 @@ def test_c26_what_is_not_there_fails_the_task_at_once_and_is_named(server: Serve
 
 
 def test_a_run_asks_before_it_publishes(airflow: LocalAirflow, server: Server) -> None:
-    """It waits in no worker slot, with the figures; what is rejected is not published. (In a browser it is not.)"""
+    """It waits in no worker slot, with the figures; what is rejected is not published. (In a browser it is not.)
+
+    Who takes longer than ``deadline_minutes`` to answer is told of.
+    """
     dag_id = dag_id_of(ASKED)
     airflow.land(ASKED, *TWO_BATCHES)
     before = airflow.seen(ASKED)
@@ -154,11 +163,14 @@ def test_a_run_asks_before_it_publishes(airflow: LocalAirflow, server: Server) -
     assert "/firn/tables/t.asked/reports?as_of=" in found["body"]
     assert tasks(server, dag_id, run_id)["full.publish"] == "awaiting_input"
     assert airflow.seen(ASKED) == before
+    late = airflow.home / "late.txt"
+    until(late.exists, LATE_WITHIN)
+    assert late.read_text() == "t.asked: a run is not done after 1 minutes (deadline_minutes)"
     answer(server, dag_id, run_id, "Reject")
     assert ended(server, dag_id, run_id) == "success"
     assert tasks(server, dag_id, run_id)["full.publish"] == "skipped"
     assert airflow.seen(ASKED) == before
-    assert airflow.lake.tables("t") == sorted([ASKED, DOWN, FILLED, KILLED, QUIET, TORN])  # no stage is left
+    assert airflow.lake.tables("t") == sorted([ASKED, CUT_OFF, DOWN, FILLED, KILLED, QUIET, TORN])  # no stage is left
 
 
 def test_a_backfill_cleans_as_of_its_dates_and_does_nothing_twice(airflow: LocalAirflow, server: Server) -> None:
@@ -240,6 +252,39 @@ def test_a_driver_that_is_killed_is_tried_again(airflow: LocalAirflow, server: S
     assert airflow.levels(KILLED) == {0: [3], 1: [3]}
     compacted = server.call(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/full.jobs.compact/0")
     assert compacted["try_number"] == 2
+
+
+def test_a_catalog_that_is_down_for_a_while_costs_tries_and_no_run(airflow: LocalAirflow, server: Server) -> None:
+    """Down when a lane is planned, and again when Spark starts; `spark_retries` = 0 counts crashes only."""
+    dag_id = dag_id_of(CUT_OFF)
+    airflow.land(CUT_OFF, *TWO_BATCHES)
+
+    def tried_again(task_id: str, index: int = -1) -> bool:
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/{index}"
+        found = server.call(path)
+        return bool(found["state"] == "up_for_retry" or found["try_number"] > 1)
+
+    with outage(airflow):
+        run_id = trigger(server, dag_id, FULL)
+        until(lambda: tried_again("full.plan"), DONE_WITHIN)
+    until(lambda: drivers(airflow), DONE_WITHIN)
+    with outage(airflow):
+        until(lambda: tried_again("full.jobs.compact", 0), DONE_WITHIN)
+    assert ended(server, dag_id, run_id) == "success"
+    assert airflow.levels(CUT_OFF) == {0: [3], 1: [3]}
+
+
+@contextmanager
+def outage(airflow: LocalAirflow) -> Iterator[None]:
+    """The catalog can't be reached meanwhile: there is a folder where its database should be."""
+    database = airflow.home / "catalog.db"
+    aside = database.rename(airflow.home / "aside.db")
+    database.mkdir()
+    try:
+        yield
+    finally:
+        database.rmdir()
+        aside.rename(database)
 
 
 def test_killing_the_task_kills_its_spark_application(airflow: LocalAirflow, server: Server) -> None:

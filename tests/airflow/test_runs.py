@@ -38,7 +38,8 @@ def test_all_lanes_run_and_the_newest_records_stay(airflow: LocalAirflow) -> Non
     assert "orders-0 merge: 4 segments" in dry.log
     assert airflow.seen("t.busy") == before
 
-    run = airflow.run("t.busy")
+    # Without a connection: Spark runs in the task.
+    run = airflow.run("t.busy", AIRFLOW_CONN_SPARK_DEFAULT=None)
     assert run.succeeded, run.errors
     skipped = {task.partition(".")[0] for task, state in run.states.items() if state == "skipped"}
     assert skipped == {"retain", "tier"}  # the policy is compact, and one run is no row of runs
@@ -112,9 +113,9 @@ def tear(airflow: LocalAirflow, table: str, partition: int) -> None:
     torn.write_bytes(torn.read_bytes()[: torn.stat().st_size // 2])
 
 
-def test_a_missing_connection_is_said(airflow: LocalAirflow) -> None:
+def test_a_connection_that_a_table_names_has_to_be_there(airflow: LocalAirflow) -> None:
     """Airflow's Spark operator would submit to yarn without a word."""
-    run = airflow.run("t.idle", AIRFLOW_CONN_SPARK_DEFAULT=None)
+    run = airflow.run("t.elsewhere")
     assert not run.succeeded
     assert run.states["merge.plan"] == "failed"
-    assert "the connection spark_default does not exist" in run.errors["merge.plan"]
+    assert "the connection spark_elsewhere does not exist" in run.errors["merge.plan"]

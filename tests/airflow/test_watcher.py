@@ -23,8 +23,7 @@ def test_a_crossed_threshold_starts_the_dag_and_publishing_tells_who_waits(
     airflow.land(TABLE, {0: ["a=1"]})
     server.unpause(DAG_ID)
     # A watcher starts at the next parse after the DAG was unpaused.
-    log = airflow.home / "airflow" / "triggerer.log"
-    until(lambda: "trigger ID" in log.read_text(), WATCHED_WITHIN)
+    until(lambda: watching(airflow), WATCHED_WITHIN)
     time.sleep(15)  # three looks
     assert server.runs(DAG_ID) == []
     record_property("MiB resident of the triggerer's processes while it waits", server.resident("triggerer"))
@@ -45,3 +44,20 @@ def test_a_crossed_threshold_starts_the_dag_and_publishing_tells_who_waits(
     assert told == [("merge", 2, 2)]
     # What the run has done itself crosses nothing.
     assert len(server.runs(DAG_ID)) == 1
+
+    # A triggerer that dies, and what is crossed while there is none.
+    server.kill("triggerer")
+    airflow.land(TABLE, {0: ["a=3"]}, first=2)
+    airflow.land(TABLE, {0: ["a=4"]}, first=3)
+    server.start("triggerer")
+    until(lambda: watching(airflow), WATCHED_WITHIN)
+    until(lambda: len(server.runs(DAG_ID)) == 2, HEARD_WITHIN)
+    until(lambda: {run["state"] for run in server.runs(DAG_ID)} == {"success"}, DONE_WITHIN)
+    assert airflow.levels(TABLE) == {0: [1, 1]}
+    due = server.events_of(f"{TABLE} is due")
+    assert [event["payload"]["crossed"] for event in due] == [1, 1]
+
+
+def watching(airflow: LocalAirflow) -> bool:
+    """Whether the triggerer that was started last runs a trigger; its log is its own."""
+    return "trigger ID" in (airflow.home / "airflow" / "triggerer.log").read_text()

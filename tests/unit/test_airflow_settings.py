@@ -24,6 +24,10 @@ class TestSettings:
             ('[tables."x.y"]\npoll = "a"', "table x.y: poll is not a setting; allowed: schedule, watched,"),
             ('[tables."x.y"]\nretries = -1', "table x.y: retries is -1; allowed: greater than or equal to 0"),
             ('[tables."x.y"]\nwatched = "maybe"', "table x.y: watched is 'maybe'; allowed: a valid boolean"),
+            (
+                '[tables."x.y".spark]\n"spark.master" = "yarn"',
+                "other than spark.master",
+            ),
             ('[tables."x.y"]\nnotify = [{ to = "me" }]', "table x.y: notify.0.class is"),
         ],
     )
