@@ -6,7 +6,7 @@ from collections.abc import Callable
 import typer
 
 from pipeline.cli import adopting, chain, collected, explained, quarantined, rooms, show, simulated, tables
-from pipeline.errors import FirnError
+from pipeline.errors import FirnError, UnavailableError
 
 app = typer.Typer(
     name="firn",
@@ -49,3 +49,7 @@ def main() -> None:
     except FirnError as error:
         show.error(str(error))
         sys.exit(error.exit_code)
+    except OSError as error:
+        # A disk or a store, of a file that no room answers for.
+        show.error(" ".join(str(error).split()))
+        sys.exit(UnavailableError.exit_code)

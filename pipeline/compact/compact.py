@@ -80,11 +80,12 @@ def _outcomes(lake: Lake, job: Job, spark: "SparkSession") -> list[Outcome]:
 
 def _tried(lake: Lake, job: Job, spark: "SparkSession") -> list[Outcome]:
     try:
-        stage = open_stage(lake, job)
-        refused = _written(lake, stage, spark)
-        if refused is None:
-            return [outcome for plan in job for outcome in _tried(lake, Job((plan,)), spark)]
-        stage = Stage.load(lake, job.stage)
+        with lake.answering():
+            stage = open_stage(lake, job)
+            refused = _written(lake, stage, spark)
+            if refused is None:
+                return [outcome for plan in job for outcome in _tried(lake, Job((plan,)), spark)]
+            stage = Stage.load(lake, job.stage)
     except FirnError as error:
         if isinstance(error, RefusedError):
             _mark(lake, job, dict.fromkeys((plan.id for plan in job), error))

@@ -216,12 +216,33 @@ class Lake:
 
     @contextmanager
     def reachable(self) -> Iterator[None]:
-        """Turn the ways in which a catalog fails to answer into one UnavailableError that names it."""
+        """Turn the ways in which catalog or store fail to answer into one UnavailableError that names them.
+
+        A FileNotFoundError is an answer: what it means is for the caller to say.
+        """
         try:
             yield
+        except FileNotFoundError:
+            raise
         except (DatabaseError, RESTError, RequestException, ConnectionError, TimeoutError) as error:
             reason = self._said(getattr(error, "orig", None) or error).splitlines()[0]
             raise UnavailableError(f"catalog {self.name} ({self._address()}) can't be reached: {reason}") from error
+        except OSError as error:
+            reason = " ".join(str(error).split())
+            raise UnavailableError(f"the store of catalog {self.name} failed: {reason}; try again later") from error
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """``reachable`` around a whole piece of work: a file that is gone meanwhile is an UnavailableError as well."""
+        try:
+            with self.reachable():
+                yield
+        except FileNotFoundError as error:
+            reason = " ".join(str(error).split())
+            raise UnavailableError(
+                f"catalog {self.name}: a file is gone that was in use: {reason}; allowed: none of a table's files is "
+                "removed by hand; try again, as the table may have moved on"
+            ) from error
 
     def _neighbours(self, namespace: str) -> str:
         tables = [table for table in self.tables(namespace) if "__stage_" not in table]

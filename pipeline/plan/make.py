@@ -90,16 +90,18 @@ def plan_work(
     scope.check(lane)
     # Whole segments are dropped whatever is in them: no record is looked at for that.
     reads = lane is not Lane.RETAIN
-    sensed = read_once(lake, identifier, now_ms, look_at_transactions=reads, scope=scope)
-    _warn_of_clock(sensed, now_ms)
-    return _work(lake, lane, sensed, force, str(scope))
+    with lake.answering():
+        sensed = read_once(lake, identifier, now_ms, look_at_transactions=reads, scope=scope)
+        _warn_of_clock(sensed, now_ms)
+        return _work(lake, lane, sensed, force, str(scope))
 
 
 def plan_lanes(lake: Lake, identifier: str, now_ms: int) -> dict[Lane, Work]:
     """``plan_work`` of every lane as the table is now, which is read once for all of them."""
-    sensed = read_once(lake, identifier, now_ms)
-    _warn_of_clock(sensed, now_ms)
-    return {lane: _work(lake, lane, sensed) for lane in Lane}
+    with lake.answering():
+        sensed = read_once(lake, identifier, now_ms)
+        _warn_of_clock(sensed, now_ms)
+        return {lane: _work(lake, lane, sensed) for lane in Lane}
 
 
 def _warn_of_clock(sensed: Sensed, now_ms: int) -> None:

@@ -30,13 +30,13 @@ def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]]) -> Publishe
         for identifier, own in plans.items()
         for part in parts_of(lake, identifier)
     )
-    done = _together((partial(publish_job, lake, part), names) for part, names in parts)
+    done = _together(lake, ((partial(publish_job, lake, part), names) for part, names in parts))
     return _with_earlier(lake, plans, done)
 
 
 def retain_plans(lake: Lake, plans: Sequence[Plan]) -> Published:
     """Carry out ``plans`` of lane ``retain``, those of a table together; what was not is named, with the reason."""
-    return _together((partial(retain_job, lake, job), [plan.id for plan in job]) for job in _jobs(plans))
+    return _together(lake, ((partial(retain_job, lake, job), [plan.id for plan in job]) for job in _jobs(plans)))
 
 
 def _with_earlier(lake: Lake, plans: Mapping[str, Collection[str]], done: Published) -> Published:
@@ -58,12 +58,13 @@ def _with_earlier(lake: Lake, plans: Mapping[str, Collection[str]], done: Publis
     return Published((*done.publications, *earlier), failures)
 
 
-def _together(work: Iterable[tuple[Callable[[], Published], Collection[str]]]) -> Published:
+def _together(lake: Lake, work: Iterable[tuple[Callable[[], Published], Collection[str]]]) -> Published:
     publications: list[Publication] = []
     failures: dict[str, FirnError] = {}
     for commit, names in work:
         try:
-            done = commit()
+            with lake.answering():
+                done = commit()
         except FirnError as error:
             failures |= dict.fromkeys(names, error)
         else:

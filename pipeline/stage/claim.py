@@ -5,7 +5,7 @@ so at least one of the two sees the other and steps back; files that a commit ma
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 
@@ -26,8 +26,16 @@ class Claim(StrEnum):
 
 
 @contextmanager
-def claimed(lake: Lake, identifier: str, intent: Claim, *, outlived: bool = False) -> Iterator[Stage]:
-    """Hold a claim on the stage, which is yielded as it is now: nobody of the other kind touches it any more.
+def claimed(
+    lake: Lake,
+    identifier: str,
+    intent: Claim,
+    *,
+    outlived: bool = False,
+    load: Callable[[Lake, str], Stage] = Stage.load,
+) -> Iterator[Stage]:
+    """Hold a claim on the stage, which is yielded as ``load`` finds it now: nobody of the other kind touches it any
+    more.
 
     ConflictError when a live process claims the opposite. The claim is withdrawn when the work is refused or the stage
     has ``outlived`` it, stays when nobody knows how the work ended, and goes with the stage otherwise.
@@ -36,7 +44,7 @@ def claimed(lake: Lake, identifier: str, intent: Claim, *, outlived: bool = Fals
     own = f"{intent.value}.{uuid.uuid4().hex}"
     _change(lake, identifier, own, str(clock.now_ms()))
     try:
-        stage = Stage.load(lake, identifier)
+        stage = load(lake, identifier)
         _step_back(stage, Claim.DISCARD if intent is Claim.PUBLISH else Claim.PUBLISH)
         yield stage
     except OutcomeUnknownError:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from pipeline.errors import RefusedError
+from pipeline.errors import MetadataLostError, RefusedError
 from pipeline.lake import Lake
 from pipeline.plan import Plan
 from pipeline.plan.failure import FAILURE_PROPERTY
@@ -33,6 +33,21 @@ def discard(lake: Lake, identifier: str) -> int:
     Stage.load(lake, identifier)
     with claimed(lake, identifier, Claim.DISCARD) as stage:
         return drop(lake, stage)
+
+
+def discard_lost(lake: Lake, identifier: str) -> None:
+    """Clear away the stage ``identifier``, which can't be read any more: its plans are gone, or all of its metadata.
+
+    What its plans may have moved to the tables beside their own stays there: nothing says any more what that was.
+    Raises ConflictError while it is being published, by a process that has read it before.
+    """
+    try:
+        with claimed(lake, identifier, Claim.DISCARD, load=Stage.without_plans) as stage:
+            _delete_unreferenced(lake, lake.table(stage.target), stage, keep=())
+            forget(lake, identifier)
+            delete_folder(stage.table, stage.table.location())
+    except MetadataLostError:
+        forget(lake, identifier)
 
 
 def shelve(lake: Lake, identifier: str) -> None:

@@ -32,8 +32,8 @@ class End(Enum):
     DISCARD = auto()
     SHELVE = auto()
     """Only its failure marker stays (C20)."""
-    FORGET = auto()
-    """Its catalog entry goes: there is nothing else of it."""
+    CLEAR = auto()
+    """What is left of it goes: its plans are lost, or all of its metadata."""
     STAY = auto()
     UNKNOWN = auto()
     """It can't be read, so nothing is done about it."""
@@ -86,7 +86,7 @@ class Leftovers:
         return cls(
             target,
             [*map(reasons.of, loaded), *others],
-            _folders(lake, target, identifier, {one.identifier for one in others if one.end is End.FORGET}, now),
+            _folders(lake, target, identifier, {one.identifier for one in others if one.end is End.CLEAR}, now),
             _documents(target, now),
         )
 
@@ -96,10 +96,11 @@ def _load(lake: Lake, identifier: str) -> tuple[list[Stage], list[LeftStage]]:
     stages, others = [], []
     for name in stages_of(lake, identifier):
         try:
-            stages.append(Stage.load(lake, name))
+            with lake.answering():
+                stages.append(Stage.load(lake, name))
         except MetadataLostError as error:
             # Of no use to anybody.
-            others.append(LeftStage(name, End.FORGET, str(error)))
+            others.append(LeftStage(name, End.CLEAR, str(error)))
         except FirnError as error:
             others.append(LeftStage(name, End.UNKNOWN, str(error)))
     return stages, others

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import Table
 
-from pipeline.errors import RefusedError
+from pipeline.errors import MetadataLostError, RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.documents import Document
@@ -94,11 +94,17 @@ class Stage:
 
     @classmethod
     def load(cls, lake: Lake, identifier: str) -> "Stage":
-        """The stage ``identifier``; RefusedError when there is no such table or it is not a stage."""
+        """The stage ``identifier``; RefusedError when there is no such table or it is not a stage, MetadataLostError
+        when it can't be read any more."""
         table = lake.table(identifier)
         left_out = _left_out(table)
         plans = tuple(plan for plan in _plans(table, identifier) if plan.id not in left_out)
         return cls(identifier, plans, left_out, table)
+
+    @classmethod
+    def without_plans(cls, lake: Lake, identifier: str) -> "Stage":
+        """What is left of a stage whose plans are lost: enough to clear it away."""
+        return cls(identifier, (), {}, lake.table(identifier))
 
     @property
     def job_id(self) -> str:
@@ -282,7 +288,10 @@ def _plans(table: Table, identifier: str) -> tuple[Plan, ...]:
     if several is None:
         raise RefusedError(f"table {identifier} is not a stage: it has no property {PLAN_PROPERTY}")
     subject = f"stage {identifier}: property {PLANS_PROPERTY}"
-    text = Document.parse(several, subject).read(table, subject)
+    try:
+        text = Document.parse(several, subject).read(table, subject)
+    except RefusedError as error:
+        raise MetadataLostError(str(error)) from error
     # What was read is what was written, so the plans' ids need no second look.
     return _PLANS.validate_json(text)
 

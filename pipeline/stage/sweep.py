@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
-from pipeline.stage.discard import discard, forget, shelve
+from pipeline.stage.discard import discard, discard_lost, shelve
 from pipeline.stage.folders import delete_folder, store
-from pipeline.stage.leftovers import End, Leftovers
+from pipeline.stage.leftovers import End, Leftovers, LeftStage
 from pipeline.stage.published import commits_folder
 
 
@@ -33,7 +33,8 @@ def sweep(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Swept:
     it marks what must not be tried again, until another failure of the same lane and topic partition takes its place
     (C20).
     """
-    return clear(lake, Leftovers.find(lake, identifier, plan_ids))
+    with lake.answering():
+        return clear(lake, Leftovers.find(lake, identifier, plan_ids))
 
 
 def clear(lake: Lake, leftovers: Leftovers) -> Swept:
@@ -41,18 +42,8 @@ def clear(lake: Lake, leftovers: Leftovers) -> Swept:
     swept = Swept()
     for left in leftovers.stages:
         try:
-            match left.end:
-                case End.DISCARD:
-                    discard(lake, left.identifier)
-                    swept.discarded[left.identifier] = left.reason
-                case End.SHELVE:
-                    shelve(lake, left.identifier)
-                    swept.shelved[left.identifier] = left.reason
-                case End.FORGET:
-                    forget(lake, left.identifier)
-                    swept.discarded[left.identifier] = left.reason
-                case End.UNKNOWN:
-                    swept.kept[left.identifier] = left.reason
+            with lake.answering():
+                _end(lake, left, swept)
         except FirnError as error:
             swept.kept[left.identifier] = str(error)
     for folder in leftovers.folders:
@@ -63,3 +54,18 @@ def clear(lake: Lake, leftovers: Leftovers) -> Swept:
         with suppress(FileNotFoundError):
             files.delete_file(document.path)
     return swept
+
+
+def _end(lake: Lake, left: LeftStage, swept: Swept) -> None:
+    match left.end:
+        case End.DISCARD:
+            discard(lake, left.identifier)
+            swept.discarded[left.identifier] = left.reason
+        case End.SHELVE:
+            shelve(lake, left.identifier)
+            swept.shelved[left.identifier] = left.reason
+        case End.CLEAR:
+            discard_lost(lake, left.identifier)
+            swept.discarded[left.identifier] = left.reason
+        case End.UNKNOWN:
+            swept.kept[left.identifier] = left.reason

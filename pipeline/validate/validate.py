@@ -73,14 +73,15 @@ def build_reports(lake: Lake) -> Path:
 
 def _judged(lake: Lake, identifier: str, spark: "SparkSession") -> list[Judged]:
     try:
-        stage = Stage.load(lake, identifier)
-        recorded = stage.verdicts
-        if recorded is None:
-            stage.check()
-            verdicts = _verdicts(lake, stage, spark)
-            stage.record_verdicts(lake, {plan: verdict.to_dict() for plan, verdict in verdicts.items()})
-        else:
-            verdicts = {plan: Verdict.from_dict(verdict) for plan, verdict in recorded.items()}
+        with lake.answering():
+            stage = Stage.load(lake, identifier)
+            recorded = stage.verdicts
+            if recorded is None:
+                stage.check()
+                verdicts = _verdicts(lake, stage, spark)
+                stage.record_verdicts(lake, {plan: verdict.to_dict() for plan, verdict in verdicts.items()})
+            else:
+                verdicts = {plan: Verdict.from_dict(verdict) for plan, verdict in recorded.items()}
     except FirnError as error:
         return [Judged(identifier, identifier, None, error)]
     found = []

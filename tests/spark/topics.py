@@ -153,7 +153,7 @@ class Topic:
 
     def seen(self, partition: int = 0) -> list[Record]:
         """The records that a reader sees of ``partition``, in offset order."""
-        return [_record(row) for row in self.rows() if row["partition"] == partition]
+        return [record_of(row) for row in self.rows() if row["partition"] == partition]
 
     def offsets(self, partition: int = 0) -> list[int]:
         return [record.offset for record in self.seen(partition)]
@@ -184,7 +184,8 @@ def updates(*pairs: str, start: int = 0, partition: int = 0) -> list[Record]:
     return found
 
 
-def _record(row: Mapping[str, Any]) -> Record:
+def record_of(row: Mapping[str, Any]) -> Record:
+    """The record in a row as PyIceberg reads it."""
     return Record(
         offset=row["offset"],
         key=row["key"],

@@ -1,0 +1,127 @@
+"""A writer in a process of its own that appends as fast as the catalog lets it; its records follow from a seed."""
+
+import multiprocessing
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.synchronize import Event
+from random import Random
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException
+from sqlalchemy.exc import OperationalError
+
+from pipeline.lake import Lake
+from pipeline.lake.records import arrow_schema
+from tests.spark.topics import NOW, Record
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+    from multiprocessing.queues import Queue
+
+KEYS = 40
+BATCH = 10
+"""At most so many records a commit."""
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What one writer did: all offsets below ``log_end`` of its partition are in the table."""
+
+    partition: int
+    log_end: int
+    commits: int
+    refused: int
+    """Commits that the catalog refused though PyIceberg had tried again and again."""
+
+
+def record(seed: int, partition: int, offset: int) -> Record:
+    """The record that is at ``offset``, whoever asks."""
+    random = Random(f"{seed} {partition} {offset}")  # noqa: S311  # a seed is what it is for
+    key = None if random.random() < 0.02 else b"k%d" % random.randrange(KEYS)
+    value = None if key is not None and random.random() < 0.15 else random.randbytes(20)
+    return Record(offset, key, value, partition, NOW - 1_000_000 + offset)
+
+
+@dataclass
+class Appenders:
+    """Writers that are under way, one for each partition."""
+
+    _stop: Event
+    _results: "Queue[Appended]"
+    _processes: "list[BaseProcess]"
+
+    def stop(self) -> list[Appended]:
+        """Let them end what they are at; what they did."""
+        self._stop.set()
+        return [self._results.get() for _ in self._processes]
+
+
+@contextmanager
+def appending(
+    lake: Lake, table: str, partitions: Iterable[int], seed: int, pause_seconds: float = 0.0
+) -> Iterator[Appenders]:
+    """Writers of ``table``; each goes on where the log of its partition ends."""
+    context = multiprocessing.get_context("spawn")
+    stop, results = context.Event(), context.Queue()
+    processes = [
+        context.Process(target=_append, args=(lake, table, partition, seed, pause_seconds, stop, results), daemon=True)
+        for partition in partitions
+    ]
+    for process in processes:
+        process.start()
+    try:
+        yield Appenders(stop, results, list(processes))
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _append(
+    lake: Lake, table: str, partition: int, seed: int, pause_seconds: float, stop: Event, results: "Queue[Appended]"
+) -> None:
+    random = Random(f"{seed} {partition}")  # noqa: S311  # a seed is what it is for
+    log_end = _log_end(lake, table, partition)
+    commits = refused = 0
+    while not stop.is_set():
+        batch = [record(seed, partition, log_end + one) for one in range(random.randint(1, BATCH))]
+        try:
+            lake.table(table).append(rows(batch))
+        except (CommitFailedException, OperationalError):
+            refused += 1
+            log_end = _log_end(lake, table, partition)
+            continue
+        log_end += len(batch)
+        commits += 1
+        time.sleep(pause_seconds)
+    results.put(Appended(partition, log_end, commits, refused))
+
+
+def rows(batch: Iterable[Record]) -> pa.Table:
+    """As a writer that knows nothing of Firn appends them."""
+    found: list[dict[str, object]] = [
+        {
+            "key": one.key,
+            "value": one.value,
+            "topic": "orders",
+            "partition": one.partition,
+            "offset": one.offset,
+            "timestamp": one.timestamp_ms * 1000,
+            "timestampType": 0,
+            "headers": [],
+        }
+        for one in batch
+    ]
+    kafka = pa.Table.from_pylist(found, schema=arrow_schema())
+    return kafka.append_column("level", pa.nulls(len(found), pa.int32())).append_column(
+        "delete_horizon", pa.nulls(len(found), pa.timestamp("us", tz="UTC"))
+    )
+
+
+def _log_end(lake: Lake, table: str, partition: int) -> int:
+    """The log end is never removed (C4)."""
+    offsets = lake.table(table).scan(f"partition == {partition}", selected_fields=("offset",)).to_arrow()
+    return max(offsets["offset"].to_pylist(), default=-1) + 1

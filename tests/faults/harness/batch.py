@@ -1,0 +1,37 @@
+"""The trials of several seeds in one process: they share a lake, a Spark session and a reader."""
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from pipeline.lake import Lake
+from pipeline.lake.spark import session
+from tests.faults.harness.reader import reading
+from tests.faults.harness.trial import Trial, trial
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def trials(seeds: Iterable[int]) -> list[Trial]:
+    """The trials of ``seeds``, one after the other; each is told of on standard output."""
+    return list(each(seeds))
+
+
+def each(seeds: Iterable[int]) -> Iterator[Trial]:
+    """The same, as they end."""
+    os.environ["FIRN_SPARK_MASTER"] = "local[2]"
+    os.environ["FIRN_SHUFFLE_PARTITIONS"] = "2"
+    with tempfile.TemporaryDirectory() as folder:
+        lake = Lake.embedded(Path(folder) / "lake")
+        spark = session(lake, "firn faults")
+        with reading(lake) as reader:
+            for seed in seeds:
+                done = trial(seed, lake, spark, reader, Path(folder) / "trials")
+                console.print(
+                    f"seed {seed}: {'; '.join(done.faults) or 'nothing happened'}", *done.violations, sep="\n  "
+                )
+                yield done
+        spark.stop()

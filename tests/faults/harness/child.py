@@ -1,0 +1,120 @@
+"""A process that runs Firn and may die: forked from one that has a Spark session, so that it needs none of its own.
+
+The JVM outlives it, as a cluster outlives a driver; everything else of it is gone at once.
+"""
+
+import json
+import os
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipeline import clock
+from pipeline.errors import FirnError
+from pipeline.lake import Lake
+from pipeline.run import run
+from pipeline.sense import Lane
+from pipeline.stage import sweep
+
+LONGEST = 1 << 16
+"""Bytes of an account: what fits into a pipe that nobody reads yet."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended: killed, or with its account; ``crashed`` is what no user must ever see."""
+
+    killed: bool
+    publications: int = 0
+    retries: int = 0
+    failures: list[str] = field(default_factory=list)
+    """Plans that failed: kind of error, title, message."""
+    refused: str | None = None
+    """The error that ended the whole run."""
+    crashed: str | None = None
+
+
+@dataclass
+class Child:
+    """A process that is under way."""
+
+    pid: int
+    pipe: int
+    _status: int | None = None
+
+    @classmethod
+    def start(cls, work: Callable[[], dict[str, Any]]) -> "Child":
+        """Fork, and do ``work`` there."""
+        pipe, end = os.pipe()
+        pid = os.fork()
+        if pid:
+            os.close(end)
+            return cls(pid, pipe)
+        os.close(pipe)
+        # Nothing of the parent's must be cleaned up here: the child leaves without a word.
+        try:
+            account = work()
+        except BaseException:  # noqa: BLE001  # whatever it is, the parent says so
+            account = {"crashed": traceback.format_exc()[-LONGEST // 4 :]}
+        os.write(end, json.dumps(account).encode()[:LONGEST])
+        os._exit(0)
+
+    def alive(self) -> bool:
+        if self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._status = status if pid else None
+        return self._status is None
+
+    def end(self) -> Ended:
+        """Wait for its end."""
+        while self.alive():
+            time.sleep(0.01)
+        with os.fdopen(self.pipe, "rb") as pipe:
+            said = pipe.read()
+        if not said:
+            return Ended(killed=True)
+        return Ended(killed=False, **json.loads(said))
+
+
+def clean(
+    lake: Lake,
+    table: str,
+    spark: SparkSession,
+    now_ms: int,
+    lanes: Sequence[Lane] = tuple(Lane),
+    *,
+    ahead_ms: int = 0,
+    force: bool = False,
+) -> dict[str, Any]:
+    """`firn run` in a child, on a machine whose clock is ``ahead_ms`` ahead; the account for ``Ended``."""
+    _set_clock(ahead_ms)
+    publications = retries = 0
+    failures: list[str] = []
+    refused = None
+    try:
+        for done in run(lake, table, now_ms, lambda: spark, lanes, force):
+            publications += len(done.publications)
+            retries += sum(one.attempts - 1 for one in done.publications if one.attempts)
+            failures += [f"{type(error).__name__}: {title}: {error}" for title, error in done.failures.items()]
+    except FirnError as error:
+        refused = f"{type(error).__name__}: {error}"
+    return {"publications": publications, "retries": retries, "failures": failures, "refused": refused}
+
+
+def sweep_late(lake: Lake, table: str, ahead_ms: int) -> dict[str, Any]:
+    """A sweep in a child by a clock that is far ahead."""
+    _set_clock(ahead_ms)
+    try:
+        sweep(lake, table)
+    except FirnError as error:
+        return {"refused": f"{type(error).__name__}: {error}"}
+    return {}
+
+
+def _set_clock(ahead_ms: int) -> None:
+    machine = clock.now_ms
+    setattr(clock, "now_ms", lambda: machine() + ahead_ms)  # noqa: B010  # this process is gone after the work

@@ -1,0 +1,229 @@
+"""One seed: records are landed, cleanings go wrong and are got in the way of, the next ones put everything right."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+from urllib.parse import urlparse
+
+from pyspark.sql import SparkSession
+
+from pipeline.lake import Lake
+from pipeline.sense import Lane
+from pipeline.stage import stages_of
+from tests.faults.harness.child import Child, Ended, clean, sweep_late
+from tests.faults.harness.fault import Fault, Intruder, Kind
+from tests.faults.harness.faulty import faulty
+from tests.faults.harness.injector import FIRED, GO, PAUSED
+from tests.faults.harness.model import Model, unbalanced, went_back
+from tests.faults.harness.reader import Reader
+from tests.spark.topics import DAY, NOW, Record, Topic
+
+STEPS = 2
+KEYS = (b"a", b"b", b"c", b"d", b"")
+RUNS = ((tuple(Lane), False), ((Lane.MERGE, Lane.CLEAN), False), ((Lane.FULL,), True), ((Lane.FULL,), True))
+"""Lanes of a cleaning, and whether thresholds count."""
+LATER = 3 * DAY
+"""By a clock so far ahead everything that a dead process left is dead."""
+
+
+@dataclass
+class Trial:
+    """What one seed did."""
+
+    seed: int
+    faults: list[str] = field(default_factory=list)
+    """Those that happened; a fault at a call that the run did not come to is none."""
+    violations: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    """What cleanings said that failed."""
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class Stand:
+    """What a trial works with."""
+
+    seed: int
+    random: Random
+    topic: Topic
+    reader: Reader
+    folder: Path
+    model: Model = field(default_factory=Model)
+    offsets: Counter[int] = field(default_factory=Counter)
+    now: int = NOW
+
+
+def trial(seed: int, lake: Lake, spark: SparkSession, reader: Reader, folder: Path) -> Trial:
+    """Everything that the seed says, in a table of its own."""
+    random = Random(seed)  # noqa: S311  # a seed is what it is for
+    stand = Stand(seed, random, Topic(lake, spark, f"faults.s{seed}"), reader, folder / str(seed))
+    stand.topic.create(delete_retention_ms=random.choice(["0", "0", str(DAY)]))
+    found = Trial(seed)
+    reader.watch(stand.topic.table)
+    try:
+        for number in range(STEPS):
+            _land(stand, random.randint(2, 4))
+            stand.now += random.choice([0, 1, DAY, -DAY, 3 * DAY])
+            _disturbed(stand, found, Fault.draw(random), number)
+            found.violations += _look(stand)
+        _settle(stand, found)
+    finally:
+        views, errors = reader.stop()
+    found.violations += [*errors, *went_back(views, stand.model.deleted)]
+    found.counts["reads"] = len(views)
+    found.counts["records"] = len(stand.model.landed)
+    found.counts["commits"] = len(stand.topic.lake.table(stand.topic.table).metadata.snapshots)
+    return found
+
+
+def _land(stand: Stand, batches: int) -> None:
+    random = stand.random
+    for _ in range(batches):
+        batch = []
+        for _ in range(random.randint(1, 5)):
+            partition = random.randint(0, 1)
+            key = None if random.random() < 0.08 else random.choice(KEYS)
+            value = None if key is not None and random.random() < 0.25 else random.randbytes(3)
+            batch.append(Record(stand.offsets[partition], key, value, partition))
+            stand.offsets[partition] += 1
+        if random.random() < 0.5:
+            stand.topic.land(batch)
+        else:
+            stand.topic.append(batch)
+        stand.model.land(batch)
+
+
+def _disturbed(stand: Stand, found: Trial, fault: Fault, number: int) -> None:
+    """A cleaning that the fault hits, if it comes to that call."""
+    folder = stand.folder / str(number)
+    folder.mkdir(parents=True)
+    topic = stand.topic
+    lake = faulty(topic.lake, fault, folder)
+    lanes, force = stand.random.choice(RUNS)
+    child = Child.start(partial(clean, lake, topic.table, topic.spark, stand.now, lanes, force=force))
+    while child.alive() and not (folder / PAUSED).exists():
+        time.sleep(0.01)
+    if (folder / PAUSED).exists() and fault.intruder:
+        INTRUDERS[fault.intruder](stand, found)
+        (folder / GO).touch()
+    _take_down(found, child.end(), meant=fault.kind in (Kind.KILL, Kind.TORN))
+    _wait_for_spark(topic.spark)
+    if (folder / FIRED).exists():
+        found.faults.append((folder / FIRED).read_text())
+
+
+def _take_down(found: Trial, ended: Ended, *, meant: bool = False) -> None:
+    if ended.crashed:
+        found.violations.append(f"C26: {ended.crashed}")
+    if ended.killed and not meant:
+        found.violations.append("the process died of something else")
+    found.counts["publications"] += ended.publications
+    found.counts["retries"] += ended.retries
+    found.errors += (errors := [*ended.failures, *([ended.refused] if ended.refused else [])])
+    found.counts.update(error.partition(":")[0] for error in errors)
+    found.violations += [f"C26: more than a line: {error}" for error in errors if "\n" in error]
+
+
+def _wait_for_spark(spark: SparkSession) -> None:
+    """What a dead driver had begun goes on in the JVM here; with a driver of its own it would be gone."""
+    while spark.sparkContext.statusTracker().getActiveJobsIds():
+        time.sleep(0.01)
+
+
+def _look(stand: Stand) -> list[str]:
+    topic = stand.topic
+    table = topic.lake.table(topic.table)
+    seen = [*topic.seen(0), *topic.seen(1)]
+    return stand.model.violations(seen, _quarantined(stand)) + unbalanced(table)
+
+
+def _quarantined(stand: Stand) -> list[tuple[int, int]]:
+    name = f"{stand.topic.table}__quarantine"
+    if not stand.topic.lake.catalog.table_exists(name):
+        return []
+    return [(row["partition"], row["offset"]) for row in stand.topic.rows(name)]
+
+
+def _settle(stand: Stand, found: Trial) -> None:
+    """Two runs without a fault, on a machine for whose clock what was left behind is old (C25)."""
+    topic = stand.topic
+    for lanes, force in (((Lane.FULL,), True), (tuple(Lane), False)):
+        stand.now += 1
+        work = partial(clean, topic.lake, topic.table, topic.spark, stand.now, lanes, ahead_ms=LATER, force=force)
+        ended = Child.start(work).end()
+        _take_down(found, ended)
+        if ended.failures or ended.refused:
+            found.violations.append(f"C25: the next run fails: {ended}")
+    found.violations += _look(stand)
+    found.violations += stand.model.unsettled([*topic.seen(0), *topic.seen(1)], _quarantined(stand))
+    found.violations += [f"C25: {name} is left" for name in stages_of(topic.lake, topic.table)]
+    found.violations += [f"C25: {path} is left" for path in _left_behind(topic)]
+
+
+def _left_behind(topic: Topic) -> Iterator[Path]:
+    """Files below the table that no snapshot of it, its quarantine or its tombstones holds, and no stage needs."""
+    root = Path(urlparse(topic.lake.table(topic.table).location()).path)
+    yield from (path for path in (root / "stages").rglob("*") if path.is_file())
+    names = [name for name in topic.lake.tables("faults") if name.startswith(topic.table)]
+    tables = [topic.lake.table(name) for name in names if name.removeprefix(topic.table)[:2] in ("", "__")]
+    held = {urlparse(path).path for table in tables for path in table.inspect.all_files()["file_path"].to_pylist()}
+    yield from (path for path in (root / "data").rglob("*.parquet") if str(path) not in held)
+
+
+def _append(stand: Stand, _: Trial) -> None:
+    _land(stand, 2)
+
+
+def _compact(stand: Stand, found: Trial) -> None:
+    topic = stand.topic
+    work = partial(clean, topic.lake, topic.table, topic.spark, stand.now, (Lane.FULL,), force=True)
+    _take_down(found, Child.start(work).end())
+
+
+def _sweep(stand: Stand, found: Trial) -> None:
+    _take_down(found, Child.start(partial(sweep_late, stand.topic.lake, stand.topic.table, LATER)).end())
+
+
+def _call(procedure: str, stand: Stand, _: Trial) -> None:
+    stand.topic.spark.sql(f"CALL lake.system.{procedure.format(table=stand.topic.table)}").collect()
+
+
+def _expire(stand: Stand, found: Trial) -> None:
+    _call("expire_snapshots(table => '{table}', older_than => timestamp '2999-01-01', retain_last => 1)", stand, found)
+
+
+def _remove_orphans(stand: Stand, found: Trial) -> None:
+    """Everything here is days old to the store."""
+    root = Path(urlparse(stand.topic.lake.table(stand.topic.table).location()).path)
+    old = time.time() - 5 * DAY / 1000
+    for path in root.rglob("*"):
+        os.utime(path, (old, old))
+    _call("remove_orphan_files(table => '{table}')", stand, found)
+
+
+def _delete(stand: Stand, _: Trial) -> None:
+    key = stand.random.choice(KEYS)
+    stand.topic.spark.sql(f"DELETE FROM lake.{stand.topic.table} WHERE key = X'{key.hex()}'")  # noqa: S608  # our own
+    stand.model.delete(key)
+
+
+def _change_schema(stand: Stand, _: Trial) -> None:
+    name = f"note_{stand.random.randint(0, 1 << 30)}"
+    stand.topic.spark.sql(f"ALTER TABLE lake.{stand.topic.table} ADD COLUMN {name} string")
+
+
+INTRUDERS: dict[Intruder, Callable[[Stand, Trial], None]] = {
+    Intruder.APPENDER: _append,
+    Intruder.COMPACTOR: _compact,
+    Intruder.SWEEPER: _sweep,
+    Intruder.REWRITE: partial(_call, "rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"),
+    Intruder.EXPIRE: _expire,
+    Intruder.ORPHANS: _remove_orphans,
+    Intruder.DELETE: _delete,
+    Intruder.SCHEMA: _change_schema,
+}
