@@ -26,7 +26,7 @@ from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 from requests import RequestException
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from pipeline.errors import MetadataLostError, RefusedError, UnavailableError
 from pipeline.lake.secrets import without_credentials
@@ -36,6 +36,9 @@ T = TypeVar("T")
 EMBEDDED_NAME = "lake"
 BUSY_SECONDS = 60
 """How long a busy SQLite catalog is waited for. SQLite has one writer; both clients would fail at once otherwise."""
+
+METADATA_TRIES = 5
+"""So often is a table loaded whose metadata file goes away meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -133,13 +136,24 @@ class Lake:
             raise RefusedError(f"table {identifier!r} is not a table name; allowed: namespace.name")
         try:
             with self.reachable():
-                return self.catalog.load_table(identifier)
+                return self._loaded(identifier)
         except (NoSuchTableError, NoSuchNamespaceError) as error:
             raise RefusedError(
                 f"table {identifier} does not exist in catalog {self.name}; found: {self._neighbours(namespace)}"
             ) from error
         except FileNotFoundError as error:
             raise MetadataLostError(f"table {identifier}: its metadata file is gone: {error}") from error
+
+    def _loaded(self, identifier: str) -> Table:
+        # Where writers delete old metadata files after a commit (write.metadata.delete-after-commit.enabled), the one
+        # that the catalog names may go before it is read. Then it names another.
+        attempts = Retrying(
+            retry=retry_if_exception_type(FileNotFoundError),
+            stop=stop_after_attempt(METADATA_TRIES),
+            wait=wait_random_exponential(multiplier=0.02, max=0.2),
+            reraise=True,
+        )
+        return attempts(self.catalog.load_table, identifier)
 
     def tables(self, namespace: str) -> list[str]:
         """Identifiers of all tables of ``namespace``, stages and quarantines included, sorted; none when unknown."""

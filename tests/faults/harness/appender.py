@@ -35,6 +35,7 @@ class Appended:
     commits: int
     refused: int
     """Commits that the catalog refused though PyIceberg had tried again and again."""
+    seconds: float
 
 
 def record(seed: int, partition: int, offset: int) -> Record:
@@ -86,6 +87,7 @@ def _append(
     random = Random(f"{seed} {partition}")  # noqa: S311  # a seed is what it is for
     log_end = _log_end(lake, table, partition)
     commits = refused = 0
+    began = time.monotonic()
     while not stop.is_set():
         batch = [record(seed, partition, log_end + one) for one in range(random.randint(1, BATCH))]
         try:
@@ -97,7 +99,7 @@ def _append(
         log_end += len(batch)
         commits += 1
         time.sleep(pause_seconds)
-    results.put(Appended(partition, log_end, commits, refused))
+    results.put(Appended(partition, log_end, commits, refused, time.monotonic() - began))
 
 
 def rows(batch: Iterable[Record]) -> pa.Table:

@@ -17,7 +17,7 @@ from pipeline import clock
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
 from pipeline.run import run
-from pipeline.sense import Lane
+from pipeline.sense import EVERYTHING, Lane, Scope
 from pipeline.stage import sweep
 
 LONGEST = 1 << 16
@@ -35,6 +35,8 @@ class Ended:
     """Plans that failed: kind of error, title, message."""
     refused: str | None = None
     """The error that ended the whole run."""
+    publishing: list[tuple[int, float]] = field(default_factory=list)
+    """Of each lane that published something: tries of its commits, and seconds that they took."""
     crashed: str | None = None
 
 
@@ -89,20 +91,30 @@ def clean(
     *,
     ahead_ms: int = 0,
     force: bool = False,
+    scope: Scope = EVERYTHING,
 ) -> dict[str, Any]:
     """`firn run` in a child, on a machine whose clock is ``ahead_ms`` ahead; the account for ``Ended``."""
     _set_clock(ahead_ms)
     publications = retries = 0
+    publishing = []
     failures: list[str] = []
     refused = None
     try:
-        for done in run(lake, table, now_ms, lambda: spark, lanes, force):
+        for done in run(lake, table, now_ms, lambda: spark, lanes, force, scope=scope):
             publications += len(done.publications)
             retries += sum(one.attempts - 1 for one in done.publications if one.attempts)
+            if done.publications:
+                publishing.append((max(one.attempts for one in done.publications), done.seconds["publish"]))
             failures += [f"{type(error).__name__}: {title}: {error}" for title, error in done.failures.items()]
     except FirnError as error:
         refused = f"{type(error).__name__}: {error}"
-    return {"publications": publications, "retries": retries, "failures": failures, "refused": refused}
+    return {
+        "publications": publications,
+        "retries": retries,
+        "failures": failures,
+        "refused": refused,
+        "publishing": publishing,
+    }
 
 
 def sweep_late(lake: Lake, table: str, ahead_ms: int) -> dict[str, Any]:

@@ -6,29 +6,30 @@ from enum import StrEnum
 from random import Random
 from typing import Self
 
-NOWHERE = "nowhere"
-"""No call has this name: a fault there never happens."""
-CATALOG = (
-    "load_table target",
-    "load_table stage",
-    "load_table quarantine",
-    "load_table tombstones",
-    "list_tables namespace",
-    "table_exists stage",
-    "register_table stage",
-    "create_table quarantine",
-    "create_table tombstones",
-    "drop_table stage",
-    "commit_table stage",
-    "commit_table target",
-    "commit_table quarantine",
-    "commit_table tombstones",
-)
-"""Calls of the catalog: the method and what the table is to Firn."""
-READS = ("open metadata", "open list", "open manifest", "open data", "open other")
-WRITES = ("write metadata", "write list", "write manifest", "write other")
-DELETES = ("delete metadata", "delete list", "delete manifest", "delete data", "delete other")
-CHANGES = tuple(call for call in CATALOG if call.startswith(("register", "create", "drop", "commit")))
+_TO_CATALOG = {
+    "load_table target": 24,
+    "load_table stage": 40,
+    "load_table quarantine": 4,
+    "load_table tombstones": 4,
+    "list_tables namespace": 10,
+    "table_exists stage": 4,
+    "table_exists quarantine": 3,
+    "table_exists tombstones": 6,
+    "register_table stage": 2,
+    "register_table quarantine": 1,
+    "register_table tombstones": 1,
+    "drop_table stage": 2,
+    "commit_table stage": 10,
+    "commit_table target": 2,
+    "commit_table quarantine": 1,
+    "commit_table tombstones": 1,
+}
+"""Calls of the catalog, the method and what the table is to Firn, and how many a run of a few lanes makes."""
+_READS = {"open metadata": 60, "open list": 24, "open manifest": 60, "open other": 20}
+_WRITES = {"write metadata": 24, "write list": 8, "write manifest": 20, "write other": 8}
+"""The same of the store; lists, manifests and metadata are Iceberg's files, others Firn's."""
+
+CATALOG = frozenset(_TO_CATALOG)
 
 
 class Kind(StrEnum):
@@ -58,20 +59,22 @@ class Kind(StrEnum):
     """The process stops there until somebody else has done something (see ``Intruder``)."""
 
 
+_CHANGES = {call: count for call, count in _TO_CATALOG.items() if call.startswith(("register", "drop", "commit"))}
+_COMMITS = {call: count for call, count in _TO_CATALOG.items() if call.startswith("commit")}
 CALLS = {
-    Kind.KILL: (*CATALOG, *WRITES, *DELETES),
-    Kind.LOST_REQUEST: CATALOG,
-    Kind.LOST_ANSWER: CHANGES,
-    Kind.DOWN: CATALOG,
-    Kind.BUSY: CATALOG,
-    Kind.CONFLICT: tuple(call for call in CATALOG if call.startswith("commit")),
-    Kind.SLOW: (*CATALOG, *READS, *WRITES),
-    Kind.BROKEN_STORE: (*READS, *WRITES, *DELETES),
-    Kind.FULL: WRITES,
-    Kind.TORN: WRITES,
-    Kind.PAUSE: (*CATALOG, *WRITES, *DELETES),
+    Kind.KILL: _TO_CATALOG | _WRITES,
+    Kind.LOST_REQUEST: _TO_CATALOG,
+    Kind.LOST_ANSWER: _CHANGES,
+    Kind.DOWN: _TO_CATALOG,
+    Kind.BUSY: _TO_CATALOG,
+    Kind.CONFLICT: _COMMITS,
+    Kind.SLOW: _TO_CATALOG | _READS | _WRITES,
+    Kind.BROKEN_STORE: _READS | _WRITES,
+    Kind.FULL: _WRITES,
+    Kind.TORN: _WRITES,
+    Kind.PAUSE: _TO_CATALOG | _WRITES,
 }
-"""Which calls each kind can hit."""
+"""Which calls each kind can hit, and how many of them there are."""
 
 
 class Intruder(StrEnum):
@@ -105,12 +108,13 @@ class Fault:
 
     @classmethod
     def draw(cls, random: Random) -> Self:
-        """Any fault; early calls more often than late ones, which many runs do not come to."""
+        """Any fault; those at a call that a run does not come to never happen."""
         kind = random.choice([*Kind, Kind.KILL, Kind.KILL, Kind.PAUSE, Kind.PAUSE, Kind.LOST_ANSWER])
+        call, count = random.choice(list(CALLS[kind].items()))
         return cls(
             kind,
-            random.choice(CALLS[kind]),
-            random.choice([1, 1, 1, 2, 2, 3, 4, 6]),
+            call,
+            random.randint(1, count),
             kind is Kind.KILL and random.random() < 0.5,
             random.choice([1, 2, 5]),
             random.choice(list(Intruder)) if kind is Kind.PAUSE else None,

@@ -1,8 +1,9 @@
 """What the table has to hold whatever happens: all that was landed, less what the rules let go (C1 to C5, C24)."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pyiceberg.table import Table
 
@@ -84,25 +85,44 @@ def view(seen: Iterable[Record]) -> View:
     return newest
 
 
-def went_back(views: Iterable[View], deleted: set[Place]) -> list[str]:
-    """Where a reader that looked again and again saw a key go back to an older value, vanish, or come back."""
-    found = []
-    last: dict[Key, tuple[int, bool]] = {}
-    gone: dict[Key, int] = {}
-    for seen in views:
-        for key, (offset, tombstone) in last.items():
-            if key not in seen and not tombstone and (key[0], offset) not in deleted:
-                found.append(f"{key} was at {offset} and is gone")
+class Step(NamedTuple):
+    """A key that was at offset ``before`` and is at ``after`` now, or nowhere."""
+
+    key: Key
+    before: int
+    after: int | None
+
+
+@dataclass
+class Looks:
+    """A reader that looks again and again never sees a key go back to an older value, or vanish and come back."""
+
+    views: int = 0
+    backwards: list[Step] = field(default_factory=list)
+    _last: View = field(default_factory=dict)
+    _gone: dict[Key, int] = field(default_factory=dict)
+
+    def see(self, seen: View) -> None:
+        """The next look."""
+        self.views += 1
+        for key, (offset, tombstone) in self._last.items():
             if key not in seen:
-                gone[key] = offset
+                self._gone[key] = offset
+                if not tombstone:
+                    self.backwards.append(Step(key, offset, None))
         for key, (offset, _) in seen.items():
-            before = max(last.get(key, (-1, False))[0], gone.get(key, -1))
-            if offset < before:
-                found.append(f"{key} was at {before} and is back at {offset}")
-            if key not in last and gone.get(key) == offset:
-                found.append(f"{key} was gone and is back at {offset}")
-        last = dict(seen)
-    return found
+            before = self._last[key][0] if key in self._last else self._gone.get(key, -1)
+            if offset < before or (offset == before and key not in self._last):
+                self.backwards.append(Step(key, before, offset))
+        self._last = seen
+
+    def violations(self, deleted: Container[Place] = ()) -> list[str]:
+        """What a reader must not see; values that were ``deleted`` may go."""
+        return [
+            f"{step.key} was at offset {step.before} and is {'gone' if step.after is None else f'at {step.after}'}"
+            for step in self.backwards
+            if (step.key[0], step.before) not in deleted
+        ]
 
 
 def unbalanced(table: Table) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.exceptions import NoSuchTableError
 
 from pipeline.lake import Lake
-from tests.faults.harness.model import View, view
+from tests.faults.harness.model import Looks, View, view
 from tests.spark.topics import record_of
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ PAUSE_SECONDS = 0.05
 LOOKS = 5
 """So often is a table loaded again whose files are gone: somebody may expire what was just loaded."""
 
-Seen = tuple[list[View], list[str]]
-"""Views of a table, one after the other, and what could not be read."""
+Seen = tuple[Looks, list[str]]
+"""Looks at a table, one after the other, and what could not be read."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ def _read(lake: Lake, pipe: "Connection[Seen, str | None]") -> None:
         table = pipe.recv()
         if table is None:
             continue
-        views: list[View] = []
+        looks = Looks()
         errors: list[str] = []
         last = 0
         while not pipe.poll(PAUSE_SECONDS):
@@ -70,9 +70,9 @@ def _read(lake: Lake, pipe: "Connection[Seen, str | None]") -> None:
                 continue
             if found:
                 last, seen = found
-                views.append(seen)
+                looks.see(seen)
         pipe.recv()
-        pipe.send((views, errors))
+        pipe.send((looks, errors))
 
 
 def _look(lake: Lake, identifier: str, last: int) -> tuple[int, View] | None:

@@ -19,7 +19,7 @@ from tests.faults.harness.child import Child, Ended, clean, sweep_late
 from tests.faults.harness.fault import Fault, Intruder, Kind
 from tests.faults.harness.faulty import faulty
 from tests.faults.harness.injector import FIRED, GO, PAUSED
-from tests.faults.harness.model import Model, unbalanced, went_back
+from tests.faults.harness.model import Model, unbalanced
 from tests.faults.harness.reader import Reader
 from tests.spark.topics import DAY, NOW, Record, Topic
 
@@ -73,9 +73,9 @@ def trial(seed: int, lake: Lake, spark: SparkSession, reader: Reader, folder: Pa
             found.violations += _look(stand)
         _settle(stand, found)
     finally:
-        views, errors = reader.stop()
-    found.violations += [*errors, *went_back(views, stand.model.deleted)]
-    found.counts["reads"] = len(views)
+        looks, errors = reader.stop()
+    found.violations += [*errors, *looks.violations(stand.model.deleted)]
+    found.counts["reads"] = looks.views
     found.counts["records"] = len(stand.model.landed)
     found.counts["commits"] = len(stand.topic.lake.table(stand.topic.table).metadata.snapshots)
     return found
@@ -162,14 +162,14 @@ def _settle(stand: Stand, found: Trial) -> None:
     found.violations += _look(stand)
     found.violations += stand.model.unsettled([*topic.seen(0), *topic.seen(1)], _quarantined(stand))
     found.violations += [f"C25: {name} is left" for name in stages_of(topic.lake, topic.table)]
-    found.violations += [f"C25: {path} is left" for path in _left_behind(topic)]
+    found.violations += [f"C25: {path} is left" for path in left_behind(topic)]
 
 
-def _left_behind(topic: Topic) -> Iterator[Path]:
+def left_behind(topic: Topic) -> Iterator[Path]:
     """Files below the table that no snapshot of it, its quarantine or its tombstones holds, and no stage needs."""
     root = Path(urlparse(topic.lake.table(topic.table).location()).path)
     yield from (path for path in (root / "stages").rglob("*") if path.is_file())
-    names = [name for name in topic.lake.tables("faults") if name.startswith(topic.table)]
+    names = [name for name in topic.lake.tables(topic.table.partition(".")[0]) if name.startswith(topic.table)]
     tables = [topic.lake.table(name) for name in names if name.removeprefix(topic.table)[:2] in ("", "__")]
     held = {urlparse(path).path for table in tables for path in table.inspect.all_files()["file_path"].to_pylist()}
     yield from (path for path in (root / "data").rglob("*.parquet") if str(path) not in held)

@@ -1,0 +1,164 @@
+"""A compactor in a process of its own that cleans a table again and again; drivers die, catalog and store fail."""
+
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from queue import Empty
+from random import Random
+from typing import TYPE_CHECKING
+
+import psutil
+from pyspark.errors import PySparkException
+
+from pipeline import clock
+from pipeline.lake import Lake
+from pipeline.lake.spark import session
+from pipeline.segments import TopicPartition
+from pipeline.sense import Lane, Scope
+from tests.faults.harness.child import Child, Ended, clean
+from tests.faults.harness.fault import Fault, Kind
+from tests.faults.harness.faulty import faulty
+from tests.faults.harness.injector import FIRED
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+    from multiprocessing.queues import Queue
+    from multiprocessing.synchronize import Event
+
+    from pyspark.sql import SparkSession
+
+FAULTY = 0.5
+"""Share of cleanings that something is to go wrong in."""
+FOREIGN = 0.1
+"""Share of turns that go to other tools' maintenance."""
+REWRITE = "rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
+EXPIRE = "expire_snapshots(table => '{table}', older_than => timestamp '2999-01-01', retain_last => 5)"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a compactor is to do: the topic partitions that are its own (none: all), and whether things go wrong."""
+
+    table: str
+    seed: int
+    folder: Path
+    partitions: Sequence[int] = ()
+    faults: bool = False
+
+
+@dataclass
+class Cleaned:
+    """What some cleanings did."""
+
+    ended: list[Ended] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    foreign: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: "Cleaned") -> None:
+        self.ended += other.ended
+        self.faults += other.faults
+        self.foreign += other.foreign
+
+
+@dataclass
+class Compactor:
+    """One that is under way."""
+
+    lake: Lake
+    work: Work
+    _stop: "Event"
+    _results: "Queue[Cleaned]"
+    _process: "BaseProcess"
+
+    @classmethod
+    def start(cls, lake: Lake, work: Work) -> "Compactor":
+        context = multiprocessing.get_context("spawn")
+        stop, results = context.Event(), context.Queue()
+        process = context.Process(target=_compact, args=(lake, work, stop, results))
+        process.start()
+        return cls(lake, work, stop, results, process)
+
+    def kill(self) -> None:
+        """SIGKILL to it, its JVM and its driver, all at once."""
+        with suppress(psutil.NoSuchProcess):
+            own = psutil.Process(self._process.pid)
+            every = [*own.children(recursive=True), own]
+            for process in every:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(every[:-1])
+        self._process.join()
+
+    def news(self) -> Cleaned:
+        """What it has done since it was asked last."""
+        found = Cleaned()
+        with suppress(Empty):
+            while True:
+                found.add(self._results.get_nowait())
+        return found
+
+    def stop(self) -> Cleaned:
+        """Let it end what it is at."""
+        self._stop.set()
+        found = Cleaned()
+        while self._process.is_alive():
+            found.add(self.news())
+            time.sleep(0.05)
+        found.add(self.news())
+        self._process.join()
+        return found
+
+
+@contextmanager
+def compacting(lake: Lake, works: Sequence[Work]) -> Iterator[list[Compactor]]:
+    """Compactors at work; the list is the caller's to change."""
+    compactors = [Compactor.start(lake, work) for work in works]
+    try:
+        yield compactors
+    finally:
+        for compactor in compactors:
+            compactor.kill()
+
+
+def _compact(lake: Lake, work: Work, stop: "Event", results: "Queue[Cleaned]") -> None:
+    os.environ["FIRN_SPARK_MASTER"] = "local[2]"
+    os.environ["FIRN_SHUFFLE_PARTITIONS"] = "2"
+    spark = session(lake, "firn faults")
+    # Not the same again after a restart: the process id is part of it.
+    random = Random(f"{work.seed} {os.getpid()}")  # noqa: S311  # a seed is what it is for
+    while not stop.is_set():
+        if work.faults and random.random() < FOREIGN:
+            results.put(_maintained(spark, work, random))
+        else:
+            results.put(_cleaned(lake, spark, work, random))
+    spark.stop()
+
+
+def _cleaned(lake: Lake, spark: "SparkSession", work: Work, random: Random) -> Cleaned:
+    folder = work.folder / f"{os.getpid()}-{time.monotonic_ns()}"
+    folder.mkdir(parents=True)
+    fault = Fault.draw(random)
+    hit = work.faults and fault.kind is not Kind.PAUSE and random.random() < FAULTY
+    scope = Scope(partitions=tuple(TopicPartition("orders", partition) for partition in work.partitions))
+    own = faulty(lake, fault, folder) if hit else lake
+    child = Child.start(partial(clean, own, work.table, spark, clock.now_ms(), tuple(Lane), scope=scope))
+    ended = child.end()
+    fired = folder / FIRED
+    return Cleaned([ended], [fired.read_text()] if fired.exists() else [])
+
+
+def _maintained(spark: "SparkSession", work: Work, random: Random) -> Cleaned:
+    """What the owners of tables do; whoever loses a race does it the next time."""
+    procedure = random.choice([REWRITE, EXPIRE, EXPIRE])
+    name = procedure.partition("(")[0]
+    try:
+        spark.sql(f"CALL lake.system.{procedure.format(table=work.table)}").collect()
+    except PySparkException:
+        return Cleaned(foreign=Counter([f"{name} lost"]))
+    return Cleaned(foreign=Counter([name]))

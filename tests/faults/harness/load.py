@@ -1,0 +1,99 @@
+"""Ten appenders as fast as the catalog lets them, alone and beside four compactors: tries, times, throughput (C22).
+
+python -m tests.faults.harness.load --seconds 60
+"""
+
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pipeline.lake import Lake, records
+from tests.faults.harness.appender import Appended, appending
+from tests.faults.harness.compactor import Cleaned, Compactor, Work, compacting
+from tests.faults.harness.soak import PROPERTIES
+
+console = Console(highlight=False, soft_wrap=True)
+STARTED_WITHIN = 240  # seconds, in which every compactor has published something
+
+
+def main(
+    seconds: Annotated[int, typer.Option(min=5, help="How long each part lasts.")] = 60,
+    appenders: Annotated[int, typer.Option(min=1)] = 10,
+    compactors: Annotated[int, typer.Option(min=1)] = 4,
+) -> None:
+    """Measure, and print the figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        lake = Lake.embedded(Path(folder) / "lake")
+        found: dict[str, object] = {"alone": _alone(lake, seconds, appenders)}
+        found["beside compactors"] = _beside(lake, seconds, appenders, compactors, Path(folder))
+    console.print_json(json.dumps(found))
+
+
+def _alone(lake: Lake, seconds: int, appenders: int) -> dict[str, float]:
+    records.create(lake, "load.alone", PROPERTIES)
+    with appending(lake, "load.alone", range(appenders), seed=1) as writers:
+        time.sleep(seconds)
+        appended = writers.stop()
+    return {"commits a second": _rate(appended)}
+
+
+def _beside(lake: Lake, seconds: int, appenders: int, compactors: int, folder: Path) -> dict[str, object]:
+    table = "load.beside"
+    records.create(lake, table, PROPERTIES)
+    works = [
+        Work(table, number, folder / "faults", range(number, appenders, compactors)) for number in range(compactors)
+    ]
+    done = Cleaned()
+    with appending(lake, table, range(appenders), seed=1) as first:
+        time.sleep(5)  # each topic partition has to be there before a compactor is asked for it
+        first.stop()
+    with compacting(lake, works) as crew:
+        with appending(lake, table, range(appenders), seed=1) as warming:
+            _wait_for_all(crew)
+            warming.stop()
+        for compactor in crew:
+            compactor.news()
+        with appending(lake, table, range(appenders), seed=1) as writers:
+            time.sleep(seconds)
+            appended = writers.stop()
+        for compactor in crew:
+            done.add(compactor.stop())
+    published = [one for ended in done.ended for one in ended.publishing]
+    return {
+        "commits a second": _rate(appended),
+        "appends refused": sum(one.refused for one in appended),
+        "publishing commits": len(published),
+        "tries": _spread([tries for tries, _ in published]),
+        "seconds to publish": _spread([spent for _, spent in published]),
+        "plans failed": sum(len(ended.failures) for ended in done.ended),
+    }
+
+
+def _wait_for_all(crew: Sequence[Compactor]) -> None:
+    """Until each has cleaned something: Spark has started, and has compiled what it needs."""
+    waiting, until = set(range(len(crew))), time.monotonic() + STARTED_WITHIN
+    while waiting:
+        if time.monotonic() > until:
+            raise SystemExit(f"compactors {waiting} have not cleaned anything within {STARTED_WITHIN} s")
+        time.sleep(1)
+        waiting -= {number for number in waiting if crew[number].news().ended}
+
+
+def _rate(appended: Sequence[Appended]) -> float:
+    return round(sum(one.commits / one.seconds for one in appended), 2)
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"median": round(median(values), 2), "most": round(max(values), 2)} if values else {}
+
+
+# Processes of their own import this module again.
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,167 @@
+"""Everything at once, for as long as asked: appenders, compactors, readers, other tools, and all that can go wrong.
+
+python -m tests.faults.harness.soak --seconds 1800
+"""
+
+import json
+import os
+import tempfile
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pipeline import clock
+from pipeline.lake import Lake, records
+from pipeline.lake.spark import session
+from pipeline.sense import Lane
+from pipeline.stage import stages_of
+from tests.faults.harness.appender import appending, record
+from tests.faults.harness.child import Child, clean
+from tests.faults.harness.compactor import Cleaned, Compactor, Work, compacting
+from tests.faults.harness.model import Model, unbalanced
+from tests.faults.harness.reader import Seen, reading
+from tests.faults.harness.trial import LATER, left_behind
+from tests.spark.topics import Topic
+
+TABLE = "faults.soak"
+PROPERTIES = {
+    "firn.merge.segments": "12",
+    "firn.clean.segments": "3",
+    "firn.leave.to.full.fraction": "inf",
+    "firn.delete.retention.ms": "20000",
+    "firn.stage.max.age.ms": "60000",
+    # What loads a table beside a busy writer that does this has to be quick, or try again.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "10",
+}
+LOOK_SECONDS = 30.0
+"""Between two deaths of a whole compactor."""
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def main(
+    seconds: Annotated[int, typer.Option(min=10, help="How long.")] = 1800,
+    appenders: Annotated[int, typer.Option(min=1, help="Writers, each with a topic partition.")] = 6,
+    compactors: Annotated[int, typer.Option(min=1, help="Processes with a Spark session each.")] = 2,
+    seed: Annotated[int, typer.Option(help="Of the records and the faults.")] = 1,
+    report: Annotated[Path | None, typer.Option(help="A file for all figures, as JSON.")] = None,
+) -> None:
+    """Run all of it, stop, look whether what is left is right; exit code 1 if a rule was broken."""
+    with tempfile.TemporaryDirectory() as folder:
+        figures, violations = soak(Path(folder), seconds, appenders, compactors, seed)
+    console.print(*violations, sep="\n")
+    console.print_json(json.dumps(figures))
+    if report:
+        report.write_text(json.dumps(figures | {"violations": violations}, indent=1))
+    raise typer.Exit(bool(violations))
+
+
+def soak(
+    folder: Path, seconds: float, appenders: int, compactors: int, seed: int
+) -> tuple[dict[str, object], list[str]]:
+    """Figures of what happened, and which rules were broken."""
+    lake = Lake.embedded(folder / "lake")
+    records.create(lake, TABLE, PROPERTIES)
+    random = Random(seed)  # noqa: S311  # a seed is what it is for
+    works = [Work(TABLE, seed + number, folder / "faults", faults=True) for number in range(compactors)]
+    done = Cleaned()
+    deaths = 0
+    with (
+        reading(lake) as one,
+        reading(lake) as other,
+        appending(lake, TABLE, range(appenders), seed, pause_seconds=0.2) as writers,
+        compacting(lake, works) as crew,
+    ):
+        one.watch(TABLE)
+        other.watch(TABLE)
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_SECONDS))
+            for compactor in crew:
+                done.add(compactor.news())
+            deaths += _replace_one(crew, random)
+            console.print(
+                f"{max(0, left - LOOK_SECONDS):.0f} s left: {len(done.ended)} cleanings, {len(done.faults)} faults"
+            )
+        appended = writers.stop()
+        for compactor in crew:
+            done.add(compactor.stop())
+        model = Model()
+        for writer in appended:
+            model.land(record(seed, writer.partition, offset) for offset in range(writer.log_end))
+        os.environ["FIRN_SPARK_MASTER"] = "local[2]"
+        os.environ["FIRN_SHUFFLE_PARTITIONS"] = "2"
+        topic = Topic(lake, session(lake, "firn faults"), TABLE, made=True)
+        _settle(topic, done)
+        seen = [one.stop(), other.stop()]
+    violations = [*_of_cleanings(done), *_of_readers(seen), *_of_table(topic, model, appenders)]
+    topic.spark.stop()
+    figures = _figures(done) | {
+        "records": len(model.landed),
+        "appends": sum(writer.commits for writer in appended),
+        "appends refused": sum(writer.refused for writer in appended),
+        "compactors killed": deaths,
+        "reads": sum(looks.views for looks, _ in seen),
+        "violations": len(violations),
+    }
+    return figures, violations
+
+
+def _replace_one(crew: list[Compactor], random: Random) -> int:
+    """A machine is lost, and another takes its place."""
+    place = random.randrange(len(crew))
+    crew[place].kill()
+    crew[place] = Compactor.start(crew[place].lake, crew[place].work)
+    return 1
+
+
+def _settle(topic: Topic, done: Cleaned) -> None:
+    """Cleanings without a fault, by a clock for which everything left behind is old."""
+    for lanes, force in (((Lane.FULL,), True), (tuple(Lane), False)):
+        now = clock.now_ms()
+        work = partial(clean, topic.lake, topic.table, topic.spark, now, lanes, ahead_ms=LATER, force=force)
+        done.ended.append(Child.start(work).end())
+
+
+def _of_cleanings(done: Cleaned) -> list[str]:
+    crashed = [f"C26: {ended.crashed}" for ended in done.ended if ended.crashed]
+    last = done.ended[-2:]
+    return crashed + [f"C25: a run without a fault fails: {ended}" for ended in last if ended.failures or ended.refused]
+
+
+def _of_readers(seen: list[Seen]) -> list[str]:
+    return [problem for looks, errors in seen for problem in (*errors, *looks.violations())]
+
+
+def _of_table(topic: Topic, model: Model, partitions: int) -> list[str]:
+    seen = [record for partition in range(partitions) for record in topic.seen(partition)]
+    kept = [(row["partition"], row["offset"]) for row in topic.rows(f"{TABLE}__quarantine")]
+    found = model.violations(seen, kept) + model.unsettled(seen, kept) + unbalanced(topic.lake.table(TABLE))
+    found += [f"C25: {name} is left" for name in stages_of(topic.lake, TABLE)]
+    return found + [f"C25: {path} is left" for path in left_behind(topic)]
+
+
+def _figures(done: Cleaned) -> dict[str, object]:
+    errors = Counter(error.partition(":")[0] for one in done.ended for error in [*one.failures, one.refused or ""])
+    return {
+        "cleanings": len(done.ended),
+        "drivers killed": sum(one.killed for one in done.ended),
+        "faults": len(done.faults),
+        "kinds": dict(Counter(fault.split(" at ")[0].split(" after ")[0] for fault in done.faults)),
+        "publications": sum(one.publications for one in done.ended),
+        "retries": sum(one.retries for one in done.ended),
+        "errors": {kind: count for kind, count in errors.items() if kind},
+        "other tools": dict(done.foreign),
+    }
+
+
+# Processes of their own import this module again.
+if __name__ == "__main__":
+    typer.run(main)
