@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.lake import Lake
+from tests.faults.harness.fault import Fault, Kind
+from tests.faults.harness.faulty import properties_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,12 +22,11 @@ def environment(lake: Lake, **more: str) -> dict[str, str]:
     return dict(os.environ) | configured | spark | {"PYTHONPATH": str(ROOT)} | more
 
 
-def dying(moment: str) -> dict[str, str]:
-    """What makes the process die at ``moment`` (see ``DyingCatalog``)."""
-    return {
-        "PYICEBERG_CATALOG__LAKE__PY_CATALOG_IMPL": "tests.faults.dying.DyingCatalog",
-        "FIRN_TEST_DIE": moment,
-    }
+def dying(folder: Path, when: str, call: str, nth: int) -> dict[str, str]:
+    """The environment of a process that is killed "before" or "after" that call of its catalog; it says so in
+    ``folder``."""
+    found = properties_of(Fault(Kind.KILL, call, nth, when == "after"), folder)
+    return {f"PYICEBERG_CATALOG__LAKE__{name.upper().replace('-', '_')}": value for name, value in found.items()}
 
 
 def start(lake: Lake, *arguments: str, variables: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":

@@ -25,17 +25,17 @@ def filled(topic: Topic) -> Topic:
 
 
 @pytest.mark.parametrize(
-    "moment",
+    ("when", "call", "nth"),
     [
-        "before register_table __stage_ 1",
-        "after register_table __stage_ 1",
-        "after commit_table __stage_ 1",  # the inputs are attached
-        "before commit_table __stage_ 2",  # Spark has written, the books are not recorded
+        ("before", "register_table stage", 1),
+        ("after", "register_table stage", 1),
+        ("after", "commit_table stage", 1),  # the inputs are attached
+        ("before", "commit_table stage", 2),  # Spark has written, the books are not recorded
     ],
 )
-def test_killed_while_compacting(filled: Topic, tmp_path: Path, moment: str) -> None:
+def test_killed_while_compacting(filled: Topic, tmp_path: Path, when: str, call: str, nth: int) -> None:
     plan = filled.plans("full")[0]
-    killed = firn(filled.lake, "compact", str(plan.write(tmp_path)), variables=dying(moment))
+    killed = firn(filled.lake, "compact", str(plan.write(tmp_path)), variables=dying(tmp_path, when, call, nth))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     _assert_recovers(filled)
 
@@ -54,29 +54,30 @@ def test_killed_while_spark_writes(filled: Topic, tmp_path: Path) -> None:
     _assert_recovers(filled)
 
 
-@pytest.mark.parametrize("moment", ["before commit_table __stage_ 1", "after commit_table __stage_ 1"])
-def test_killed_while_validating(filled: Topic, tmp_path: Path, moment: str) -> None:
+@pytest.mark.parametrize(
+    ("when", "call", "nth"), [("before", "commit_table stage", 1), ("after", "commit_table stage", 1)]
+)
+def test_killed_while_validating(filled: Topic, tmp_path: Path, when: str, call: str, nth: int) -> None:
     plan = filled.plans("full")[0]
     assert firn(filled.lake, "compact", str(plan.write(tmp_path))).returncode == 0
-    killed = firn(filled.lake, "validate", plan.stage, variables=dying(moment))
+    killed = firn(filled.lake, "validate", plan.stage, variables=dying(tmp_path, when, "commit_table stage", 1))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     _assert_recovers(filled)
 
 
 @pytest.mark.parametrize(
-    "moment",
+    ("when", "call", "nth"),
     [
-        "after commit_table __stage_ 1",  # claimed
-        "before commit_table {table} 1",  # quarantined, not yet swapped
-        "after commit_table {table} 1",  # swapped, the stage is still there
-        "before drop_table __stage_ 1",
-        "after drop_table __stage_ 1",  # only the stage's metadata is left
+        ("after", "commit_table stage", 1),  # claimed
+        ("before", "commit_table target", 1),  # quarantined, not yet swapped
+        ("after", "commit_table target", 1),  # swapped, the stage is still there
+        ("before", "drop_table stage", 1),
+        ("after", "drop_table stage", 1),  # only the stage's metadata is left
     ],
 )
-def test_killed_while_publishing(filled: Topic, moment: str) -> None:
+def test_killed_while_publishing(filled: Topic, tmp_path: Path, when: str, call: str, nth: int) -> None:
     stage = filled.validated(filled.plans("full"))[0]
-    table = filled.table.rpartition(".")[2]
-    killed = firn(filled.lake, "publish", stage, variables=dying(moment.format(table=table)))
+    killed = firn(filled.lake, "publish", stage, variables=dying(tmp_path, when, call, nth))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     again = firn(filled.lake, "publish", stage)
     assert again.returncode == 0, again.stderr

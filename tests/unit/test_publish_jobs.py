@@ -490,23 +490,25 @@ class TestExplaining:
 
 
 @pytest.mark.parametrize(
-    ("moment", "conflict"),
+    ("when", "call", "conflict"),
     [
-        ("after commit_table __stage_ 1", False),  # claimed
-        ("before commit_table records 1", False),  # the list of plans is written, not yet swapped
-        ("before commit_table records 1", True),  # likewise, and prepared again without one of them
-        ("after commit_table records 1", False),  # swapped, the stage is still there
-        ("after commit_table records 1", True),
-        ("after drop_table __stage_ 1", False),  # only the stage's metadata is left
+        ("after", "commit_table stage", False),  # claimed
+        ("before", "commit_table target", False),  # the list of plans is written, not yet swapped
+        ("before", "commit_table target", True),  # likewise, and prepared again without one of them
+        ("after", "commit_table target", False),  # swapped, the stage is still there
+        ("after", "commit_table target", True),
+        ("after", "drop_table stage", False),  # only the stage's metadata is left
     ],
 )
-def test_c25_killed_while_publishing(lake: Lake, stage: Stage, moment: str, conflict: bool) -> None:
+def test_c25_killed_while_publishing(
+    lake: Lake, stage: Stage, tmp_path: Path, when: str, call: str, conflict: bool
+) -> None:
     """Readers see all of the commit or nothing of it, and whoever runs it again finishes it."""
     if conflict:
         input_gone(lake, stage)
     before = seen(lake)
     command = [sys.executable, "-m", "pipeline", "publish", stage.identifier]
-    variables = environment(lake, **dying(moment))
+    variables = environment(lake, **dying(tmp_path, when, call, 1))
     killed = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert killed.returncode == -9, killed.stderr
     # The conflict is that offset 0 of the first partition is gone already.

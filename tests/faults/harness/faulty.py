@@ -24,13 +24,18 @@ _FILES = {".metadata.json": "metadata", ".parquet": "data"}
 
 def faulty(lake: Lake, fault: Fault, folder: Path) -> Lake:
     """``lake`` to a process of which a call shall fail."""
-    own = {
+    own = {key: value for key, value in lake.properties.items() if key != "type"}
+    return Lake(lake.name, own | properties_of(fault, folder), lake.home)
+
+
+def properties_of(fault: Fault, folder: Path) -> dict[str, str]:
+    """Properties of a catalog that make a process come to ``fault``, and leave in ``folder`` that it did."""
+    return {
         "py-catalog-impl": f"{__name__}.{FaultyCatalog.__name__}",
         "py-io-impl": f"{__name__}.{FaultyFileIO.__name__}",
         FAULT: fault.as_json(),
         FOLDER: str(folder),
     }
-    return Lake(lake.name, {key: value for key, value in lake.properties.items() if key != "type"} | own, lake.home)
 
 
 class FaultyCatalog(SqlCatalog):
