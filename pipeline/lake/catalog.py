@@ -242,7 +242,7 @@ class Lake:
             reason = self._said(getattr(error, "orig", None) or error).splitlines()[0]
             raise UnavailableError(f"catalog {self.name} ({self._address()}) can't be reached: {reason}") from error
         except OSError as error:
-            reason = " ".join(str(error).split())
+            reason = " ".join(self._said(error).split())
             raise UnavailableError(f"the store of catalog {self.name} failed: {reason}; try again later") from error
 
     @contextmanager
@@ -252,7 +252,7 @@ class Lake:
             with self.reachable():
                 yield
         except FileNotFoundError as error:
-            reason = " ".join(str(error).split())
+            reason = " ".join(self._said(error).split())
             raise UnavailableError(
                 f"catalog {self.name}: a file is gone that was in use: {reason}; allowed: none of a table's files is "
                 "removed by hand; try again, as the table may have moved on"
