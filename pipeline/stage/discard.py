@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import ancestors_of
 
 from pipeline.errors import MetadataLostError, RefusedError
 from pipeline.lake import Lake
@@ -96,11 +97,16 @@ def take_back(
 ) -> None:
     """Retract what ``plans`` of a job, which will not be published, have moved to the tables beside their own.
 
-    That an input which was to be ``replaced`` (paths by plan id) is live proves that a plan was not published. The
-    history does not: snapshots expire. Without that proof nothing is ever taken back, because nothing else may hold it.
+    That an input which was to be ``replaced`` (paths by plan id) is live proves that a plan was not published; where
+    another plan has replaced them since, a history without the job does, if it is whole from the snapshot on that was
+    planned for. Snapshots expire: without proof nothing is ever taken back, because nothing else may hold it.
     """
     live = {file.file_path for file in LiveInputs.find(target, [one for own in replaced.values() for one in own]).files}
-    unpublished = [plan for plan in plans if not live.isdisjoint(replaced[plan.id])]
+    known = {snapshot.snapshot_id for snapshot in ancestors_of(target.current_snapshot(), target.metadata)}
+    never = published(target, job_id) is None
+    unpublished = [
+        plan for plan in plans if not live.isdisjoint(replaced[plan.id]) or (never and plan.snapshot_id in known)
+    ]
     quarantine.retract(lake, unpublished)
     tombstones.retract(lake, job_id, unpublished)
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -100,13 +101,11 @@ class TestRows:
     def test_every_column_sorts(self, many: Overview, sort: Sort) -> None:
         assert len(many.page(Query(sort=sort)).rows) == 25
 
-    def test_a_page_of_ten_thousand_takes_no_time(self, many: Overview) -> None:
-        table_html(many, Query(), TAKEN)  # templates are read once
+    def test_a_page_of_ten_thousand(self, many: Overview, record_property: Callable[[str, object], None]) -> None:
         started = time.perf_counter()
-        table_html(opened(many.path.parents[1]), Query(text="orders", sort=Sort.NAME, page=9), TAKEN)
-        seconds = time.perf_counter() - started
-        print(f"read, filtered, sorted and rendered in {seconds * 1000:.1f} ms")
-        assert seconds < 0.1
+        text = table_html(opened(many.path.parents[1]), Query(text="orders", sort=Sort.NAME, page=9), TAKEN)
+        record_property("ms to read, filter, sort and render", round((time.perf_counter() - started) * 1000, 1))
+        assert text.count("<tr") > 1
 
 
 class TestFile:

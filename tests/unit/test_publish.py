@@ -538,6 +538,17 @@ class TestQuarantine:
         assert [moved["value"] for moved in quarantined(lake)] == [b"lost?"]
         assert lakes.offsets(lake) == [1, 2]
 
+    def test_c5_another_plan_that_was_published_instead_leaves_it_there_once(self, lake: Lake) -> None:
+        """The first one's inputs are gone as if it had been published; the history knows that it was not."""
+        stage = null_key_stage(lake)
+        quarantine.append(lake, lake.table(TABLE), stage.plans, {stage.plan.id: [staged_null_key(stage)]})
+        kept = [row(0, key=None, value=b"lost?", level=QUARANTINED), row(1)]
+        instead = ready(lake, only_plan(lake, now_ms=NOW + 1), kept, Fates(quarantined=1))
+        publish(lake, instead.identifier)
+        discard(lake, stage.identifier)
+        (moved,) = quarantined(lake)
+        assert (moved["offset"], moved["quarantine_plan"]) == (0, instead.plan.id)
+
     def test_c5_c25_publishing_at_the_same_time_moves_it_once(self, lake: Lake) -> None:
         stage = null_key_stage(lake)
         found = lakes.together(*[lambda: publish(Lake.embedded(lake.home), stage.identifier)] * 3)
