@@ -15,8 +15,20 @@ class RefusedError(FirnError):
     """The input cannot be worked on as it is. Trying again without a change gives the same answer."""
 
 
-class MetadataLostError(RefusedError):
-    """The catalog names a metadata file that is gone: nothing of the table can be read any more."""
+class GoneError(RefusedError):
+    """The table ``identifier`` is not there, or nothing of it can be read."""
+
+    def __init__(self, identifier: str, message: str) -> None:
+        super().__init__(message)
+        self.identifier = identifier
+
+
+class NotFoundError(GoneError):
+    """The catalog has no such table."""
+
+
+class MetadataLostError(GoneError):
+    """The catalog names a file that is gone, without which nothing of the table can be read any more."""
 
 
 class ConflictError(FirnError):

@@ -24,7 +24,13 @@ from pipeline.compact.newest import counting, survivors_of
 from pipeline.compact.rounds import EVERYTHING, rounds
 from pipeline.compact.survey import Survey, persisted, prepared, surveyed
 from pipeline.compact.working import as_stored
-from pipeline.errors import ConflictError, FirnError, RefusedError, UnavailableError
+from pipeline.errors import (
+    ConflictError,
+    FirnError,
+    GoneError,
+    RefusedError,
+    UnavailableError,
+)
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.spark import reason, sized_session
@@ -87,6 +93,10 @@ def _tried(lake: Lake, job: Job, spark: "SparkSession") -> list[Outcome]:
                 return [outcome for plan in job for outcome in _tried(lake, Job((plan,)), spark)]
             stage = Stage.load(lake, job.stage)
     except FirnError as error:
+        if isinstance(error, GoneError) and error.identifier == job.stage:
+            # Not refused: somebody else published or discarded it meanwhile, and what is due will be planned again.
+            gone = ConflictError(f"stage {job.stage} went while it was compacted: {error}; plan again")
+            return [Outcome(plan, job.stage, None, gone) for plan in job]
         if isinstance(error, RefusedError):
             _mark(lake, job, dict.fromkeys((plan.id for plan in job), error))
         return [Outcome(plan, job.stage, None, error) for plan in job]

@@ -28,7 +28,7 @@ from requests import RequestException
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
-from pipeline.errors import MetadataLostError, RefusedError, UnavailableError
+from pipeline.errors import MetadataLostError, NotFoundError, RefusedError, UnavailableError
 from pipeline.lake.secrets import without_credentials
 
 T = TypeVar("T")
@@ -138,11 +138,12 @@ class Lake:
             with self.reachable():
                 return self._loaded(identifier)
         except (NoSuchTableError, NoSuchNamespaceError) as error:
-            raise RefusedError(
-                f"table {identifier} does not exist in catalog {self.name}; found: {self._neighbours(namespace)}"
+            raise NotFoundError(
+                identifier,
+                f"table {identifier} does not exist in catalog {self.name}; found: {self._neighbours(namespace)}",
             ) from error
         except FileNotFoundError as error:
-            raise MetadataLostError(f"table {identifier}: its metadata file is gone: {error}") from error
+            raise MetadataLostError(identifier, f"table {identifier}: its metadata file is gone: {error}") from error
 
     def _loaded(self, identifier: str) -> Table:
         # Where writers delete old metadata files after a commit (write.metadata.delete-after-commit.enabled), the one

@@ -79,4 +79,4 @@ def _change(lake: Lake, identifier: str, name: str, value: str | None) -> None:
         lake.until_committed(commit)
     except FileNotFoundError as error:
         # Another process is done with the stage, and deletes its metadata between our look and our commit.
-        raise MetadataLostError(f"stage {identifier}: its metadata file is gone: {error}") from error
+        raise MetadataLostError(identifier, f"stage {identifier}: its metadata file is gone: {error}") from error

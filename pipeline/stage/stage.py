@@ -291,7 +291,7 @@ def _plans(table: Table, identifier: str) -> tuple[Plan, ...]:
     try:
         text = Document.parse(several, subject).read(table, subject)
     except RefusedError as error:
-        raise MetadataLostError(str(error)) from error
+        raise MetadataLostError(identifier, str(error)) from error
     # What was read is what was written, so the plans' ids need no second look.
     return _PLANS.validate_json(text)
 
