@@ -44,7 +44,7 @@ def discard_lost(lake: Lake, identifier: str) -> None:
     """
     try:
         with claimed(lake, identifier, Claim.DISCARD, load=Stage.without_plans) as stage:
-            _delete_unreferenced(lake, lake.table(stage.target), stage, keep=())
+            _delete_unreferenced(lake, stage, keep=())
             forget(lake, identifier)
             delete_folder(stage.table, stage.table.location())
     except MetadataLostError:
