@@ -87,6 +87,8 @@ def ivy_file(jars: list[Jar]) -> str:
             named = ElementTree.SubElement(dependency, "artifact", name=artifact, type="jar", ext="jar")
             if jar.classifier:
                 named.set(f"{{{MAVEN}}}classifier", jar.classifier)
+    # Two versions of a module are two jars of the lock, and no conflict to be settled.
+    ElementTree.SubElement(dependencies, "conflict", manager="all")
     return ElementTree.tostring(module, encoding="unicode")
 
 

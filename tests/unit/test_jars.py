@@ -34,6 +34,13 @@ def test_a_module_with_a_classifier_is_one_dependency_with_all_its_files() -> No
     assert [one.get(f"{{{MAVEN}}}classifier") for one in both] == [None, "tests"]
 
 
+def test_two_versions_of_a_module_are_both_asked_for() -> None:
+    """As a server whose tests are of an older version than its libraries: Ivy would leave the older out."""
+    asked = ivy_file([Jar("g", "a", "1", "tests", SHA), Jar("g", "a", "2", "", SHA)])
+    assert [one.get("rev") for one in ElementTree.fromstring(asked).iter("dependency")] == ["1", "2"]  # noqa: S314
+    assert '<conflict manager="all"' in asked
+
+
 def test_the_locks_can_be_read_and_name_each_jar_once() -> None:
     locks = [CHECKOUT / "infra" / part / "jars.lock" for part in ("spark", "stack")]
     for lock in (*locks, CHECKOUT / "tests" / "conformance" / "jars.lock"):
