@@ -1,6 +1,5 @@
 """A stack of its own for these tests: PostgreSQL, an S3 server, a REST catalog and, when asked for, a Spark cluster."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -18,13 +17,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     if not list(JARS.glob("*.jar")):
         pytest.skip(f"no jars in {JARS} (`make test` and `make stack-test` fetch them): real catalogs are NOT tested")
     started = Stack.of(tmp_path_factory.mktemp("stack"))
-    before = dict(os.environ)
-    os.environ |= started.settings.aws
-    try:
-        started.up(cluster=False)
-        yield started
-    finally:
-        started.down()
-        started.remove()
-        os.environ.clear()
-        os.environ.update(before)
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in started.settings.aws.items():
+            patched.setenv(name, value)
+        try:
+            started.up(cluster=False)
+            yield started
+        finally:
+            started.down()
+            started.remove()

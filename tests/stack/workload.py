@@ -18,7 +18,7 @@ from pathlib import Path
 from pyarrow.fs import FileSelector
 
 from infra.processes import CHECKOUT
-from infra.stack.stack import FOR_SPARK, Stack
+from infra.stack.stack import Stack
 from pipeline.lake import Lake, records
 from pipeline.land import land
 from pipeline.segments.commits import NOW_MS
@@ -115,14 +115,13 @@ class Workload:
     def environment(self) -> dict[str, str]:
         """PyIceberg's and Spark's own configuration, and nothing on a command line."""
         own = self.stack.environment(self.catalog)
-        (client,) = self.stack.jars.glob(FOR_SPARK)
         # After what is there already: the archive of classes fits a class path that begins as its own does.
-        path = own.get("SPARK_DIST_CLASSPATH") or ":".join(map(str, self.stack.jars.glob("[!i]*.jar")))
+        jars = [own.get("SPARK_DIST_CLASSPATH"), *map(str, sorted(self.stack.jars.glob("*.jar")))]
         return own | {
             "FIRN_HOME": str(self.home),
             "FIRN_SPARK_MASTER": self.master,
             "FIRN_SHUFFLE_PARTITIONS": "2",
-            "SPARK_DIST_CLASSPATH": f"{path}:{client}",
+            "SPARK_DIST_CLASSPATH": ":".join(filter(None, jars)),
             "SPARK_CONF_DIR": str(self._spark_configuration()),
             "PYTHONPATH": str(CHECKOUT),
         }
@@ -204,6 +203,7 @@ class Workload:
         (folder / "events").mkdir(parents=True, exist_ok=True)
         settings = {
             "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
             "spark.eventLog.dir": f"file://{folder / 'events'}",
             "spark.driver.host": "127.0.0.1",
             "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
