@@ -93,7 +93,7 @@ demo: setup ## compact a real changelog end to end through the Airflow DAG
 	@$(BIN)/python -m infra.demo.run
 
 .PHONY: test
-test: setup $(DONE)/kafka-jars ## run all tests
+test: setup $(DONE)/kafka-jars ## run all tests but those of the stack
 	@$(PYTEST) $(WORKERS) $(PYTEST_ARGS)
 
 .PHONY: test-unit
