@@ -11,14 +11,16 @@ _CREDENTIAL = re.compile(
 """Names of properties (PyIceberg docs, "Catalogs" and "FileIO") whose values give access."""
 
 
+def gives_access(name: str, value: str) -> bool:
+    """Whether the property ``name`` is, or holds, a credential."""
+    return bool(_CREDENTIAL.search(name)) or _password(value) is not None
+
+
 def credentials(properties: Mapping[str, str]) -> frozenset[str]:
     """The values that give access: those of properties with such a name, and passwords within addresses."""
     found = {value for name, value in properties.items() if _CREDENTIAL.search(name)}
-    for value in properties.values():
-        login, separator, _ = urlsplit(value).netloc.rpartition("@")
-        password = login.partition(":")[2]
-        if separator and password:
-            found |= {password, unquote(password)}
+    for password in filter(None, map(_password, properties.values())):
+        found |= {password, unquote(password)}
     return frozenset(found - {""})
 
 
@@ -28,3 +30,8 @@ def without_credentials(text: str, properties: Mapping[str, str]) -> str:
     for value in sorted(credentials(properties), key=len, reverse=True):
         text = text.replace(value, HIDDEN)
     return text
+
+
+def _password(address: str) -> str | None:
+    login, _, _ = urlsplit(address).netloc.rpartition("@")
+    return login.partition(":")[2] or None

@@ -13,6 +13,7 @@ from pipeline.errors import RefusedError, UnavailableError
 from pipeline.lake.catalog import Lake
 from pipeline.lake.condition import quoted
 from pipeline.lake.java import java_properties
+from pipeline.lake.secrets import HIDDEN, gives_access
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 REQUIRED_JAR = "iceberg-spark-runtime-*.jar"
 
-_REDACTION = "spark.sql.redaction.options.regex"
-_CREDENTIALS = "(?i)uri|credential"
+REDACTED = "(?i)secret|password|token|access[.]?key|credential|account-key|connection-string|authorization|[.]uri$"
+"""What Spark strikes out of its UI and event log: its own pattern, and what else is called a credential."""
 
 RECORDS_PER_TASK = 1_000_000
 """Keys and offsets of so many records are grouped by one task: some 100 MB."""
@@ -54,7 +55,8 @@ def session(lake: Lake, name: str) -> "SparkSession":
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    settings = _defaults()
+    catalog = catalog_settings(lake)
+    settings = _defaults() | _placeholders(catalog)
     if "PYSPARK_GATEWAY_PORT" not in os.environ and "SPARK_REMOTE" not in os.environ:
         settings |= _own_driver()
     builder = SparkSession.builder.appName(name)
@@ -64,25 +66,26 @@ def session(lake: Lake, name: str) -> "SparkSession":
         spark = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
         raise UnavailableError(f"Spark does not start: {reason(error)}") from error
-    _configure(spark, catalog_settings(lake))
+    _configure(spark, catalog)
     return spark
 
 
-def _configure(spark: "SparkSession", catalog: Mapping[str, str]) -> None:
-    """Tell a session where the catalog is; what the submitter's own Spark configuration says of it wins.
+def _placeholders(catalog: Mapping[str, str]) -> dict[str, str]:
+    """What stands for credentials until the session has started.
 
-    Not before the session starts: PySpark starts its JVM with the settings of the builder on the command line, which
-    every user of the machine can read, and these hold credentials.
+    PySpark starts its JVM with the settings of the builder on the command line, which every user of the machine can
+    read: the values are not for there. The names are: from events of jobs Spark strikes out only what its first
+    configuration has.
     """
+    return {key: HIDDEN for key, value in catalog.items() if gives_access(key, value)}
+
+
+def _configure(spark: "SparkSession", catalog: Mapping[str, str]) -> None:
+    """Tell a session where the catalog is; what the submitter's own Spark configuration says of it wins."""
     given = dict(spark.sparkContext.getConf().getAll()) if hasattr(spark, "sparkContext") else {}
     for key, value in catalog.items():
-        if key not in given:
+        if given.get(key, HIDDEN) == HIDDEN:
             spark.conf.set(key, value)
-    # Spark strikes passwords, tokens and secrets out of its UI and its event log, but not what REST catalogs call
-    # a credential, nor one within an address.
-    hidden = spark.conf.get(_REDACTION) or ""
-    if _CREDENTIALS not in hidden:
-        spark.conf.set(_REDACTION, "|".join(filter(None, (hidden, _CREDENTIALS))))
 
 
 def application(spark: "SparkSession") -> str | None:
@@ -161,6 +164,7 @@ def _defaults() -> dict[str, str]:
         "spark.sql.shuffle.partitions": os.environ.get("FIRN_SHUFFLE_PARTITIONS", "8"),
         # A plan takes some eighty pieces of generated code; Spark's own 100 would be compiled again for every plan.
         "spark.sql.codegen.cache.maxEntries": "2000",
+        "spark.redaction.regex": REDACTED,
         "spark.ui.enabled": os.environ.get("FIRN_SPARK_UI", "false"),
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from infra.processes import members
@@ -36,7 +37,7 @@ def test_a_worker_that_is_killed_while_it_works(workload: Workload, cluster: Sta
     with workload.firn("run", workload.table, "--until-idle") as running:
         running.wait_until(workload.staged_files)
         lost = members({doomed})
-        executors = [process for process in lost if EXECUTOR in " ".join(process.cmdline())]
+        executors = [process for process in lost if EXECUTOR in _command(process)]
         for process in lost:
             process.kill()
         assert running.ended() == 0, running.output
@@ -52,3 +53,10 @@ def test_a_driver_that_is_killed_while_it_works(workload: Workload) -> None:
     workload.check()
     workload.run("--until-idle")
     workload.check_clean()
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""  # ended while we looked
