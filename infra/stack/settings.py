@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.processes import CHECKOUT
-
 HOST = "127.0.0.1"
 BUCKET = "lake"
 DATABASE = "catalogs"
@@ -104,7 +102,6 @@ class Settings:
         }
         own = {
             "PYICEBERG_DEFAULT_CATALOG": catalog,
-            "PYICEBERG_HOME": str(CHECKOUT),
             "FIRN_JARS": str(jars),
         }
         return configured | (self.aws if catalog == SQL else {}) | own

@@ -27,17 +27,4 @@ def test_killed_in_the_middle_then_run_beside_an_appender(stack: Stack, tmp_path
     workload.check_clean()
     quarantined = workload.lake.table(f"{workload.table}__quarantine").scan().to_arrow().to_pylist()
     assert [(row["partition"], row["offset"], row["key"]) for row in quarantined] == [(0, 3, None)]
-    assert _leaks(workload, stack) == []
-
-
-def _leaks(workload: Workload, stack: Stack) -> list[str]:
-    """Where a credential stands that no output may have."""
-    secrets = [secret.encode() for secret in stack.settings.secrets]
-    written = [path for root in (workload.home, stack.folder / "objects") for path in root.rglob("*") if path.is_file()]
-    texts = {str(path): path.read_bytes() for path in (*written, *stack.folder.glob("*.log"))}
-    texts |= {f"output {number}": text.encode() for number, text in enumerate(workload.said)}
-    # Each kind of output was looked at: else nothing would be found in it.
-    for kind in ("metadata.json", "/reports/", "/events/", "rest.log"):
-        assert [name for name in texts if kind in name], kind
-    assert [name for name, text in texts.items() if name.startswith("output") and b"org.apache.spark" in text]
-    return [name for name, text in texts.items() if any(secret in text for secret in secrets)]
+    assert workload.leaks() == []

@@ -53,6 +53,7 @@ def test_a_driver_that_is_killed_while_it_works(workload: Workload) -> None:
     workload.check()
     workload.run("--until-idle")
     workload.check_clean()
+    assert workload.leaks() == []
 
 
 def _command(process: psutil.Process) -> str:

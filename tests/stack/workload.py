@@ -181,6 +181,19 @@ class Workload:
         assert [path for path in self.files() if "/stages/" in path] == []
         assert {Path(path).name for path in self.files() if path.endswith(".parquet")} == self._referenced()
 
+    def leaks(self) -> list[str]:
+        """Where a credential stands: in what was stored, logged or printed, or on a command line."""
+        secrets = [secret.encode() for secret in self.stack.settings.secrets]
+        stored = [path for root in (self.home, self.stack.folder / "objects") for path in root.rglob("*")]
+        logged = [*self.stack.folder.glob("*.log"), *self.stack.folder.glob("worker-*/*/*/std*")]
+        texts = {str(path): path.read_bytes() for path in (*stored, *logged) if path.is_file()}
+        texts |= {f"output {number}": text.encode() for number, text in enumerate(self.said)}
+        # Each kind was looked at: else nothing would be found in it.
+        for kind in ("metadata.json", "/reports/", "/events/", "rest.log"):
+            assert [name for name in texts if kind in name], kind
+        assert [name for name, text in texts.items() if name.startswith("output") and b"org.apache.spark" in text]
+        return [name for name, text in texts.items() if any(secret in text for secret in secrets)]
+
     def seen(self) -> dict[Place, tuple[str | None, str | None]]:
         """Key and value of every record that a reader sees; no place may occur twice."""
         rows = self.lake.table(self.table).scan().to_arrow().to_pylist()
