@@ -13,7 +13,7 @@ from rich.console import Console
 
 from infra.stack.stack import Stack
 
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 def up(stack: Stack) -> None:
