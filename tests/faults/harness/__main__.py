@@ -52,4 +52,6 @@ def main(
 
 # Processes of their own import this module again.
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(main)
+    app()

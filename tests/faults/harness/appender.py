@@ -4,7 +4,7 @@ import multiprocessing
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.synchronize import Event
 from random import Random
 from typing import TYPE_CHECKING
@@ -68,7 +68,9 @@ def appending(
     context = multiprocessing.get_context("spawn")
     stop, results = context.Event(), context.Queue()
     processes = [
-        context.Process(target=_append, args=(lake, table, partition, seed, pause_seconds, stop, results), daemon=True)
+        context.Process(
+            target=_append, args=(replace(lake), table, partition, seed, pause_seconds, stop, results), daemon=True
+        )
         for partition in partitions
     ]
     for process in processes:

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from queue import Empty
@@ -80,7 +80,7 @@ class Compactor:
     def start(cls, lake: Lake, work: Work) -> "Compactor":
         context = multiprocessing.get_context("spawn")
         stop, results = context.Event(), context.Queue()
-        process = context.Process(target=_compact, args=(lake, work, stop, results))
+        process = context.Process(target=_compact, args=(replace(lake), work, stop, results))
         process.start()
         return cls(lake, work, stop, results, process)
 

@@ -96,4 +96,6 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 # Processes of their own import this module again.
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(main)
+    app()

@@ -4,7 +4,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import NoSuchTableError
@@ -42,10 +42,10 @@ class Reader:
 @contextmanager
 def reading(lake: Lake) -> Iterator[Reader]:
     """A reader of ``lake``."""
-    # Not forked: it shall have nothing of this process, whose session is not its own.
+    # Not forked: it shall have nothing of this process, neither its session nor the catalog that it has opened.
     context = multiprocessing.get_context("spawn")
     own, other = context.Pipe()
-    process = context.Process(target=_read, args=(lake, other), daemon=True)
+    process = context.Process(target=_read, args=(replace(lake), other), daemon=True)
     process.start()
     try:
         yield Reader(own)

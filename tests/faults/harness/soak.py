@@ -84,9 +84,13 @@ def soak(
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_SECONDS))
-            for compactor in crew:
-                done.add(compactor.news())
-            deaths += _replace_one(crew, random)
+            news = [compactor.news() for compactor in crew]
+            for one_of_them in news:
+                done.add(one_of_them)
+            # Not before it has come to anything: on a busy machine its start takes a while.
+            busy = [place for place, found in enumerate(news) if found.ended]
+            if busy:
+                deaths += _replace(crew, random.choice(busy))
             console.print(
                 f"{max(0, left - LOOK_SECONDS):.0f} s left: {len(done.ended)} cleanings, {len(done.faults)} faults"
             )
@@ -114,9 +118,8 @@ def soak(
     return figures, violations
 
 
-def _replace_one(crew: list[Compactor], random: Random) -> int:
+def _replace(crew: list[Compactor], place: int) -> int:
     """A machine is lost, and another takes its place."""
-    place = random.randrange(len(crew))
     crew[place].kill()
     crew[place] = Compactor.start(crew[place].lake, crew[place].work)
     return 1
@@ -164,4 +167,6 @@ def _figures(done: Cleaned) -> dict[str, object]:
 
 # Processes of their own import this module again.
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(main)
+    app()

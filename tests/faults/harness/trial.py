@@ -166,13 +166,13 @@ def _settle(stand: Stand, found: Trial) -> None:
 
 
 def left_behind(topic: Topic) -> Iterator[Path]:
-    """Files below the table that no snapshot of it, its quarantine or its tombstones holds, and no stage needs."""
+    """What Firn has written below the table and no snapshot of it, its quarantine or its tombstones holds."""
     root = Path(urlparse(topic.lake.table(topic.table).location()).path)
     yield from (path for path in (root / "stages").rglob("*") if path.is_file())
     names = [name for name in topic.lake.tables(topic.table.partition(".")[0]) if name.startswith(topic.table)]
     tables = [topic.lake.table(name) for name in names if name.removeprefix(topic.table)[:2] in ("", "__")]
     held = {urlparse(path).path for table in tables for path in table.inspect.all_files()["file_path"].to_pylist()}
-    yield from (path for path in (root / "data").rglob("*.parquet") if str(path) not in held)
+    yield from (path for path in (root / "data" / "firn").rglob("*.parquet") if str(path) not in held)
 
 
 def _append(stand: Stand, _: Trial) -> None:
