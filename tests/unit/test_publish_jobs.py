@@ -37,6 +37,8 @@ from pipeline.stage.claim import LEASE_MS
 from pipeline.stage.published import commits_folder, plans_of
 from pipeline.stage.stage import MAX_PROPERTY_BYTES, PLANS_PROPERTY
 from tests.faults.commands import dying, environment
+from tests.faults.harness.fault import Fault, Kind
+from tests.faults.harness.faulty import faulty
 from tests.unit import lakes
 from tests.unit.foreign import delete_rows
 from tests.unit.lakes import NOW, TABLE, Fates, Part, append, compacted_job, judged, row
@@ -444,6 +446,26 @@ class TestSweeping:
         assert sweep(lake, TABLE).discarded == {}
         lake.table(TABLE).delete("offset = 0")
         assert "is no longer live" in sweep(lake, TABLE).discarded[stage.identifier]
+
+    def test_c25_a_stage_that_lost_its_plans_goes_with_its_files(self, lake: Lake, stage: Stage) -> None:
+        """Orphan removal of another tool takes what only Firn knows of."""
+        (plans,) = lakes.on_disk(stage.table.location()).glob("firn-plans*")
+        plans.unlink()
+        assert "is gone; allowed: as it was written" in sweep(lake, TABLE).discarded[stage.identifier]
+        assert stages_of(lake, TABLE) == []
+        assert staged_files(lake, stage.job_id) == set()
+        assert seen(lake) == cleaned()
+
+    def test_c26_a_store_that_fails_is_said_in_one_line_and_the_stage_stays(
+        self, lake: Lake, stage: Stage, tmp_path: Path
+    ) -> None:
+        # In a process of its own nothing would have been read before.
+        broken = faulty(lake, Fault(Kind.BROKEN_STORE, "open list", 1), tmp_path)
+        done = publish_stages(broken, {stage.identifier: [plan.id for plan in stage.plans]})
+        (error,) = {str(one) for one in done.failures.values()}
+        assert error.startswith("the store of catalog lake failed: ")
+        assert len(error.splitlines()) == 1
+        assert len(publish_job(lake, stage.identifier).publications) == len(stage.plans)
 
     def test_c25_documents_of_no_commit_go_after_a_while(self, lake: Lake, stage: Stage) -> None:
         publish_job(lake, stage.identifier)
