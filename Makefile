@@ -113,16 +113,18 @@ conformance: setup $(DONE)/kafka-jars ## compare with Kafka's own cleaner on WOR
 SEEDS ?= 1-500
 .PHONY: faults
 faults: setup ## random faults against real cleanings, SEEDS=1-500 of them (about an hour); SEEDS=7 replays one
-	@$(BIN)/python -m tests.faults.harness --seeds $(SEEDS)
+	@$(BIN)/python -m tests.faults.harness --seeds $(SEEDS) --catalog $(CATALOG)
 
+# Where the catalog of these is kept: sqlite, or postgres.
+CATALOG ?= sqlite
 SOAK_SECONDS ?= 1800
 .PHONY: soak
 soak: setup ## appenders, compactors, readers, other tools and faults at once, for SOAK_SECONDS=1800
-	@$(BIN)/python -m tests.faults.harness.soak --seconds $(SOAK_SECONDS)
+	@$(BIN)/python -m tests.faults.harness.soak --seconds $(SOAK_SECONDS) --catalog $(CATALOG)
 
 .PHONY: load
 load: setup ## ten appenders alone and beside four compactors: tries, times, throughput
-	@$(BIN)/python -m tests.faults.harness.load
+	@$(BIN)/python -m tests.faults.harness.load --catalog $(CATALOG)
 
 # The full compiler, a parallel collector and room for joins: what a user would give to jobs of this size.
 BENCH_JVM := SPARK_SUBMIT_OPTS="-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m -Xlog:disable"

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tests.faults.harness.batch import console, trials
+from tests.faults.harness.catalogs import Kind
 
 PER_PROCESS = 50
 """Seeds that share a Spark session: what dead drivers leave in a JVM adds up."""
@@ -18,6 +20,7 @@ PER_PROCESS = 50
 def main(
     seeds: Annotated[str, typer.Option(help="One seed, or the first and the last one: 1-500.")] = "1-20",
     processes: Annotated[int, typer.Option(min=1, help="How many run at a time.")] = 2,
+    kind: Annotated[Kind, typer.Option("--catalog", help="Where the catalog is kept.")] = Kind.SQLITE,
     report: Annotated[Path | None, typer.Option(help="A file for all figures, as JSON.")] = None,
 ) -> None:
     """Run the trials of all seeds."""
@@ -30,7 +33,7 @@ def main(
     violations: dict[int, list[str]] = {}
     happened: Counter[str] = Counter()
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        for done in pool.map(trials, [part for part in parts if part]):
+        for done in pool.map(partial(trials, kind=kind), [part for part in parts if part]):
             for one in done:
                 total.update(one.counts)
                 happened.update(one.faults)

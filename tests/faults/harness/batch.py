@@ -7,25 +7,24 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.lake import Lake
 from pipeline.lake.spark import session
+from tests.faults.harness.catalogs import Kind, catalog
 from tests.faults.harness.reader import reading
 from tests.faults.harness.trial import Trial, trial
 
 console = Console(highlight=False, soft_wrap=True)
 
 
-def trials(seeds: Iterable[int]) -> list[Trial]:
+def trials(seeds: Iterable[int], kind: Kind = Kind.SQLITE) -> list[Trial]:
     """The trials of ``seeds``, one after the other; each is told of on standard output."""
-    return list(each(seeds))
+    return list(each(seeds, kind))
 
 
-def each(seeds: Iterable[int]) -> Iterator[Trial]:
+def each(seeds: Iterable[int], kind: Kind = Kind.SQLITE) -> Iterator[Trial]:
     """The same, as they end."""
     os.environ["FIRN_SPARK_MASTER"] = "local[2]"
     os.environ["FIRN_SHUFFLE_PARTITIONS"] = "2"
-    with tempfile.TemporaryDirectory() as folder:
-        lake = Lake.embedded(Path(folder) / "lake")
+    with tempfile.TemporaryDirectory() as folder, catalog(kind, Path(folder)) as lake:
         spark = session(lake, "firn faults")
         with reading(lake) as reader:
             for seed in seeds:

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from pipeline.lake import Lake, records
 from tests.faults.harness.appender import Appended, appending
+from tests.faults.harness.catalogs import Kind, catalog
 from tests.faults.harness.compactor import Cleaned, Compactor, Work, compacting
 from tests.faults.harness.soak import PROPERTIES
 
@@ -27,10 +28,10 @@ def main(
     seconds: Annotated[int, typer.Option(min=5, help="How long each part lasts.")] = 60,
     appenders: Annotated[int, typer.Option(min=1)] = 10,
     compactors: Annotated[int, typer.Option(min=1)] = 4,
+    kind: Annotated[Kind, typer.Option("--catalog", help="Where the catalog is kept.")] = Kind.SQLITE,
 ) -> None:
     """Measure, and print the figures."""
-    with tempfile.TemporaryDirectory() as folder:
-        lake = Lake.embedded(Path(folder) / "lake")
+    with tempfile.TemporaryDirectory() as folder, catalog(kind, Path(folder)) as lake:
         found: dict[str, object] = {"alone": _alone(lake, seconds, appenders)}
         found["beside compactors"] = _beside(lake, seconds, appenders, compactors, Path(folder))
     console.print_json(json.dumps(found))

@@ -22,6 +22,7 @@ from pipeline.lake.spark import session
 from pipeline.sense import Lane
 from pipeline.stage import stages_of
 from tests.faults.harness.appender import appending, record
+from tests.faults.harness.catalogs import Kind, catalog
 from tests.faults.harness.child import Child, clean
 from tests.faults.harness.compactor import Cleaned, Compactor, Work, compacting
 from tests.faults.harness.model import Model, unbalanced
@@ -50,12 +51,13 @@ def main(
     seconds: Annotated[int, typer.Option(min=10, help="How long.")] = 1800,
     appenders: Annotated[int, typer.Option(min=1, help="Writers, each with a topic partition.")] = 6,
     compactors: Annotated[int, typer.Option(min=1, help="Processes with a Spark session each.")] = 2,
+    kind: Annotated[Kind, typer.Option("--catalog", help="Where the catalog is kept.")] = Kind.SQLITE,
     seed: Annotated[int, typer.Option(help="Of the records and the faults.")] = 1,
     report: Annotated[Path | None, typer.Option(help="A file for all figures, as JSON.")] = None,
 ) -> None:
     """Run all of it, stop, look whether what is left is right; exit code 1 if a rule was broken."""
-    with tempfile.TemporaryDirectory() as folder:
-        figures, violations = soak(Path(folder), seconds, appenders, compactors, seed)
+    with tempfile.TemporaryDirectory() as folder, catalog(kind, Path(folder)) as lake:
+        figures, violations = soak(lake, Path(folder), seconds, appenders, compactors, seed)
     console.print(*violations, sep="\n")
     console.print_json(json.dumps(figures))
     if report:
@@ -64,10 +66,9 @@ def main(
 
 
 def soak(
-    folder: Path, seconds: float, appenders: int, compactors: int, seed: int
+    lake: Lake, folder: Path, seconds: float, appenders: int, compactors: int, seed: int
 ) -> tuple[dict[str, object], list[str]]:
     """Figures of what happened, and which rules were broken."""
-    lake = Lake.embedded(folder / "lake")
     records.create(lake, TABLE, PROPERTIES)
     random = Random(seed)  # noqa: S311  # a seed is what it is for
     works = [Work(TABLE, seed + number, folder / "faults", faults=True) for number in range(compactors)]
