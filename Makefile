@@ -162,6 +162,21 @@ format: setup ## ruff: mend what can be mended, and format
 types: setup ## mypy, strict
 	@$(BIN)/mypy
 
+# An environment of its own: the auditor's dependencies are none of Firn's.
+$(DONE)/audit: infra/setup/audit.lock $(DONE)/uv
+	@$(UV) venv --quiet --clear --python $(CACHE)/uv/bin/python $(CACHE)/audit
+	$(UV) pip sync --quiet --python $(CACHE)/audit/bin/python --require-hashes $<
+	touch $@
+
+# Strict: a package that the database says nothing about fails the audit, or one without a network would pass.
+.PHONY: audit
+audit: $(DONE)/audit ## look for known vulnerabilities of the locked packages (asks PyPI's advisory database)
+	@$(CACHE)/audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
+		-r requirements.lock -r infra/setup/uv.lock -r infra/setup/audit.lock || {
+		echo "audit: not passed: see above which package is vulnerable, or that the advisory database did not tell"
+		exit 1
+	}
+
 .PHONY: up
 up: setup ## start Airflow with its UI on the demo's tables, one of them being landed into
 	@$(BIN)/python -m infra.airflow.local up
