@@ -18,6 +18,7 @@ from expectations.offenders import contradictions, offenders, repeated_keys
 from expectations.reading import KAFKAS, Reading, narrowed, text
 from expectations.rules import weights
 from expectations.sums import newest, sum_up
+from expectations.values import with_values
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from expectations.claim import Claim
+    from expectations.shown import Shown
     from expectations.verdict import Sample
 
 
@@ -54,15 +56,33 @@ def collect_evidence(
     *,
     checksum: int | None = None,
     left: DataFrame | None = None,
-    samples: bool = True,
+    samples: Shown = "keys",
 ) -> list[Evidence]:
     """The evidence for each of `claims`: one Spark action where all is well, further ones for plans in doubt.
 
     Transactions are always looked at record by record: sums don't tell which were aborted.
 
     `checksum` vouches for the values that were read (see `sums`). `left` holds the records of segments that stay where
-    they are. The claims are of one lane and one level out, each of a topic partition of its own.
+    they are. The claims are of one lane and one level out, each of a topic partition of its own. `samples` says what is
+    shown of records that offend.
     """
+    evidence = _collected(inputs, outputs, claims, reading, checksum, left, samples)
+    if samples == "full":
+        sides = [side for side in (inputs, left, outputs) if side is not None]
+        shown = with_values([found.samples for found in evidence], sides, claims, reading)
+        evidence = [_with(found, {}, own) for found, own in zip(evidence, shown, strict=True)]
+    return evidence
+
+
+def _collected(
+    inputs: DataFrame,
+    outputs: DataFrame,
+    claims: Sequence[Claim],
+    reading: Reading,
+    checksum: int | None,
+    left: DataFrame | None,
+    samples: Shown,
+) -> list[Evidence]:
     if left is None and all(claim.transactional for claim in claims):
         return examine(comparison(inputs, outputs, reading), claims, samples=samples)
     beside = () if left is None else left_behind(left, inputs, claims, reading)
@@ -86,16 +106,16 @@ def collect_evidence(
         evidence = [_with(found, {"checksum": 1}, {}) for found in evidence]
     offending = [number for number, summed in enumerate(sums.plans) if any(summed.counts[rule] for rule in LEFT_RULES)]
     if left is not None and offending:
-        shown = left_offenders(left, inputs, claims, reading) if samples else {}
+        shown = {} if samples == "none" else left_offenders(left, inputs, claims, reading, samples)
         for number in offending:
             broken = {rule: sums.plans[number].counts[rule] for rule in LEFT_RULES}
             evidence[number] = _with(evidence[number], broken, shown.get(number, {}))
     return evidence
 
 
-def examine(compared: DataFrame, claims: Sequence[Claim], *, samples: bool = True) -> list[Evidence]:
+def examine(compared: DataFrame, claims: Sequence[Claim], *, samples: Shown = "keys") -> list[Evidence]:
     """The evidence for each of `claims` from a `comparison`, record by record: one Spark action, and further ones only
-    for samples of what offends (when `samples`)."""
+    for samples of what offends, which show no values."""
     lane = claims[0].lane
     grouped, rules, figures = groups(compared, claims), weights(lane), measured(lane == "merge")
     sums = {f"rule_{name}": weight for name, weight in rules.items()} | figures
@@ -109,20 +129,23 @@ def examine(compared: DataFrame, claims: Sequence[Claim], *, samples: bool = Tru
         violations["foreign"] += nobodys
         found.append(Evidence({name: of_plan[name] for name in figures}, violations, {}))
     broken = {name for evidence in found for name, number in evidence.violations.items() if number}
-    if samples and broken:
-        shown = offenders(grouped, broken, claims)
+    if samples != "none" and broken:
+        shown = offenders(grouped, broken, claims, samples)
         for number, evidence in enumerate(found):
             of_all = {"foreign": shown.get(None, {}).get("foreign", ())} if nobodys else {}
             found[number] = _with(evidence, {}, of_all | shown.get(number, {}))
     if any(evidence.figures["repeated"] for evidence in found):
-        differing = contradictions(compared.where((F.col("side") == READ) & (F.col("level") != BURIED)))
+        read = compared.where((F.col("side") == READ) & (F.col("level") != BURIED))
+        differing = contradictions(read, samples)
         for number, claim in enumerate(claims):
             times, places = differing.get((claim.topic, claim.partition), (0, ()))
-            found[number] = _with(found[number], {"contradiction": times}, {"contradiction": places if samples else ()})
+            found[number] = _with(
+                found[number], {"contradiction": times}, {"contradiction": () if samples == "none" else places}
+            )
     return found
 
 
-def collect_plain_evidence(records: DataFrame, *, samples: bool = True) -> Evidence:
+def collect_plain_evidence(records: DataFrame, *, samples: Shown = "keys") -> Evidence:
     """Evidence of any table with a column `key`, without a claim: the rules `repeated_key` and `null_key`.
 
     Where there are columns `topic` and `partition`, a key in two topic partitions is two keys.
@@ -138,8 +161,8 @@ def collect_plain_evidence(records: DataFrame, *, samples: bool = True) -> Evide
     ).collect()[0]
     counts = {name: int(number or 0) for name, number in total.asDict().items()}
     found: dict[str, tuple[Sample, ...]] = {}
-    if samples and counts["repeated_key"]:
-        found["repeated_key"] = repeated_keys(per_key.where(keyed))
+    if samples != "none" and counts["repeated_key"]:
+        found["repeated_key"] = repeated_keys(per_key.where(keyed), samples)
     return Evidence(
         {"records_out": counts["records"], "keys_out": counts["keys"], "quarantined": 0},
         {"repeated_key": counts["repeated_key"], "null_key": counts["null_key"]},

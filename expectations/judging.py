@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from great_expectations import RunIdentifier
 from great_expectations.data_context.types.resource_identifiers import (
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from expectations.claim import Claim
+    from expectations.shown import Shown
 
 
 class JudgementError(RuntimeError):
@@ -47,7 +48,7 @@ def judge(
     claim: Claim,
     reports: Path,
     *,
-    samples: Literal["none", "keys"] = "keys",
+    samples: Shown = "keys",
     reading: Reading = KAFKAS,
 ) -> Verdict:
     """Puts `claim` to the test: `inputs` are the records the plan read, `outputs` those the stage holds, in the
@@ -63,7 +64,7 @@ def judge_all(
     *,
     checksum: int | None = None,
     left: DataFrame | None = None,
-    samples: Literal["none", "keys"] = "keys",
+    samples: Shown = "keys",
     reading: Reading = KAFKAS,
 ) -> dict[str, Verdict]:
     """Puts the claims of one job to the test, each on its own evidence, which one aggregation collects for all of them;
@@ -76,8 +77,8 @@ def judge_all(
     left              the records of segments that stay where they are and are neither read nor written
 
     The validation results are stored as one new file per plan under `reports`; nothing there is ever changed, so any
-    number of processes may judge at the same time. `samples="none"` keeps the keys of offending records out
-    of the result and of the verdict. Raises JudgementError where Spark could not read or compute.
+    number of processes may judge at the same time. `samples` says what result and verdict show of
+    offending records (see `shown`). Raises JudgementError where Spark could not read or compute.
     """
     _refuse_what_differs(claims)
     spark = inputs.sparkSession
@@ -87,7 +88,7 @@ def judge_all(
         with _counted_jobs(spark, _run_name(claims[0])) as jobs:
             try:
                 evidence = collect_evidence(
-                    *(inputs, outputs, claims, reading), checksum=checksum, left=left, samples=samples == "keys"
+                    *(inputs, outputs, claims, reading), checksum=checksum, left=left, samples=samples
                 )
             except (PySparkException, Py4JError) as error:
                 plans = ", ".join(claim.plan_id for claim in claims)

@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 
 from expectations.claim import BURIED, TAIL
 from expectations.figures import with_figures
-from expectations.offenders import SAMPLES_PER_RULE, Samples, shown_key
+from expectations.offenders import SAMPLES_PER_RULE, Samples
 from expectations.reading import is_tombstone, places
+from expectations.shown import shown_key
 from expectations.verdict import Sample
 from expectations.wording import key_text
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from expectations.claim import Claim
     from expectations.reading import Reading
+    from expectations.shown import Shown
 
 SUPERSEDED, DUE = "left_superseded", "left_due"
 LEFT_RULES = (SUPERSEDED, DUE)
@@ -47,14 +49,17 @@ def left_behind(left: DataFrame, inputs: DataFrame, claims: Sequence[Claim], rea
     ]
 
 
-def left_offenders(left: DataFrame, inputs: DataFrame, claims: Sequence[Claim], reading: Reading) -> dict[int, Samples]:
+def left_offenders(
+    left: DataFrame, inputs: DataFrame, claims: Sequence[Claim], reading: Reading, shown: Shown
+) -> dict[int, Samples]:
     """Samples of what breaks the LEFT_RULES, by the place of the plan among the claims, lowest offsets first."""
     found: dict[int, Samples] = {}
     numbers = {(claim.topic, claim.partition): number for number, claim in enumerate(claims)}
     for rule, offending in _offending(left, inputs, claims, reading).items():
         first = F.row_number().over(Window.partitionBy(*_WITHIN).orderBy("offset"))
-        shown = offending.select(*_WITHIN, "offset", shown_key(offending).alias("key"), first.alias("place"))
-        for row in shown.where(F.col("place") <= SAMPLES_PER_RULE).orderBy("place").collect():
+        key = shown_key(F.col("key"), offending.schema["key"].dataType, shown).alias("key")
+        rows = offending.select(*_WITHIN, "offset", key, first.alias("place"))
+        for row in rows.where(F.col("place") <= SAMPLES_PER_RULE).orderBy("place").collect():
             samples = found.setdefault(numbers[row["topic"], row["partition"]], {})
             samples[rule] = (*samples.get(rule, ()), Sample(row["offset"], key_text(row["key"]), *_SAID[rule]))
     return found

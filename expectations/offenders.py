@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType
 
 from expectations.rules import EXPECTED_HORIZON, weights
 from expectations.sayings import SAYINGS, details
+from expectations.shown import shown_key
 from expectations.verdict import Sample
-from expectations.wording import KEY_BYTES, count, key_text
+from expectations.wording import count, key_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from expectations.claim import Claim
+    from expectations.shown import Shown
 
 SAMPLES_PER_RULE = 10
 
@@ -26,14 +27,9 @@ Samples = dict[str, tuple[Sample, ...]]
 """Samples by the rule that they break."""
 
 
-def shown_key(records: DataFrame) -> Column:
-    """As much of a key as can matter for a sample; one that is no bytes, as Spark writes it."""
-    key = F.col("key")
-    whole = key if isinstance(records.schema["key"].dataType, BinaryType) else key.cast("string")
-    return F.substring(whole, 1, KEY_BYTES)
-
-
-def offenders(groups: DataFrame, broken: Collection[str], claims: Sequence[Claim]) -> dict[int | None, Samples]:
+def offenders(
+    groups: DataFrame, broken: Collection[str], claims: Sequence[Claim], shown: Shown
+) -> dict[int | None, Samples]:
     """Up to SAMPLES_PER_RULE samples for each of the broken rules of each plan (by its place among the claims; None:
     of no plan), lowest offsets first, in one query."""
     rules = ", ".join(
@@ -43,7 +39,7 @@ def offenders(groups: DataFrame, broken: Collection[str], claims: Sequence[Claim
         groups.where("role != 'word'")
         .withColumn("expected_horizon", F.expr(EXPECTED_HORIZON))
         .withColumn("offset", F.coalesce("in_max", "out_max"))
-        .withColumn("key", shown_key(groups))
+        .withColumn("key", shown_key(F.col("key"), groups.schema["key"].dataType, shown))
         .withColumn("rule", F.expr(f"explode(filter(array({rules}), name -> name IS NOT NULL))"))
         .withColumn("place", F.row_number().over(Window.partitionBy("plan", "rule").orderBy("offset", "key")))
         .where(F.col("place") <= SAMPLES_PER_RULE)
@@ -60,7 +56,7 @@ def offenders(groups: DataFrame, broken: Collection[str], claims: Sequence[Claim
     return found
 
 
-def contradictions(records: DataFrame) -> dict[tuple[str, int], tuple[int, tuple[Sample, ...]]]:
+def contradictions(records: DataFrame, shown: Shown) -> dict[tuple[str, int], tuple[int, tuple[Sample, ...]]]:
     """How many offsets hold different `records`, and the lowest of them, by topic and partition."""
     within = ("topic", "partition")
     differing = (
@@ -70,7 +66,7 @@ def contradictions(records: DataFrame) -> dict[tuple[str, int], tuple[int, tuple
             F.min("fingerprint").alias("least"),
             F.max("fingerprint").alias("most"),
             F.count(F.lit(1)).alias("times"),
-            F.min(shown_key(records)).alias("key"),
+            F.min(shown_key(F.col("key"), records.schema["key"].dataType, shown)).alias("key"),
         )
         .where("least != most")
     )
@@ -84,19 +80,19 @@ def contradictions(records: DataFrame) -> dict[tuple[str, int], tuple[int, tuple
     found: dict[tuple[str, int], tuple[int, tuple[Sample, ...]]] = {}
     for row in sorted(rows, key=lambda row: int(row["place"])):
         said = f"{count(row['times'], 'record')}, not all the same"
-        _, shown = found.get((row["topic"], row["partition"]), (0, ()))
+        _, before = found.get((row["topic"], row["partition"]), (0, ()))
         sample = Sample(row["offset"], key_text(row["key"]), said, "one record")
-        found[row["topic"], row["partition"]] = (row["number"], (*shown, sample))
+        found[row["topic"], row["partition"]] = (row["number"], (*before, sample))
     return found
 
 
-def repeated_keys(per_key: DataFrame) -> tuple[Sample, ...]:
+def repeated_keys(per_key: DataFrame, shown: Shown) -> tuple[Sample, ...]:
     """The keys with the most records, from rows of `key` and `records`."""
     rows = (
         per_key.where(F.col("records") > 1)
         .orderBy(F.desc("records"), "key")
         .limit(SAMPLES_PER_RULE)
-        .select("key", "records")
+        .select(shown_key(F.col("key"), per_key.schema["key"].dataType, shown).alias("key"), "records")
         .collect()
     )
     return tuple(Sample(None, key_text(row["key"]), count(row["records"], "record"), "one record") for row in rows)

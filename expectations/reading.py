@@ -60,14 +60,14 @@ def narrowed(records: DataFrame, side: str, reading: Reading) -> DataFrame:
 def places(reading: Reading) -> tuple[str, ...]:
     """What the place of a record is told by, without a look at its value, as SQL: topic, partition, key (of its own
     type), offset, horizon (epoch microseconds), level."""
-    topic = _quoted(reading.topic) if reading.topic else text(reading.topic_name)
+    topic = quoted(reading.topic) if reading.topic else text(reading.topic_name)
     return (
         f"cast({topic} AS string) AS topic",
-        f"cast({_quoted(reading.partition) if reading.partition else '0'} AS bigint) AS partition",
+        f"cast({quoted(reading.partition) if reading.partition else '0'} AS bigint) AS partition",
         f"{_key(reading)} AS key",
-        f"cast({_quoted(reading.offset)} AS bigint) AS offset",
-        f"unix_micros(cast({_quoted(reading.delete_horizon)} AS timestamp)) AS horizon",
-        f"coalesce({_quoted(reading.level)}, 0) AS level",
+        f"cast({quoted(reading.offset)} AS bigint) AS offset",
+        f"unix_micros(cast({quoted(reading.delete_horizon)} AS timestamp)) AS horizon",
+        f"coalesce({quoted(reading.level)}, 0) AS level",
     )
 
 
@@ -86,7 +86,7 @@ def fingerprint(records: DataFrame, reading: Reading = KAFKAS) -> Column:
 
 
 def _key(reading: Reading) -> str:
-    names = [_quoted(name) for name in reading.key]
+    names = [quoted(name) for name in reading.key]
     if len(names) == 1:
         return names[0]
     complete = " AND ".join(f"{name} IS NOT NULL" for name in names)
@@ -97,8 +97,8 @@ def _key(reading: Reading) -> str:
 def _fingerprint(records: DataFrame, reading: Reading) -> str:
     """64 bits over all that C1 keeps. xxhash64 skips NULLs, so where they are is hashed as well."""
     kept = [field for field in records.schema.fields if field.name not in (reading.level, reading.delete_horizon)]
-    values = [_without_maps(_quoted(field.name), field.dataType) for field in kept]
-    return f"xxhash64({', '.join([*values, *(_nulls(_quoted(field.name), field.dataType) for field in kept)])})"
+    values = [_without_maps(quoted(field.name), field.dataType) for field in kept]
+    return f"xxhash64({', '.join([*values, *(_nulls(quoted(field.name), field.dataType) for field in kept)])})"
 
 
 def _without_maps(value: str, kind: DataType, depth: int = 0) -> str:
@@ -135,10 +135,11 @@ def _nulls(value: str, kind: DataType, depth: int = 0) -> str:
 
 
 def _field(value: str, field: StructField) -> tuple[str, DataType]:
-    return f"{value}.{_quoted(field.name)}", field.dataType
+    return f"{value}.{quoted(field.name)}", field.dataType
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column name as Spark SQL quotes it."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from great_expectations import ExpectationSuite
 
@@ -27,6 +27,7 @@ from expectations.custom import (
 
 if TYPE_CHECKING:
     from expectations.claim import Claim
+    from expectations.shown import Shown
 
 _CLEANED: tuple[type[EvidenceExpectation], ...] = (
     ExpectOneRecordPerKey,
@@ -56,7 +57,7 @@ OF_TRANSACTIONS = (ExpectMarkersKept,)
 """What a cleaning promises besides where control records may have been read (C10)."""
 
 
-def suite_for(claim: Claim, *, samples: Literal["none", "keys"] = "keys") -> ExpectationSuite:
+def suite_for(claim: Claim, *, samples: Shown = "keys") -> ExpectationSuite:
     """The suite of the claim's lane, its sentences filled with the claim's figures.
 
     To be run on a batch made by `comparison(inputs, outputs)`.

@@ -16,12 +16,14 @@ SAMPLES_IN_VERDICT = 3
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One offending record: where it is, what was found there and what was expected. Never a value."""
+    """One offending record: where it is, what was found there and what was expected. Key and value are as far as they
+    may be shown (see `shown`)."""
 
     offset: int | None
     key: str | None
     found: str
     expected: str
+    value: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The sample as JSON-ready names and values."""

@@ -28,13 +28,13 @@ class EvidenceExpectation(BatchExpectation):
 
     claim     `Claim.to_json()`, with a batch made by `comparison(inputs, outputs)`; where a class has
               `rules_without_claim`, None and any batch of keyed records
-    samples   `keys`: show the keys of offending records; `none`: no samples at all
+    samples   what is shown of offending records, `none`, `keys` or `full` (see `shown`)
 
     A subclass promises something in one sentence with the plan's figures, and says what was found.
     """
 
     claim: str | None = None
-    samples: Literal["none", "keys"] = "keys"
+    samples: Literal["none", "keys", "full"] = "keys"
 
     metric_dependencies: ClassVar[tuple[str, ...]] = (EVIDENCE,)
     success_keys: ClassVar[tuple[str, ...]] = ("claim", "samples")

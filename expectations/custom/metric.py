@@ -41,7 +41,7 @@ class EvidenceMetric(TableMetricProvider):
             domain_kwargs=metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE
         )
         claim = metric_value_kwargs["claim"]
-        samples = metric_value_kwargs["samples"] == "keys"
+        samples = metric_value_kwargs["samples"]
         if claim is None:
             return collect_plain_evidence(records, samples=samples)
         return examine(records, [Claim.from_json(claim)], samples=samples)[0]

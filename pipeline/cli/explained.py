@@ -18,6 +18,8 @@ from pipeline.explain import (
     explain_key,
     explain_partition,
     explain_segment,
+    is_digest,
+    key_of_digest,
     parse_key,
 )
 from pipeline.lake import Lake
@@ -40,7 +42,8 @@ def explain(
         typer.Option(
             "--key",
             metavar="KEY",
-            help="Text, hex:<digits>, base64:<letters>, or null: for no key; once per column of a composite key.",
+            help="Text, hex:<digits>, base64:<letters>, sha256:<digits> (as in reports), or null: for no key; once per "
+            "column of a composite key.",
         ),
     ] = None,
     partition: Partition = None,
@@ -55,8 +58,13 @@ def explain(
         raise typer.BadParameter("one of TOPIC-PARTITION, --segment and --key is needed")
     lake, now_ms = Lake.load(), at(now)
     if key:
-        explained = explain_key(lake, table, parse_key(key), now_ms, partition, commits)
-        show.as_json(_document(explained)) if as_json else _show_key(explained, key, now_ms)
+        meant = key_of_digest(lake, table, key[0], partition) if is_digest(key) else parse_key(key)
+        explained = explain_key(lake, table, meant, now_ms, partition, commits)
+        if as_json:
+            # A key that was asked for by its digest is not told: that is for who may read the table.
+            show.as_json(_document(explained) | ({"key": key[0]} if is_digest(key) else {}))
+        else:
+            _show_key(explained, key, now_ms)
     elif topic_partition:
         outlook = explain_partition(lake, table, topic_partition, now_ms)
         show.as_json(_document(outlook)) if as_json else _show_partition(outlook, now_ms)

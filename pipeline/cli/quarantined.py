@@ -81,7 +81,7 @@ def _record(one: Record) -> dict[str, object]:
         "partition": one.topic_partition.partition,
         "offset": one.offset,
         "timestamp": show.time(one.timestamp_ms),
-        "value_bytes": None if one.value is None else len(one.value),
+        "value_bytes": one.value_bytes,
         "value": show.excerpt(one.value),
         "reason": one.reason,
         "plan": one.plan,

@@ -35,6 +35,7 @@ from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.spark import reason, sized_session
 from pipeline.plan import Job, Plan, jobs_of
+from pipeline.policy import samples_of
 from pipeline.sense import Lane
 from pipeline.stage import BURIED, INPUTS, QUARANTINED, Accounting, Stage, mark, open_stage, split
 from pipeline.stage.leave import leave
@@ -140,7 +141,8 @@ def _write(lake: Lake, stage: Stage, spark: "SparkSession") -> Mapping[str, Refu
     try:
         columns = Columns.of(stage.table, stage.identifier)
         own = sized_session(lake, spark, sum(plan.records for plan in stage.plans))
-        reader = Reader(own, spark_name(lake, stage.identifier), columns, stage.plans)
+        samples = samples_of(lake.table(stage.target).properties)
+        reader = Reader(own, spark_name(lake, stage.identifier), columns, stage.plans, samples)
         if stage.plans[0].lane is Lane.MERGE:
             return _copy(lake, stage, reader)
         return _clean(lake, stage, reader)

@@ -16,7 +16,9 @@ from pipeline.compact.rounds import EVERYTHING, Round
 from pipeline.compact.working import KEY, OFFSET, WAS_BURIED, column, with_working_columns
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
+from pipeline.lake.condition import quoted
 from pipeline.plan import Plan
+from pipeline.policy.policy import Samples
 from pipeline.segments.segment import TAIL
 
 if TYPE_CHECKING:
@@ -30,12 +32,13 @@ _PLACE = "_firn_place"
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads the snapshots of one stage in the terms of its plans."""
+    """Reads the snapshots of one stage in the terms of its plans. ``samples`` says what refusals show of records."""
 
     spark: "SparkSession"
     name: str
     columns: Columns
     plans: Sequence[Plan]
+    samples: Samples = "keys"
 
     def records(self, tag: str, scans: Sequence[Scan] = (Scan({}),), part: Round = EVERYTHING) -> DataFrame:
         """The records under ``tag`` of one round, each scan packing segments into tasks in its own way."""
@@ -83,4 +86,4 @@ def buried_once(inputs: DataFrame) -> DataFrame:
 
 def spark_name(lake: Lake, identifier: str) -> str:
     """``identifier`` as Spark SQL quotes it, in the lake's catalog."""
-    return ".".join(f"`{part}`" for part in (lake.name, *identifier.split(".")))
+    return ".".join(quoted(part) for part in (lake.name, *identifier.split(".")))

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
+from expectations.shown import shown_key
 from pipeline.compact.bitmap import bit, bitmaps, has, with_words
 from pipeline.compact.comparable import comparable
 from pipeline.compact.working import (
     HORIZON,
+    KEY,
     LEVEL,
     OFFSET,
     PLAN,
@@ -25,6 +27,7 @@ from pipeline.compact.working import (
 )
 from pipeline.errors import RefusedError
 from pipeline.plan import Plan
+from pipeline.policy.policy import Samples
 from pipeline.segments.segment import RUN
 
 _PLACE, _COMPARED, _REPEATED = "_firn_place", "_firn_compared", "_firn_repeated"
@@ -60,8 +63,8 @@ class Repeats:
 NO_REPEATS = Repeats(None, {}, {})
 
 
-def find_repeats(inputs: DataFrame, plans: Sequence[Plan]) -> Repeats:
-    """What is repeated among ``inputs`` of ``plans``."""
+def find_repeats(inputs: DataFrame, plans: Sequence[Plan], samples: Samples) -> Repeats:
+    """What is repeated among ``inputs`` of ``plans``; ``samples`` says what a refusal shows of the records."""
     if all(repeatable_from(plan) is None for plan in plans):
         return NO_REPEATS
     suspects = inputs.where((F.col(OFFSET) >= F.col(REPEATABLE_FROM)) & ~F.col(WAS_BURIED))
@@ -71,7 +74,7 @@ def find_repeats(inputs: DataFrame, plans: Sequence[Plan]) -> Repeats:
     twice = suspects.groupBy(POSITION).count().where(F.col("count") > 1)
     words = bitmaps(twice, F.col(POSITION), {_REPEATED: F.lit(True)})
     rows = with_words(suspects, F.col(POSITION), words).where(has(_REPEATED, F.col(POSITION))).drop(_REPEATED)
-    refused = {number: error for number in counts if (error := _contradiction(rows, number, plans[number]))}
+    refused = {number: error for number in counts if (error := _contradiction(rows, number, plans[number], samples))}
     return Repeats(words, counts, refused)
 
 
@@ -104,8 +107,8 @@ def _count(suspects: DataFrame) -> dict[int, int]:
     return {row[PLAN]: row["repeated"] for row in found}
 
 
-def _contradiction(rows: DataFrame, number: int, plan: Plan) -> RefusedError | None:
-    """Why ``plan`` is refused: two different records at one offset, both shown; None when all copies are identical."""
+def _contradiction(rows: DataFrame, number: int, plan: Plan, samples: Samples) -> RefusedError | None:
+    """Why ``plan`` is refused: two different records at one offset; None when all copies are identical."""
     own = rows.where(F.col(PLAN) == number)
     names = record_columns(rows)
     compared = {
@@ -116,17 +119,28 @@ def _contradiction(rows: DataFrame, number: int, plan: Plan) -> RefusedError | N
     if not found:
         return None
     offset = found[0][OFFSET]
-    shown = distinct.where(F.col(OFFSET) == offset).select(*(column(name) for name in names)).limit(2).collect()
+    key = shown_key(F.col(KEY), rows.schema[KEY].dataType, "keys").alias(KEY)
+    shown = distinct.where(F.col(OFFSET) == offset).select(key, *(column(name) for name in names)).limit(2).collect()
     places = [segment.path for segment in plan.inputs if segment.base_offset <= offset <= segment.last_offset]
     return RefusedError(
         f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records: "
-        f"{' and '.join(_describe(row) for row in shown)}; allowed: one record per offset, or identical copies of it "
+        f"{_describe(shown, samples)}; allowed: one record per offset, or identical copies of it "
         f"(segments {', '.join(places)})"
     )
 
 
-def _describe(row: Row) -> str:
-    return "(" + ", ".join(f"{name}={_short(value)}" for name, value in row.asDict().items() if value is not None) + ")"
+def _describe(records: Sequence[Row], samples: Samples) -> str:
+    """Two records as far as they may be shown, and in which columns they differ."""
+    one, other = (record.asDict() for record in records)
+    keys = f"(key={one.pop(KEY)}) and (key={other.pop(KEY)})"
+    if samples == "full":
+        return " and ".join(map(_whole, (one, other)))
+    differing = f"they differ in {', '.join(name for name in one if one[name] != other[name])}"
+    return differing if samples == "none" else f"{keys}, {differing}"
+
+
+def _whole(record: Mapping[str, object]) -> str:
+    return "(" + ", ".join(f"{name}={_short(value)}" for name, value in record.items() if value is not None) + ")"
 
 
 def _short(value: object) -> str:

@@ -52,7 +52,7 @@ def surveyed(reader: Reader) -> Iterator[Survey]:
     tailed = [plan for plan in plans if plan.has_tail]
     apart = bool(tailed) and all(plan.tail_is_older for plan in tailed)
     read = reader.head(INPUTS) if apart else reader.records(INPUTS)
-    repeats = find_repeats(read, plans)
+    repeats = find_repeats(read, plans, reader.samples)
     sound = [plan for number, plan in enumerate(plans) if number not in repeats.refused]
     # A plan with removed tombstones has its job alone.
     newest = newest_per_key(prepared(read, plans, repeats), places.buried_gap)

@@ -1,5 +1,6 @@
 """Explain: why a record, a segment or a topic partition is as it is, told by the code that decides (no JVM)."""
 
+from pipeline.explain.digested import is_digest, key_of_digest
 from pipeline.explain.history import Commit
 from pipeline.explain.key import Kept, KeyExplanation, Removed, explain_key
 from pipeline.explain.partition import PartitionExplanation, explain_partition
@@ -17,5 +18,7 @@ __all__ = [
     "Version",
     "explain_key", "explain_partition",
     "explain_segment",
+    "is_digest",
+    "key_of_digest",
     "parse_key",
 ]  # fmt: skip

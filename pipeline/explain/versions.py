@@ -71,7 +71,8 @@ def _parse(text: str) -> bytes:
                 return text.encode()
     except (ValueError, binascii.Error) as error:
         raise RefusedError(
-            f"key {text!r} is not {kind}: {error}; allowed: text, text:<text>, hex:<digits>, base64:<letters>, null:"
+            f"key {text!r} is not {kind}: {error}; allowed: text, text:<text>, hex:<digits>, base64:<letters>, "
+            "sha256:<digits>, null:"
         ) from error
 
 

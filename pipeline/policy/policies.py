@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from pipeline.errors import RefusedError
-from pipeline.policy.policy import DEFAULT, NAMES, TABLE_ONLY, UNLIMITED, Policy
+from pipeline.policy.policy import DEFAULT, NAMES, TABLE_ONLY, UNLIMITED, Policy, Samples
 from pipeline.policy.profiles import with_defaults
 
 PREFIX = "firn."
@@ -58,6 +58,18 @@ class Policies:
                 for topic, own in topics.items()
             },
         )
+
+
+def samples_of(properties: Mapping[str, str]) -> Samples:
+    """What may be shown of the records of a table with these ``properties``; nothing when they don't say it rightly.
+
+    Policies are refused where work is planned. What tells of work that went wrong is told all the same.
+    """
+    match properties.get(f"{PREFIX}report.samples", DEFAULT.report_samples):
+        case "keys" | "full" as said:
+            return said
+        case _:
+            return "none"
 
 
 def _split(identifier: str, key: str, value: str) -> tuple[str, str]:

@@ -21,6 +21,9 @@ def _as_list(value: object) -> object:
 
 
 CleanupPolicy = Annotated[Literal["compact", "delete", "compact,delete"], BeforeValidator(_as_list)]
+Samples = Literal["none", "keys", "full"]
+"""What may be shown of records outside their table, from nothing to keys and values."""
+
 NEVER = -1
 """An interval that never ends."""
 
@@ -205,6 +208,11 @@ class Policy(BaseModel):
         alias="run.max.wait.ms",
         description="A plan that has been due for longer is overdue, as one past max.compaction.lag.ms is.",
     )
+    report_samples: Samples = Field(
+        default="keys",
+        alias="report.samples",
+        description="What reports, listings and errors show of records: nothing, digests of keys, or keys and values.",
+    )
     run_interval_ms: int = Field(
         default=900_000,
         ge=1,
@@ -274,7 +282,13 @@ NAMES = {field.alias: name for name, field in Policy.model_fields.items() if fie
 """Property names without prefix, to field names."""
 
 TABLE_ONLY = frozenset(
-    {"stage.max.age.ms", "cleaner.dedupe.buffer.size", "cleaner.threads", "cleaner.io.buffer.load.factor"}
+    {
+        "stage.max.age.ms",
+        "cleaner.dedupe.buffer.size",
+        "cleaner.threads",
+        "cleaner.io.buffer.load.factor",
+        "report.samples",
+    }
     | {name for name in NAMES if name.startswith(("run.", "gc."))}
 )
 """What concerns all topics of a table together."""

@@ -21,6 +21,7 @@ from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.filters import EVERYTHING, both, equals
 from pipeline.lake.records import TRANSACTION_COLUMNS
+from pipeline.policy import samples_of
 from pipeline.quarantine.quarantine import PLAN, REASON, SUFFIX, find, origin
 from pipeline.segments import TopicPartition
 from pipeline.segments.read import read_entries
@@ -46,11 +47,15 @@ class Batch:
 
 @dataclass(frozen=True)
 class Record:
-    """One record in the quarantine. Its time is epoch milliseconds; ``value`` None is a tombstone without a key."""
+    """One record in the quarantine. Its time is epoch milliseconds; ``value_bytes`` None is a tombstone without a key.
+
+    ``value`` is None as well where ``firn.report.samples`` keeps it back.
+    """
 
     topic_partition: TopicPartition
     offset: int
     timestamp_ms: int
+    value_bytes: int | None
     value: bytes | None
     reason: str
     plan: str
@@ -77,13 +82,15 @@ def records(
     lake: Lake, identifier: str, limit: int, only: TopicPartition | None = None, plan: str | None = None
 ) -> list[Record]:
     """The first ``limit`` records in the quarantine of table ``identifier``, in offset order."""
+    shows_values = samples_of(lake.table(identifier).properties) == "full"
     found = _read(lake, identifier, only, plan, ("topic", "partition", "offset", "timestamp", "value", REASON, PLAN))
     return [
         Record(
             topic_partition=TopicPartition(row["topic"], row["partition"]),
             offset=row["offset"],
             timestamp_ms=to_ms(row["timestamp"]),
-            value=row["value"],
+            value_bytes=None if row["value"] is None else len(row["value"]),
+            value=row["value"] if shows_values else None,
             reason=row[REASON],
             plan=row[PLAN],
         )

@@ -20,6 +20,7 @@ from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.spark import reason, sized_session
 from pipeline.plan import Plan
+from pipeline.policy import samples_of
 from pipeline.stage import INPUTS, Accounting, Books, Stage, mark, parts_of
 from pipeline.validate.parts import left_in_place, of_plans
 
@@ -132,6 +133,7 @@ def _compared(
         lake.reports_folder,
         checksum=None if books.checksum is None else int(books.checksum),
         left=left,
+        samples=samples_of(lake.table(stage.target).properties),
         reading=_reading(columns),
     )
 

@@ -121,7 +121,7 @@ def spark(spark: SparkSession) -> Iterator[SparkSession]:
 def judged(spark: SparkSession, tmp_path: Path) -> Callable[[Records, Records, Claim], Verdict]:
     """Judges two lists of records."""
     return lambda inputs, outputs, claim: judge(
-        frame(spark, inputs), frame(spark, outputs), claim, tmp_path / "reports"
+        frame(spark, inputs), frame(spark, outputs), claim, tmp_path / "reports", samples="full"
     )
 
 
@@ -228,7 +228,7 @@ def sabotaged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     outputs = [r for number, case in enumerate(SABOTAGE.values()) for r in in_world(number, case[0])]
     claim = replace(CLAIM, log_end_offset=100 * len(SABOTAGE))
     reports = tmp_path_factory.mktemp("sabotage")
-    judge(frame(spark, inputs), frame(spark, outputs), claim, reports)
+    judge(frame(spark, inputs), frame(spark, outputs), claim, reports, samples="full")
     stored = json.loads(next(reports.rglob("*.json")).read_text(encoding="utf-8"))
     return failed(Verdict.from_dict(stored["meta"]["firn"]["verdict"]))
 
@@ -425,7 +425,7 @@ def on_batch(records: DataFrame, expectation: EvidenceExpectation) -> Any:
 
 def test_two_promises_work_on_any_table_of_keyed_records(spark: SparkSession) -> None:
     records = frame(spark, INPUTS)
-    repeated = on_batch(records, ExpectOneRecordPerKey())
+    repeated = on_batch(records, ExpectOneRecordPerKey(samples="full"))
     assert not repeated.success
     assert repeated.result["observed_value"] == "3 keys have more than one record."
     assert [s["key"] for s in repeated.result["details"]["samples"]] == ["a", "d", "h"]
@@ -471,8 +471,9 @@ def hostile_reports(spark: SparkSession, reports: Path) -> tuple[Verdict, Verdic
 
     inputs, claim = poisoned(INPUTS), replace(CLAIM, topic=attack, table=attack, plan_id=attack)
     good = [replace(r, key=b"") if r is EMPTY_KEY else r for r in OUTPUTS]
-    passed = judge(inputs, poisoned(good), claim, reports)
-    return passed, judge(inputs, poisoned(without(B)), replace(claim, plan_id="../../" + attack), reports)
+    passed = judge(inputs, poisoned(good), claim, reports, samples="full")
+    attacked = replace(claim, plan_id="../../" + attack)
+    return passed, judge(inputs, poisoned(without(B)), attacked, reports, samples="full")
 
 
 def test_the_pages_show_all_results_load_nothing_and_escape_everything(spark: SparkSession, tmp_path: Path) -> None:

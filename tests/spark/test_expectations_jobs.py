@@ -91,6 +91,7 @@ def judge_plans(
         reports,
         checksum=checksum,
         left=None if left is None else frame(spark, left),
+        samples="full",
     )
     return {partition: verdicts[f"plan-{partition}"] for partition in sides}
 
@@ -182,7 +183,7 @@ def test_a_cleaner_that_read_something_else_is_not_believed(spark: SparkSession,
 def test_a_record_that_no_plan_is_about_fails_them_all(spark: SparkSession, tmp_path: Path) -> None:
     stray = frame(spark, [*of(1, OUTPUTS), *of(2, OUTPUTS), *of(9, [B])])
     inputs = frame(spark, [*of(1, INPUTS), *of(2, INPUTS)])
-    verdicts = judge_all(inputs, stray, [claim(1), claim(2)], tmp_path)
+    verdicts = judge_all(inputs, stray, [claim(1), claim(2)], tmp_path, samples="full")
     for verdict in verdicts.values():
         found = failed(verdict)
         assert set(found) == {"expect_one_topic_partition"}
@@ -249,7 +250,7 @@ def test_c8_c9_a_tombstone_that_was_due_may_not_be_left_behind(
     left, like = frame(spark, of(1, [tombstone])), replace(FULL, clean_below=clean_below)
     one = frame(spark, of(1, [B])), frame(spark, of(1, [replace(B, level=3)]))
     like = replace(like, records_in=1, records_out=1, superseded=0, tombstones_removed=0, quarantined=0)
-    verdict = judge_all(*one, [claim(1, like)], tmp_path, left=left)["plan-1"]
+    verdict = judge_all(*one, [claim(1, like)], tmp_path, left=left, samples="full")["plan-1"]
     found = failed(verdict)
     assert set(found) == ({"expect_tombstones_gone"} if broken else set())
     if broken:
@@ -272,7 +273,9 @@ def test_nothing_is_said_of_other_plans_when_one_needs_a_closer_look(spark: Spar
     """An offset that was written twice is compared record by record; the other plan's figures stay as summed up."""
     repeats = replace(claim(2), records_in=15, superseded=4, repeated=1)
     inputs = frame(spark, [*of(1, INPUTS), *of(2, [*INPUTS, B])])
-    verdicts = judge_all(inputs, frame(spark, [*of(1, OUTPUTS), *of(2, OUTPUTS)]), [claim(1), repeats], tmp_path)
+    verdicts = judge_all(
+        inputs, frame(spark, [*of(1, OUTPUTS), *of(2, OUTPUTS)]), [claim(1), repeats], tmp_path, samples="full"
+    )
     assert [failed(verdict) for verdict in verdicts.values()] == [{}, {}]
     observed = {f.name: f.observed for f in verdicts["plan-2"].expectations}
     assert (

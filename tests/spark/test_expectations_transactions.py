@@ -110,7 +110,7 @@ def judged(spark: SparkSession, tmp_path: Path) -> Judge:
         read, written = (
             spark.createDataFrame([one.row() for one in side], SCHEMA).coalesce(1) for side in (inputs, outputs)
         )
-        return judge(read, written, claim, tmp_path / "reports")
+        return judge(read, written, claim, tmp_path / "reports", samples="full")
 
     return run
 

@@ -1,0 +1,83 @@
+"""Find the key that a report names by its digest only: the keys of a table, or of a topic partition, are read for it.
+
+No index knows digests, so this costs as much as reading the key columns. A report also says which topic partition.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+from pyiceberg.table import Table
+from pyiceberg.types import TimestamptzType
+
+from expectations.digests import DIGEST, DIGITS, digest
+from pipeline.errors import RefusedError
+from pipeline.explain.versions import Key
+from pipeline.lake import Lake
+from pipeline.lake.columns import Columns
+from pipeline.lake.filters import EVERYTHING, both, equals
+from pipeline.segments import TopicPartition
+
+_DIGEST = re.compile(rf"{DIGEST}[0-9a-f]{{{DIGITS}}}")
+
+
+def is_digest(texts: Sequence[str]) -> bool:
+    """Whether ``texts``, which name a key, are the digest of one."""
+    return len(texts) == 1 and texts[0].startswith(DIGEST)
+
+
+def key_of_digest(lake: Lake, identifier: str, text: str, only: TopicPartition | None = None) -> Key:
+    """The key of table ``identifier`` (in its current snapshot; in topic partition ``only``) whose digest is ``text``.
+
+    Raises RefusedError when no key has it, or it is no digest.
+    """
+    if not _DIGEST.fullmatch(text):
+        raise RefusedError(
+            f"key {text!r} is not a digest; allowed: {DIGEST} and {DIGITS} hexadecimal digits in small letters, as "
+            "reports show it, or text:<text> for a key that begins so"
+        )
+    table = lake.table(identifier)
+    columns = Columns.of(table, identifier)
+    for values in _keys(table, columns, only):
+        if digest([_hashed(value) for value in values]) == text:
+            return tuple(_typed(table, name, value) for name, value in zip(columns.key, values, strict=True))
+    where = f"{only} of table {identifier}" if only else f"table {identifier}"
+    raise RefusedError(f"no key in {where} has the digest {text}; allowed: one of the current snapshot's")
+
+
+def _keys(table: Table, columns: Columns, only: TopicPartition | None) -> Iterator[tuple[object, ...]]:
+    chosen = EVERYTHING
+    for column, value in ((columns.topic, only and only.topic), (columns.partition, only and only.partition)):
+        if column and value is not None:
+            chosen = both(equals(column, value), chosen)
+    for batch in table.scan(row_filter=chosen, selected_fields=columns.key).to_arrow_batch_reader():
+        distinct = batch.select(list(columns.key))
+        for row in distinct.to_pylist():
+            values = tuple(row[name] for name in columns.key)
+            if None not in values:
+                yield values
+
+
+def _hashed(value: object) -> bytes:
+    """What Spark hashes of a key."""
+    match value:
+        case bytes():
+            return value
+        case bool():
+            return str(value).lower().encode()
+        case Decimal():
+            return f"{value:f}".encode()
+        case datetime():
+            moment = value.astimezone(UTC) if value.tzinfo else value
+            return moment.replace(tzinfo=None).isoformat(timespec="microseconds").encode()
+        case date():
+            return value.isoformat().encode()
+        case _:
+            return str(value).encode()
+
+
+def _typed(table: Table, name: str, value: object) -> bytes:
+    """As a person would name the value."""
+    zoned = isinstance(table.schema().find_field(name).field_type, TimestamptzType)
+    return _hashed(value) + (b"+00:00" if zoned else b"")

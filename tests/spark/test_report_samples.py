@@ -1,0 +1,140 @@
+"""What may be shown of records (``firn.report.samples``) holds for all that Firn puts out, a refused plan included."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+
+from expectations.digests import digest
+from pipeline.airflow.asking import figures_of
+from pipeline.airflow.page import overview_html, reports_html, table_html
+from pipeline.compact import compact
+from pipeline.compact.inputs import spark_name
+from pipeline.explain import explain_key, key_of_digest
+from pipeline.lake import Lake
+from pipeline.overview import Query, read
+from pipeline.plan import jobs_of
+from pipeline.publish import publish_job
+from pipeline.quarantine import records as quarantined
+from pipeline.stage import Stage, stages_of
+from pipeline.status import status_of, write_snapshot
+from pipeline.validate import build_reports, validate
+from tests.faults.commands import firn
+from tests.spark.topics import NOW, Record, Topic
+
+SECRETS = {"key": b"kept-secret-key", "value": b"kept-secret-value", "header": b"kept-secret-header"}
+FORMS = {name: (secret, secret.hex().encode()) for name, secret in SECRETS.items()}
+DATA = {".parquet", ".avro", ".db"}
+"""Where the records themselves are, and their bounds: the table's own files, for whoever may read the table."""
+
+
+def secret(offset: int, partition: int, *, key: bytes | None = SECRETS["key"], value: bytes = b"") -> Record:
+    headers = (("h", SECRETS["header"]),)
+    return Record(offset, key, SECRETS["value"] + value, partition, headers=headers)
+
+
+def worked(topic: Topic, samples: str) -> str:
+    """Partition 0 fails validation, 1 is refused for two records on one offset, 2 has quarantined records: all that
+    functions said of it."""
+    topic.create(report_samples=samples)
+    others = [Record(5, b"end", b"e", partition) for partition in range(3)]
+    topic.land(
+        [secret(0, 0), secret(1, 0, value=b" 1"), secret(2, 2, key=None), *others],
+        [secret(0, 1), secret(0, 1, value=b" another")],
+    )
+    plans = topic.plans("full", force=True)
+    outcomes = compact(topic.lake, plans, topic.spark)
+    stage = Stage.load(topic.lake, outcomes[0].stage)
+    broken(topic, stage)
+    judged = validate(topic.lake, [stage.identifier], topic.spark)
+    assert sorted(one.passed for one in judged) == [False, True]
+    asked = figures_of(topic.lake, jobs_of(plans))
+    done = publish_job(topic.lake, stage.identifier)
+    assert len(done.publications) == 1
+    told = [str(outcome.error) for outcome in outcomes] + [one.failure for one in judged]
+    told += [str(one.verdict.to_dict()) for one in judged if one.verdict] + [asked, str(done.failures)]
+    return "\n".join([*told, *(plan.model_dump_json() for plan in plans)])
+
+
+def broken(topic: Topic, stage: Stage) -> None:
+    """Change a value of partition 0 after it was booked."""
+    assert stage.books
+    name = spark_name(topic.lake, stage.identifier)
+    changed = F.expr("if(partition = 0 and offset = 1, cast('x' AS binary), value)")
+    topic.spark.table(name).withColumn("value", changed).writeTo(name).overwrite(F.lit(True))
+    Stage.load(topic.lake, stage.identifier).record_books(topic.lake, stage.books)
+
+
+def pages(lake: Lake, table: str) -> str:
+    summary = write_snapshot(lake, table, NOW)
+    found = read(lake.home, table)
+    assert found
+    verdicts = found.details().verdicts
+    return "\n".join(
+        [overview_html([summary], {}, NOW), table_html(found, Query(), NOW), reports_html("", table, verdicts)]
+    )
+
+
+def listings(lake: Lake, table: str) -> str:
+    """What the command prints that only looks at the table."""
+    commands = (
+        ["status"],
+        ["stages"],
+        ["quarantine"],
+        ["quarantine", "--records"],
+        ["quarantine", "--records", "--json"],
+    )
+    ran = [firn(lake, command, table, *options) for command, *options in commands]
+    assert [one.returncode for one in ran] == [0] * len(ran), [one.stderr for one in ran]
+    return "\n".join(one.stdout + one.stderr for one in ran)
+
+
+def files(folder: Path) -> bytes:
+    """Everything that lies below ``folder`` but the records."""
+    found = [path for path in folder.rglob("*") if path.is_file() and path.suffix not in DATA]
+    return b"\n".join(str(path).encode() + b"\n" + path.read_bytes() for path in found)
+
+
+@pytest.mark.parametrize("samples", ["none", "keys", "full"])
+def test_no_output_shows_more_than_it_may(
+    topic: Topic, samples: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = worked(topic, samples)
+    index = build_reports(topic.lake)
+    assert len(stages_of(topic.lake, topic.table)) >= 1, "the marker of the refused plan is looked through as well"
+    status = str([one.to_dict() for one in status_of(topic.lake, topic.table, NOW)])
+    said += "\n".join([status, pages(topic.lake, topic.table), listings(topic.lake, topic.table)])
+    said += str([(one.value_bytes, one.value) for one in quarantined(topic.lake, topic.table, 10)])
+    printed = capfd.readouterr()
+    # Each table has a name of its own in the lake that the tests share.
+    own = topic.table.rpartition(".")[2]
+    stored = b"\n".join(
+        [
+            *(files(folder) for folder in topic.lake.home.rglob(f"{own}") if folder.is_dir()),
+            *(files(topic.lake.home / name) for name in ("cache", "status", "plans", "runs")),
+            *(path.read_bytes() for path in of_table(index.parent, topic.table)),
+        ]
+    )
+    everything = "\n".join([said, caplog.text, printed.out, printed.err]).encode() + stored
+    found = {name for name, forms in FORMS.items() if any(form in everything for form in forms)}
+    reported = b"\n".join(path.read_bytes() for path in of_table(index.parent, topic.table))
+    if samples == "full":
+        assert found >= {"key", "value"}
+        assert all(SECRETS[name] in reported for name in ("key", "value"))
+        return
+    assert found == set()
+    name = digest([SECRETS["key"]])
+    assert (name in everything.decode(errors="replace")) == (samples == "keys")
+    if samples == "keys":
+        assert name.encode() in reported
+        key = key_of_digest(topic.lake, topic.table, name)
+        assert key == (SECRETS["key"],)
+        assert explain_key(topic.lake, topic.table, key, NOW).kept
+        ran = firn(topic.lake, "explain", topic.table, "--key", name, "--json")
+        assert SECRETS["key"].decode() not in ran.stdout
+        assert ran.returncode == 0
+
+
+def of_table(reports: Path, table: str) -> list[Path]:
+    """Results and pages about ``table``; those of other tests' tables lie beside them."""
+    return [path for path in reports.rglob("*.*") if path.is_file() and table.encode() in path.read_bytes()]
