@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.clock import from_ms
+from pipeline.clock import from_ms, show_ms
 
 # Tables in a log or a pipe are read as well: 80 columns are too few for them.
 PIPE_COLUMNS = 160
@@ -54,8 +54,11 @@ def excerpt(content: bytes | None, length: int = 40) -> str | None:
 
 
 def time(milliseconds: int) -> str:
-    """A time in epoch milliseconds as people and programs read it: ISO 8601, UTC."""
-    return from_ms(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """An epoch time as people and programs read it: ISO 8601 in UTC with milliseconds; else see ``show_ms``."""
+    try:
+        return from_ms(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return show_ms(milliseconds)
 
 
 def moment(milliseconds: int, now_ms: int) -> str:

@@ -7,7 +7,6 @@ import base64
 import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -17,11 +16,11 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import BinaryType, FixedType
 
-from pipeline.clock import to_ms
 from pipeline.errors import RefusedError
 from pipeline.lake.columns import Columns
 from pipeline.lake.filters import EVERYTHING, both, equals
 from pipeline.lake.records import has_transactions
+from pipeline.lake.times import in_ms
 from pipeline.segments import TopicPartition
 from pipeline.segments.segment import LANDED
 
@@ -137,12 +136,12 @@ class Versions:
                 offset=row[names.offset],
                 level=row[names.level] or LANDED,
                 tombstone=row[names.offset] in tombstones,
-                timestamp_ms=_ms(row[names.timestamp]) if names.timestamp else None,
-                delete_horizon_ms=_ms(row[names.delete_horizon]),
+                timestamp_ms=row[names.timestamp] if names.timestamp else None,
+                delete_horizon_ms=row[names.delete_horizon],
                 path=task.file.file_path,
                 producer_id=row["producer_id"] if row.get("is_transactional") else None,
             )
-            for row in found.to_pylist()
+            for row in in_ms(found).to_pylist()
             # Records without a topic partition are in nobody's log; the segment that holds them is reported.
             if None not in (row.get(names.topic or "", ""), row.get(names.partition or "", 0))
         )
@@ -189,10 +188,3 @@ def _equals(table: Table, name: str, part: bytes) -> BooleanExpression:
     except (ValueError, TypeError) as error:
         raise RefusedError(f"key {part!r}: column {name} can't be equal to it: {error}; allowed: {kind}") from error
     return equals(name, part.decode())
-
-
-def _ms(value: datetime | int | None) -> int | None:
-    """Epoch milliseconds; a time without a zone is UTC."""
-    if not isinstance(value, datetime):
-        return value
-    return to_ms(value if value.tzinfo else value.replace(tzinfo=UTC))

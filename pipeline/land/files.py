@@ -1,6 +1,8 @@
 """Read files of Kafka records (Parquet, JSON lines, Kafka's log segments) into Arrow tables of Kafka's columns."""
 
+import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,12 +10,18 @@ import pyarrow.compute as pc
 import pyarrow.json
 import pyarrow.parquet
 
+from pipeline.clock import to_ms
 from pipeline.errors import RefusedError
 from pipeline.lake.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS, arrow_schema
+from pipeline.lake.times import in_ms
 from pipeline.land import logs
 
 REQUIRED = ("topic", "partition", "offset", "timestamp")
 _SUFFIXES = ".parquet, .jsonl, .json, .ndjson, .log"
+_FIRST_MS, _LAST_MS = to_ms(datetime.min.replace(tzinfo=UTC)), to_ms(datetime.max.replace(tzinfo=UTC))
+_MOST_NAMES = 1000
+"""So many fields the lines of a file may have: more is no file of records."""
+_SHOWN_NAMES = 20
 _HEADER_TEXT = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
 
@@ -32,7 +40,7 @@ def read_records(path: Path, topic: str | None = None, partition: int | None = N
             f"file {path} is what Kafka keeps beside a log segment, without records; allowed: {logs.SUFFIX}"
         )
     if path.suffix == logs.SUFFIX:
-        return logs.read_log(path, logs.topic_partition_of(path, topic, partition))
+        return _sound(logs.read_log(path, logs.topic_partition_of(path, topic, partition)), path)
     if topic is not None or partition is not None:
         raise RefusedError(
             f"file {path} says itself where its records belong; allowed with --topic or --partition: .log"
@@ -44,48 +52,69 @@ def read_records(path: Path, topic: str | None = None, partition: int | None = N
             found = _read_json_lines(path)
         else:
             raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: {_SUFFIXES}")
-        names = found.column_names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise RefusedError(
-            f"file {path} can't be read: {str(error).splitlines()[0]}; allowed: a whole file of records"
-        ) from error
-    return _conform(found, names, path)
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise RefusedError(f"file {path} can't be read: {reason}; allowed: a whole file of records") from error
+    return _sound(_conform(found, path), path)
 
 
 def _read_json_lines(path: Path) -> pa.Table:
-    if not path.read_bytes().strip():
+    names = _names(path)
+    if not names:
         return arrow_schema().empty_table()
-    _check_objects(path)
     # One block for the whole file: a record must not be larger than a block, and pyarrow's own are of 1 MiB.
     whole = pyarrow.json.ReadOptions(block_size=min(path.stat().st_size + 1, 2**31 - 1))
     text = pa.schema([("key", pa.string()), ("value", pa.string()), ("topic", pa.string()), ("headers", _HEADER_TEXT)])
     found = pyarrow.json.read_json(path, whole, pyarrow.json.ParseOptions(explicit_schema=text))
     # A schema that is given adds its columns to a file that lacks them. Without `value` all would become tombstones.
-    names = pyarrow.json.read_json(path, whole).column_names
     return found.select([name for name in found.column_names if name in names])
 
 
-def _check_objects(path: Path) -> None:
-    """Refuse a line that is no JSON object: pyarrow ends the process when the first one is `null`."""
+def _names(path: Path) -> set[str]:
+    """The names of all fields in a file of JSON lines; empty without a line.
+
+    Refuses a line that is no JSON object (pyarrow ends the process when the first one is `null`) and fields that no
+    record has (pyarrow takes minutes for thousands). What a line holds is not told: it may be anybody's data.
+    """
+    names: set[str] = set()
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            text = line.lstrip()
-            if text and not text.startswith(b"{"):
-                raise RefusedError(
-                    f"file {path}: line {number} is {text[:20].decode(errors='replace').strip()!r}; allowed: a JSON "
-                    "object with a record"
-                )
+            if not line.strip():
+                continue
+            try:
+                found = json.loads(line.decode())
+            except (ValueError, RecursionError) as error:
+                raise _no_object(path, number, f"is not JSON ({_place(error)})") from error
+            if not isinstance(found, dict):
+                raise _no_object(path, number, f"is a {type(found).__name__}")
+            names |= found.keys()
+            if len(names) > _MOST_NAMES:
+                raise _no_object(path, number, f"brings the number of fields above {_MOST_NAMES}")
+    return names
 
 
-def _conform(found: pa.Table, names: Sequence[str], path: Path) -> pa.Table:
+def _place(error: Exception) -> str:
+    match error:
+        case json.JSONDecodeError():
+            return f"{error.msg} at column {error.colno}"
+        case UnicodeDecodeError():
+            return f"no UTF-8 at byte {error.start}"
+        case _:
+            return "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
+
+
+def _no_object(path: Path, number: int, found: str) -> RefusedError:
+    return RefusedError(f"file {path}: line {number} {found}; allowed: a JSON object with a record")
+
+
+def _conform(found: pa.Table, path: Path) -> pa.Table:
+    names = found.column_names
     missing = [name for name in ("key", "value", *REQUIRED) if name not in names]
     unknown = sorted(set(names) - {*KAFKA_COLUMNS, *TRANSACTION_COLUMNS})
     if missing or unknown:
         raise RefusedError(
-            f"file {path} has columns {', '.join(names)}; missing: {', '.join(missing) or 'none'}, "
-            "unknown: "
-            f"{', '.join(unknown) or 'none'}; allowed: {', '.join(KAFKA_COLUMNS)}, and for transactions "
-            f"{', '.join(TRANSACTION_COLUMNS)}"
+            f"file {path} has columns {_some(names)}; missing: {_some(missing)}, unknown: {_some(unknown)}; allowed: "
+            f"{', '.join(KAFKA_COLUMNS)}, and for transactions {', '.join(TRANSACTION_COLUMNS)}"
         )
     schema = pa.schema(
         [field for field in arrow_schema(transactions=True) if field.name in names or field.name in KAFKA_COLUMNS]
@@ -96,11 +125,34 @@ def _conform(found: pa.Table, names: Sequence[str], path: Path) -> pa.Table:
             raise RefusedError(
                 f"file {path}: column {name} is NULL in {nulls} of {table.num_rows} records; allowed: never"
             )
+    return _with_producers(table, path)
+
+
+def _sound(table: pa.Table, path: Path) -> pa.Table:
+    """``table``; refused when its text is no UTF-8, a partition or offset is negative, or a time can't be written."""
+    try:
+        table.validate(full=True)
+    except pa.ArrowException as error:
+        raise RefusedError(
+            f"file {path} holds what is not of its own types: {str(error).splitlines()[0]}; allowed: text in UTF-8"
+        ) from error
     for name in ("partition", "offset"):
         lowest = pc.min(table[name]).as_py()
         if lowest is not None and lowest < 0:
             raise RefusedError(f"file {path}: column {name} holds {lowest}; allowed: 0 or more")
-    return _with_producers(table, path)
+    times = pc.min_max(in_ms(table.select(["timestamp"]))["timestamp"]).as_py()
+    for found in times.values():
+        if found is not None and not _FIRST_MS <= found <= _LAST_MS:
+            # PyIceberg fails on others, in the middle of a write.
+            raise RefusedError(
+                f"file {path}: column timestamp holds {found} ms since the epoch; allowed: years 1 to 9999"
+            )
+    return table
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(names[:_SHOWN_NAMES]) + more or "none"
 
 
 def _with_producers(table: pa.Table, path: Path) -> pa.Table:
@@ -129,6 +181,14 @@ def _column(found: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
             column = pc.assume_timezone(column, "UTC")
         return column.cast(field.type)
     except pa.ArrowException as error:
+        # Of text the message would quote what is no number or time.
+        text = pa.types.is_string(column.type) or pa.types.is_nested(column.type)
+        reason = "not all of it can be one" if text else str(error).splitlines()[0]
         raise RefusedError(
-            f"file {path}: column {field.name} is {column.type}: {str(error).splitlines()[0]}; allowed: {field.type}"
+            f"file {path}: column {field.name} is {_kind(column.type)}: {reason}; allowed: {field.type}"
         ) from error
+
+
+def _kind(found: pa.DataType) -> str:
+    """The type without the names of fields, which in JSON are the writer's data."""
+    return str(found).partition("<")[0] if pa.types.is_nested(found) else str(found)

@@ -117,8 +117,9 @@ def _tasks(table: Table, batches: Iterable[pa.Table]) -> Iterator[WriteTask]:
     schema, spec = table.schema(), table.spec()
     landing = uuid.uuid4()
     for number, batch in enumerate(batches):
-        first = batch.slice(0, 1).to_pylist()[0]
-        values = {"topic": first["topic"], "partition": first["partition"], "level": None}
+        # Not the whole row: a time may lie where no calendar of Python's reaches.
+        (first,) = batch.slice(0, 1).select(["topic", "partition"]).to_pylist()
+        values = {**first, "level": None}
         yield WriteTask(
             write_uuid=landing,
             task_id=number,

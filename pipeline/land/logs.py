@@ -6,6 +6,7 @@ is read here, so that a message can say where a file is broken (Kafka's document
 FileLogInputStream).
 """
 
+import os
 import re
 import struct
 import zlib
@@ -87,7 +88,8 @@ def read_log(path: Path, where: TopicPartition) -> pa.Table:
     rows = _Rows(where)
     chunks = []
     with path.open("rb") as file:
-        for position, batch in _batches(path, file):
+        size = os.fstat(file.fileno()).st_size
+        for position, batch in _batches(path, file, size):
             try:
                 rows.add(batch)
             except _BROKEN as error:
@@ -98,8 +100,8 @@ def read_log(path: Path, where: TopicPartition) -> pa.Table:
     return pa.Table.from_batches([*chunks, rows.arrow(path)])
 
 
-def _batches(path: Path, file: IO[bytes]) -> Iterator[tuple[int, Any]]:
-    """Every batch of ``file`` and its position, CRC checked."""
+def _batches(path: Path, file: IO[bytes], size: int) -> Iterator[tuple[int, Any]]:
+    """Every batch of ``file``, which has ``size`` bytes, and its position, CRC checked."""
     position = 0
     while start := file.read(_START.size):
         if not any(start) and not any(any(rest) for rest in iter(lambda: file.read(1 << 20), b"")):
@@ -111,7 +113,8 @@ def _batches(path: Path, file: IO[bytes]) -> Iterator[tuple[int, Any]]:
             raise _refusal(path, position, f"has message format {magic}", "2 (Kafka 0.11 and newer)")
         if magic != _MAGIC or length < _LEAST_LENGTH:
             raise _refusal(path, position, f"has message format {magic} and length {length}")
-        content = start + file.read(_LENGTH_AT + length - _START.size)
+        # What the length says may be anything: no more is asked for than there is.
+        content = start + file.read(min(_LENGTH_AT + length, size - position) - _START.size)
         if len(content) < _LENGTH_AT + length:
             raise _refusal(path, position, f"is cut off: {len(content)} of {_LENGTH_AT + length} bytes")
         batch = MemoryRecords(content).next_batch()

@@ -11,7 +11,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline.clock import from_ms
+from pipeline.clock import show_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.plan.plan import STAGE_INFIX, Plan
@@ -45,7 +45,7 @@ class Failure(BaseModel):
             ) from error
 
     def __str__(self) -> str:
-        return f"failed in {self.room} at {from_ms(self.clock_ms):%Y-%m-%d %H:%M:%S} UTC: {self.reason}"
+        return f"failed in {self.room} at {show_ms(self.clock_ms)}: {self.reason}"
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.types import NestedField, PrimitiveType
 
-from pipeline.clock import to_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.filters import EVERYTHING, both, equals
 from pipeline.lake.records import TRANSACTION_COLUMNS
+from pipeline.lake.times import in_ms
 from pipeline.policy import samples_of
 from pipeline.quarantine.quarantine import PLAN, REASON, SUFFIX, find, origin
 from pipeline.segments import TopicPartition
@@ -88,13 +88,13 @@ def records(
         Record(
             topic_partition=TopicPartition(row["topic"], row["partition"]),
             offset=row["offset"],
-            timestamp_ms=to_ms(row["timestamp"]),
+            timestamp_ms=row["timestamp"],
             value_bytes=None if row["value"] is None else len(row["value"]),
             value=row["value"] if shows_values else None,
             reason=row[REASON],
             plan=row[PLAN],
         )
-        for row in (found.slice(0, limit).to_pylist() if found else ())
+        for row in (in_ms(found.slice(0, limit)).to_pylist() if found else ())
     ]
 
 

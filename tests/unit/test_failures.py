@@ -67,7 +67,7 @@ class TestMarking:
     def test_c23_a_failed_stage_is_not_published(self, lake: Lake, plan: Plan) -> None:
         ready(lake, plan, [row(2)], Fates(superseded=2))
         lake.set_properties(plan.stage, {FAILURE_PROPERTY: Failure(room="x", reason="y", clock_ms=0).model_dump_json()})
-        with pytest.raises(RefusedError, match="failed in x at 1970-01-01 00:00:00 UTC: y"):
+        with pytest.raises(RefusedError, match="failed in x at 1970-01-01T00:00:00Z: y"):
             publish(lake, plan.stage)
         assert lakes.offsets(lake) == [0, 0, 0, 1, 2]
 

@@ -217,8 +217,11 @@ REFUSALS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "empty parquet": (write("a.parquet", b""), "can't be read"),
     "half-written parquet": (half_written, "can't be read"),
     "damaged parquet": (damaged, "can't be read"),
-    "broken json": (write("a.jsonl", GOOD_LINE + '{"key": "k", "val'), "can't be read"),
-    "json that is no record": (write("a.jsonl", "[1, 2]"), "line 1 is '[1, 2]'; allowed: a JSON object"),
+    "broken json": (
+        write("a.jsonl", GOOD_LINE + '{"key": "k", "val'),
+        "line 2 is not JSON (Unterminated string starting at at column 14)",
+    ),
+    "json that is no record": (write("a.jsonl", "[1, 2]"), "line 1 is a list; allowed: a JSON object"),
     "json with other columns": (
         write("a.jsonl", '{"id": 1}'),
         "missing: key, value, topic, partition, offset, timestamp",

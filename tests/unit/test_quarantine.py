@@ -61,6 +61,9 @@ class TestListing:
     def test_records_are_in_offset_order_and_limited(self, lake: Lake) -> None:
         first = quarantined(lake, [lost(0, b"a"), lost(5, None)], end=6)
         second = quarantined(lake, [lost(3, b"b")], end=7)
+        kept_back = quarantine.records(lake, TABLE, 10)
+        assert [(one.value_bytes, one.value) for one in kept_back] == [(1, None), (1, None), (None, None)]
+        lake.set_properties(TABLE, {"firn.report.samples": "full"})
         found = quarantine.records(lake, TABLE, 10)
         assert [(one.offset, one.value, one.plan, one.reason) for one in found] == [
             (0, b"a", first, "null key"),

@@ -1,0 +1,19 @@
+"""Times of records as numbers: they are the producers', and may lie where Python's calendar does not reach."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def in_ms(found: pa.Table) -> pa.Table:
+    """``found`` with every timestamp, in whatever unit and zone, as epoch milliseconds, rounded down."""
+    for place, one in enumerate(found.schema):
+        if pa.types.is_timestamp(one.type):
+            micros = found[one.name].cast(pa.timestamp("us", tz=one.type.tz)).cast(pa.int64())
+            found = found.set_column(place, one.name, _floored(micros))
+    return found
+
+
+def _floored(micros: pa.ChunkedArray) -> pa.ChunkedArray:
+    # Arrow's division of integers rounds towards zero.
+    whole = pc.divide(micros, 1000)
+    return pc.if_else(pc.greater(pc.multiply(whole, 1000), micros), pc.subtract(whole, 1), whole)
