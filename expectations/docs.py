@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import uuid
 from dataclasses import dataclass
@@ -19,13 +20,15 @@ from expectations.claim import Claim
 from expectations.offline import CONTENT_POLICY, PAGES
 from expectations.store import RESULTS, context_for
 from expectations.verdict import Verdict
-from expectations.wording import count, log_name, moment, size
+from expectations.wording import count, log_name, moment, shown, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SITE = "data_docs"
 PLANS = "plans"
+NAME = re.compile(r"\w[\w.-]{0,199}", re.ASCII)
+"""What a run's name looks like: it becomes the name of a page."""
 NEWEST = 2_000
 """How many validations the front page lists; the pages of older ones stay."""
 
@@ -90,14 +93,16 @@ def _stored(results: Path) -> Iterator[Report]:
     for file in (path for path in found if path.suffix == ".json"):
         try:
             meta = json.loads(file.read_text(encoding="utf-8"))["meta"]
-        except FileNotFoundError:
-            continue
-        yield Report(
-            claim=Claim.from_dict(meta["firn"]["claim"]),
-            verdict=Verdict.from_dict(meta["firn"]["verdict"]),
-            validated=f"{meta['validation_time'][:19].replace('T', ' ')} UTC",
-            result=file.relative_to(results),
-        )
+            report = Report(
+                claim=Claim.from_dict(meta["firn"]["claim"]),
+                verdict=Verdict.from_dict(meta["firn"]["verdict"]),
+                validated=f"{meta['validation_time'][:19].replace('T', ' ')} UTC",
+                result=file.relative_to(results),
+            )
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            continue  # deleted, damaged, or not Firn's: the pages of the others don't wait for it
+        if NAME.fullmatch(report.verdict.run_name):
+            yield report
 
 
 def _build_great_expectations_pages(reports: Path, stored: list[Report]) -> None:
@@ -132,6 +137,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(PAGES),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )

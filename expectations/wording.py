@@ -11,6 +11,21 @@ KEY_BYTES = 4 * KEY_CHARACTERS + 4
 """As many bytes of a key as can matter for its first KEY_CHARACTERS characters."""
 
 
+def printable(text: str) -> str:
+    """`text` in one line that a terminal, a log or a page shows as it is: what is not printable is escaped.
+
+    That is control characters (ESC among them), ends of lines, and marks that turn the direction of what follows.
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def shown(value: object) -> object:
+    """What a page shows of a template's value: text as `printable`, but for markup of our own."""
+    return printable(value) if type(value) is str else value
+
+
 def plain(name: str) -> str:
     """A topic's or table's name with everything that is no letter, digit, `.`, `_` or `-` percent-encoded.
 

@@ -4,11 +4,19 @@ Every message names the table, partition, segment or property, what was found, a
 prints it as one line and exits with ``exit_code``.
 """
 
+from expectations.wording import printable
+
 
 class FirnError(Exception):
-    """Base of every error that Firn raises on purpose; anything else is a defect."""
+    """Base of every error that Firn raises on purpose; anything else is a defect.
+
+    Whatever a name from a table holds, the message is one line that a terminal or a log shows as it is.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class RefusedError(FirnError):

@@ -19,6 +19,7 @@ from pipeline.lake import Lake, records
 from pipeline.lake.columns import Columns, check_type, position, resolve
 from pipeline.lake.condition import Condition
 from pipeline.lake.mapping import COLUMNS, RELEASED, Added, Column, ColumnMapping, Tombstone
+from pipeline.lake.naming import check_name
 from pipeline.policy import Policies
 from pipeline.quarantine import quarantine
 from pipeline.segments import Segments, read
@@ -62,6 +63,8 @@ def adopt(
     table that is adopted in another way already, a format version other than 2, a file format without the metrics that
     Firn reads, or a wrong policy.
     """
+
+    check_name(identifier)
 
     def commit() -> bool:
         table = lake.table(identifier)

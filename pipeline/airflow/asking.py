@@ -1,7 +1,9 @@
 """What a person is shown who is asked whether to publish: the books and the verdict of every plan."""
 
+import re
 from collections.abc import Sequence
 
+from expectations.wording import printable
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
 from pipeline.plan import Job, Plan
@@ -50,4 +52,9 @@ def _judged(stage: Stage, plan: Plan) -> str:
 
 def _row(plan: Plan, verdict: str, *counts: int) -> str:
     cells = [f"{count:,}" for count in counts] or [""] * 6
-    return f"| {plan.topic_partition} | {' | '.join(cells)} | {verdict} |"
+    return f"| {_as_text(str(plan.topic_partition))} | {' | '.join(cells)} | {verdict} |"
+
+
+def _as_text(name: str) -> str:
+    """``name`` in Markdown: all punctuation is escaped but for dots and dashes."""
+    return re.sub(r"([!-,/:-@\[-`{-~])", r"\\\1", printable(name))

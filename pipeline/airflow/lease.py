@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 
 def take(folder: Path, table: str, run_id: str, works: Callable[[str], bool]) -> str | None:
     """Take the lease of ``table`` for the run ``run_id``; the id of the run that has it when that still ``works``."""
     with _held(folder, table) as lease:
-        holder = lease.read_text(encoding="utf-8")
+        holder = lease.read_text(encoding="utf-8", errors="replace")
         if holder and holder != run_id and works(holder):
             return holder
         lease.write_text(run_id, encoding="utf-8")
@@ -24,7 +25,7 @@ def take(folder: Path, table: str, run_id: str, works: Callable[[str], bool]) ->
 def give_back(folder: Path, table: str, run_id: str) -> None:
     """End the lease of ``table`` if it is the run's."""
     with _held(folder, table) as lease:
-        if lease.read_text(encoding="utf-8") == run_id:
+        if lease.read_text(encoding="utf-8", errors="replace") == run_id:
             lease.write_text("", encoding="utf-8")
 
 
@@ -52,7 +53,7 @@ def holder(folder: Path, table: str) -> Holder | None:
 def _held(folder: Path, table: str) -> Iterator[Path]:
     """The file of the lease, which nobody else looks at meanwhile."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{table}.lease"
+    path = folder / f"{quote(table, safe='')}.lease"
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield path

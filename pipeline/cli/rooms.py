@@ -169,7 +169,7 @@ def stages(table: TableName, as_json: AsJson = False) -> None:
     """List the stages of a table and how far each one is."""
     lake = Lake.load()
     lake.table(table)
-    found = [stage_room.Stage.load(lake, name) for name in stage_room.stages_of(lake, table)]
+    found, unreadable = _loaded(lake, stage_room.stages_of(lake, table))
     if as_json:
         show.as_json(
             [
@@ -188,6 +188,21 @@ def stages(table: TableName, as_json: AsJson = False) -> None:
             ("stage", "state", "plan"),
             [(item.identifier, str(item.failure or item.state), item.title) for item in found],
         )
+    _exit(unreadable)
+
+
+def _loaded(lake: Lake, names: list[str]) -> tuple[list[stage_room.Stage], list[FirnError]]:
+    """The stages that can be read, and why others can't."""
+    found, unreadable = [], []
+    for name in names:
+        try:
+            stage = stage_room.Stage.load(lake, name)
+            # Read here, so that a damaged one is named and the others are listed.
+            stage.state, stage.failure, stage.title  # noqa: B018
+            found.append(stage)
+        except FirnError as error:
+            unreadable.append(error)
+    return found, unreadable
 
 
 def discard(stages: StageNames) -> None:

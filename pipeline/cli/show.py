@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from expectations.wording import printable
 from pipeline.clock import from_ms, show_ms
 
 # Tables in a log or a pipe are read as well: 80 columns are too few for them.
@@ -24,23 +25,23 @@ def as_json(content: Any) -> None:
 
 
 def line(text: str) -> None:
-    """One line as it is: names from data may look like markup."""
-    out.print(Text(text))
+    """One line as it is: names from data may look like markup, or talk to the terminal."""
+    out.print(Text(printable(text)))
 
 
 def error(text: str) -> None:
     """One line on standard error."""
-    err.print(Text(f"firn: {text}"))
+    err.print(Text(f"firn: {printable(text)}"))
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """A table; numbers are set to the right and grouped by thousands."""
-    shown = Table(title=Text(title), title_justify="left", header_style="bold")
+    shown = Table(title=Text(printable(title)), title_justify="left", header_style="bold")
     numeric = [all(isinstance(row[position], int | float) for row in rows) for position in range(len(columns))]
     for name, right in zip(columns, numeric, strict=True):
         shown.add_column(name, justify="right" if right else "left")
     for row in rows:
-        shown.add_row(*(Text(_cell(value)) for value in row))
+        shown.add_row(*(Text(printable(_cell(value))) for value in row))
     out.print(shown)
 
 
@@ -48,8 +49,7 @@ def excerpt(content: bytes | None, length: int = 40) -> str | None:
     """The first ``length`` bytes as text, what is not printable escaped; None for NULL."""
     if content is None:
         return None
-    text = content[:length].decode(errors="backslashreplace")
-    shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    shown = printable(content[:length].decode(errors="backslashreplace"))
     return shown + "…" if len(content) > length else shown
 
 

@@ -132,7 +132,7 @@ def _contradiction(rows: DataFrame, number: int, plan: Plan, samples: Samples) -
 def _describe(records: Sequence[Row], samples: Samples) -> str:
     """Two records as far as they may be shown, and in which columns they differ."""
     one, other = (record.asDict() for record in records)
-    keys = f"(key={one.pop(KEY)}) and (key={other.pop(KEY)})"
+    keys = " and ".join(f"(key={record.pop(KEY) or 'NULL'})" for record in (one, other))
     if samples == "full":
         return " and ".join(map(_whole, (one, other)))
     differing = f"they differ in {', '.join(name for name in one if one[name] != other[name])}"

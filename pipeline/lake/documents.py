@@ -5,6 +5,7 @@ Iceberg writes all properties and all snapshot summaries again at every commit, 
 
 import hashlib
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pyiceberg.table import Table
 
@@ -47,9 +48,12 @@ class Document(BaseModel):
                 content = stream.read()
         except FileNotFoundError as error:
             raise RefusedError(f"{subject}: {self.location} is gone; allowed: as it was written") from error
+        except (OSError, ValueError, pa.ArrowException) as error:
+            # Whoever changed the reference may have put anything in it.
+            raise RefusedError(f"{subject}: {self.location} can't be read: {error}") from error
         found = hashlib.sha256(content).hexdigest()
         if found != self.sha256:
             raise RefusedError(
                 f"{subject}: {self.location} has SHA-256 {found}; allowed: {self.sha256}, what was written"
             )
-        return content.decode()
+        return content.decode(errors="replace")

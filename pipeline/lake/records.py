@@ -27,6 +27,7 @@ from pyiceberg.types import (
 from pipeline.errors import RefusedError
 from pipeline.lake.catalog import Lake
 from pipeline.lake.mapping import COLUMNS
+from pipeline.lake.naming import check_name
 
 _HEADER = StructType(
     NestedField(9, "key", StringType(), required=False),
@@ -111,10 +112,8 @@ def create(lake: Lake, identifier: str, properties: Mapping[str, str], transacti
     ``transactions`` adds the columns that topics of transactional producers need (C10). The properties are the caller's
     to have checked. Raises RefusedError when the table exists already.
     """
-    namespace, _, name = identifier.rpartition(".")
-    if not namespace or not name:
-        raise RefusedError(f"table {identifier!r} is not a table name; allowed: namespace.name")
-    lake.create_namespace(namespace)
+    check_name(identifier)
+    lake.create_namespace(identifier.rpartition(".")[0])
     schema = Schema(*_COLUMNS, *_TRANSACTION_COLUMNS) if transactions else SCHEMA
     own = _PROPERTIES | (_TRANSACTION_PROPERTIES if transactions else {})
     try:

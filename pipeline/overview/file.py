@@ -49,7 +49,12 @@ class Overview:
             raise _unreadable(self.summary.table, self.path, error) from error
 
     def page(self, query: Query) -> Page:
-        """The topic partitions that ``query`` asks for."""
+        """The topic partitions that ``query`` asks for. Raises RefusedError when the rows are damaged."""
+        try:
+            # Arrow believes the offsets in a file, and ends the process over wrong ones.
+            self.rows.validate(full=True)
+        except pa.ArrowException as error:
+            raise _unreadable(self.summary.table, self.path, error) from error
         return page_of(self.rows, query)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from expectations.wording import printable
 from pipeline.errors import RefusedError
 from pipeline.plan.plan import STAGE_INFIX, Plan, span
 from pipeline.segments import TopicPartition
@@ -101,7 +102,8 @@ class Job:
             return self.plans[0].title
         segments = sum(len(plan.inputs) for plan in self.plans)
         others = len(self.plans) - 1
-        return f"{self.plans[0].topic_partition} and {others} more, {self.lane}: {segments} segments"
+        where = printable(str(self.plans[0].topic_partition))
+        return f"{where} and {others} more, {self.lane}: {segments} segments"
 
     def __iter__(self) -> Iterator[Plan]:
         return iter(self.plans)

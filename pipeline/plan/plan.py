@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from expectations.wording import printable
 from pipeline.errors import RefusedError
 from pipeline.segments import Segment, TopicPartition
 from pipeline.segments.segment import MERGED, RUN, TAIL
@@ -23,18 +24,23 @@ FOLDER_OF_JOB = re.compile("/firn/[0-9a-f]{16}/")
 """In the path of every data file that Firn has written: the folder of its job below the table's data."""
 
 
+Long = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""What a column of longs holds."""
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+
+
 class Input(BaseModel):
     """One segment that the plan takes, with the facts it was chosen by. Offsets are inclusive."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: str
-    level: int
-    base_offset: int
-    last_offset: int
-    records: int = Field(ge=0)
-    bytes: int = Field(ge=0)
-    copies: int = Field(default=1, ge=1)
+    level: Long
+    base_offset: Long
+    last_offset: Long
+    records: Count
+    bytes: Count
+    copies: int = Field(default=1, ge=1, lt=2**63)
     """How often the table lists the file; records and bytes count every time."""
     may_stay: bool = False
     """Whether nothing in it changes unless the head has a newer record of one of its keys."""
@@ -75,28 +81,28 @@ class Plan(BaseModel):
     id: str = ""
     table: str
     table_uuid: str
-    snapshot_id: int
+    snapshot_id: Long
     lane: Lane
     topic: str
-    partition: int
-    now_ms: int
+    partition: Count
+    now_ms: Long
     reason: str
     inputs: tuple[Input, ...] = Field(min_length=1)
     buried: tuple[Input, ...] = ()
     """Segments of ``<table>__tombstones`` that may hold a newer tombstone for a record of the inputs (C9)."""
-    inputs_per_segment: int | None
+    inputs_per_segment: Annotated[int, Field(ge=1, lt=2**63)] | None
     """`merge`: how many inputs become one segment (C13). None: inputs are packed by bytes."""
-    segment_bytes: int = Field(ge=1)
-    clean_below: int | None
+    segment_bytes: int = Field(ge=1, lt=2**63)
+    clean_below: Long | None
     """A tombstone with a lower offset is clean (C7): the lowest offset outside the inputs. None: nothing is outside."""
-    log_end_offset: int
+    log_end_offset: Long
     """Highest offset of the topic partition: never removed (C4)."""
-    delete_retention_ms: int = Field(ge=0)
+    delete_retention_ms: Count
     """How long past ``now_ms`` a tombstone stays that this plan's cleaning stamps (C8). Longer than the policy says by
     what the clock is behind an earlier commit of Firn's."""
-    cleaner_threads: int = Field(default=1, ge=1)
+    cleaner_threads: int = Field(default=1, ge=1, le=1000)
     """How many plans like this one may be worked on at a time: they share the table's budget in keys (C17)."""
-    left_out: int = Field(default=0, ge=0)
+    left_out: Count = 0
     """`full`: cleanable segments that had no room in this plan and wait for the next."""
     transactional: bool = False
     """Whether records of transactions or control records may be among the inputs (C10); not told for a copy."""
@@ -152,7 +158,8 @@ class Plan(BaseModel):
     @property
     def title(self) -> str:
         """One line for people: what, where, why."""
-        return f"{self.topic_partition} {self.lane}: {len(self.inputs)} segments ({self.reason})"
+        where = printable(str(self.topic_partition))
+        return f"{where} {self.lane}: {len(self.inputs)} segments ({self.reason})"
 
     def of_lane(self, *allowed: Lane) -> Self:
         """This plan; RefusedError unless its lane is one of ``allowed``."""

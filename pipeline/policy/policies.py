@@ -15,6 +15,8 @@ from pipeline.policy.profiles import with_defaults
 
 PREFIX = "firn."
 TOPIC_PREFIX = "firn.topic."
+_SHOWN = 200
+"""So much of a wrong value is shown."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Policies:
                 topic, name = _split(identifier, key, value)
                 if name in topics.setdefault(topic, {}):
                     raise RefusedError(
-                        f"table {identifier}: property {key} = {value!r} is set a second time for topic {topic}, once "
-                        "with and once without quotes; allowed: one of them"
+                        f"table {identifier}: property {key} = {_short(value)} is set a second time for topic {topic}, "
+                        "once with and once without quotes; allowed: one of them"
                     )
                 topics[topic][name] = value
             elif key.startswith(PREFIX):
@@ -89,14 +91,15 @@ def _split(identifier: str, key: str, value: str) -> tuple[str, str]:
 
 
 def _policy(identifier: str, prefix: str, values: Mapping[str, str], own: Mapping[str, str]) -> Policy:
+    given = with_defaults(values, DEFAULT.cleaner_threads)
     try:
-        policy = Policy.model_validate(with_defaults(values, DEFAULT.cleaner_threads))
+        policy = Policy.model_validate(given)
     except ValidationError as error:
         problem = error.errors()[0]
         name = str(problem["loc"][0])
         owner = prefix if name in own else PREFIX
         raise RefusedError(
-            f"table {identifier}: property {owner}{name} is {values[name]!r}; allowed: {_allowed(problem['msg'])}"
+            f"table {identifier}: property {owner}{name} is {_short(given[name])}; allowed: {_allowed(problem['msg'])}"
         ) from error
     for name, found, allowed in _contradictions(policy):
         raise RefusedError(f"table {identifier}: property {prefix}{name} is {found}; allowed: {allowed}")
@@ -130,8 +133,12 @@ def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
 
 def _unknown(identifier: str, key: str, value: str) -> RefusedError:
     return RefusedError(
-        f"table {identifier}: property {key} = {value!r} is unknown; allowed: {', '.join(sorted(NAMES))}"
+        f"table {identifier}: property {key} = {_short(value)} is unknown; allowed: {', '.join(sorted(NAMES))}"
     )
+
+
+def _short(value: str) -> str:
+    return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
 
 
 def _allowed(message: str) -> str:

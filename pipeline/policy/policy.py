@@ -90,14 +90,15 @@ class Policy(BaseModel):
     active_segments: int = Field(
         default=0,
         ge=0,
+        le=LONG_MAX,
         alias="active.segments",
         description="The newest landed segments that are left alone.",
     )
     merge_segments: int = Field(
-        default=32, ge=2, alias="merge.segments", description="L0 segments that become one L1 segment."
+        default=32, ge=2, le=LONG_MAX, alias="merge.segments", description="L0 segments that become one L1 segment."
     )
     clean_segments: int = Field(
-        default=32, ge=1, alias="clean.segments", description="L1 segments that become an L2 run."
+        default=32, ge=1, le=LONG_MAX, alias="clean.segments", description="L1 segments that become an L2 run."
     )
     clean_tail_fraction: float = Field(
         default=inf,
@@ -126,7 +127,7 @@ class Policy(BaseModel):
         description="`full` is due when tombstones past their horizon are more than this fraction of the tail.",
     )
     tier_runs: int = Field(
-        default=10, ge=2, alias="tier.runs", description="L2 runs of similar size that become one run."
+        default=10, ge=2, le=LONG_MAX, alias="tier.runs", description="L2 runs of similar size that become one run."
     )
     tier_size_ratio: float = Field(
         default=2.0,
@@ -135,14 +136,15 @@ class Policy(BaseModel):
         description="Runs are of similar size when the largest is at most so many times the smallest.",
     )
     max_input_bytes: int = Field(
-        default=128 * GIB, ge=1, alias="max.input.bytes", description="A larger segment is never an input."
+        default=128 * GIB, ge=1, le=LONG_MAX, alias="max.input.bytes", description="A larger segment is never an input."
     )
     plan_max_bytes: int = Field(
-        default=64 * GIB, ge=1, alias="plan.max.bytes", description="Head bytes that one plan may take."
+        default=64 * GIB, ge=1, le=LONG_MAX, alias="plan.max.bytes", description="Head bytes that one plan may take."
     )
     plan_max_records: int = Field(
         default=1_000_000_000,
         ge=1,
+        le=LONG_MAX,
         alias="plan.max.records",
         description="Head records that one plan may take.",
     )
@@ -159,6 +161,7 @@ class Policy(BaseModel):
     cleaner_dedupe_buffer_size: int = Field(
         default=128 * GIB,
         ge=1,
+        le=LONG_MAX,
         alias="cleaner.dedupe.buffer.size",
         description="Bytes that the keys of all plans worked on at a time may take, each 24 (warpstream: 41).",
     )
@@ -184,22 +187,28 @@ class Policy(BaseModel):
         description="A stage older than this is discarded by the next run.",
     )
     run_max_bytes: int = Field(
-        default=16 << 40, ge=1, alias="run.max.bytes", description="Bytes that a run of a lane may take."
+        default=16 << 40, ge=1, le=LONG_MAX, alias="run.max.bytes", description="Bytes that a run of a lane may take."
     )
     run_max_records: int = Field(
         default=100_000_000_000,
         ge=1,
+        le=LONG_MAX,
         alias="run.max.records",
         description="Records that a run of a lane may take.",
     )
     run_max_keys: int = Field(
         default=100_000_000_000,
         ge=1,
+        le=LONG_MAX,
         alias="run.max.keys",
         description="Keys of the head that a run of a lane may look at.",
     )
     run_max_jobs: int = Field(
-        default=1000, ge=1, alias="run.max.jobs", description="Spark jobs of a run of a lane; small plans share one."
+        default=1000,
+        ge=1,
+        le=LONG_MAX,
+        alias="run.max.jobs",
+        description="Spark jobs of a run of a lane; small plans share one.",
     )
     run_max_wait_ms: int = Field(
         default=DAY_MS,

@@ -3,6 +3,7 @@
 An explicitly set property wins. A profile decides when and how much is cleaned, never which record survives.
 """
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -51,7 +52,8 @@ def with_defaults(values: Mapping[str, str], threads: int) -> dict[str, str]:
     profile = values.get("profile", "firn")
     found = {**PROFILES.get(profile, {}), **values}
     if profile == "warpstream" and "cleaner.dedupe.buffer.size" not in values:
-        # WarpStream's buffer belongs to a topic partition, Kafka's is shared: what is not a number is refused later.
+        # WarpStream's buffer belongs to a topic partition, Kafka's is shared. What is no number is refused later.
         text = values.get("cleaner.threads", str(threads))
-        found["cleaner.dedupe.buffer.size"] = str(WARPSTREAM_BUFFER * (int(text) if text.isdecimal() else 1))
+        given = int(text) if re.fullmatch("[1-9][0-9]{0,3}", text) else 1
+        found["cleaner.dedupe.buffer.size"] = str(WARPSTREAM_BUFFER * given)
     return found

@@ -1,9 +1,10 @@
 """When the files of a table came in: the clock of the commits that the table still remembers."""
 
-import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -15,6 +16,9 @@ LEFT_OUT = "firn.left-out"
 
 LEFT_OUT_OF = "firn.left-out-of"
 """Property of a snapshot's summary: the topic partitions they were of (JSON), where it published several plans."""
+
+_CLOCK = re.compile("-?[0-9]{1,18}")
+_NAMES = TypeAdapter(tuple[str, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +35,18 @@ class Commit:
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Commit":
         said = snapshot.summary.additional_properties if snapshot.summary else {}
-        text = said.get(NOW_MS)
-        if text and text.removeprefix("-").isdecimal():
-            left_out_of = frozenset(json.loads(said.get(LEFT_OUT_OF, "[]")))
+        text, left_out_of = said.get(NOW_MS, ""), _names(said.get(LEFT_OUT_OF, "[]"))
+        if _CLOCK.fullmatch(text) and left_out_of is not None:
             return cls(int(text), by_firn=True, whole=said.get(LEFT_OUT, "0") == "0", left_out_of=left_out_of)
+        # Anybody may write a summary: what is not as Firn writes it is not Firn's.
         return cls(snapshot.timestamp_ms, by_firn=False)
+
+
+def _names(text: str) -> frozenset[str] | None:
+    try:
+        return frozenset(_NAMES.validate_json(text))
+    except ValidationError:
+        return None
 
 
 def commits(table: Table) -> Mapping[int, Commit]:

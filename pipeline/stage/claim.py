@@ -4,15 +4,18 @@ Each first writes its claim on the stage and then looks for claims of the other 
 so at least one of the two sees the other and steps back; files that a commit may be about to use are never deleted.
 """
 
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 
 from pipeline import clock
-from pipeline.errors import ConflictError, FirnError, MetadataLostError, OutcomeUnknownError
+from pipeline.errors import ConflictError, FirnError, MetadataLostError, OutcomeUnknownError, RefusedError
 from pipeline.lake import Lake
 from pipeline.stage.stage import Stage
+
+_CLOCK = re.compile("[0-9]{1,18}")
 
 LEASE_MS = 10 * 60_000
 """How long a claim is believed, in milliseconds: far longer than any commit takes. After that its holder is dead."""
@@ -60,7 +63,13 @@ def claimed(
 def _step_back(stage: Stage, opposite: Claim) -> None:
     now = clock.now_ms()
     for name, since in stage.table.properties.items():
-        if name.startswith(opposite.value) and now - int(since) < LEASE_MS:
+        if not name.startswith(opposite.value):
+            continue
+        if not _CLOCK.fullmatch(since):
+            raise RefusedError(
+                f"stage {stage.identifier}: property {name} is {since[:40]!r}; allowed: epoch milliseconds"
+            )
+        if now - int(since) < LEASE_MS:
             raise ConflictError(
                 f"stage {stage.identifier}: another process claimed it ({opposite.value}) {now - int(since)} ms ago; "
                 f"allowed: after it is done, or {LEASE_MS} ms later"

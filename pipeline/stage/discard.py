@@ -59,6 +59,7 @@ def shelve(lake: Lake, identifier: str) -> None:
     """
     with claimed(lake, identifier, Claim.DISCARD, outlived=True) as stage:
         target = lake.table(stage.target)
+        check_places(target, stage)
         _take_back(lake, target, stage, stage.plans)
         _delete_unreferenced(lake, stage, keep=())
         if stage.failure:
@@ -72,12 +73,28 @@ def drop(lake: Lake, stage: Stage) -> int:
     In this order, so that after a crash the stage is still there to be discarded again.
     """
     target = lake.table(stage.target)
+    check_places(target, stage)
     done = _published_plans(target, stage.job_id)
     _take_back(lake, target, stage, [plan for plan in stage.plans if plan.id not in done])
     removed = _delete_unreferenced(lake, stage, keep=done)
     forget(lake, stage.identifier)
     delete_folder(stage.table, stage.table.location())
     return removed
+
+
+def check_places(target: Table, stage: Stage) -> None:
+    """Refuse a stage whose folders are not its own: discarding it would delete what others may be writing there."""
+    own = f"/firn/{stage.job_id}"
+    data, home = stage.table.properties.get(DATA_PATH, ""), stage.table.location()
+    for what, found, ending in (
+        (f"property {DATA_PATH}", data, own),
+        ("location", home, f"/stages/{stage.job_id}"),
+    ):
+        if not found.endswith(ending) or ".." in found.split("/"):
+            raise RefusedError(
+                f"stage {stage.identifier}: its {what} is {found!r}; allowed: a folder of its own, that ends with "
+                f"{ending} (of table {'.'.join(target.name())})"
+            )
 
 
 def forget(lake: Lake, identifier: str) -> None:

@@ -8,10 +8,11 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from pipeline.errors import RefusedError
 from pipeline.lake.documents import Document
 from pipeline.plan import Plan
 from pipeline.segments import TopicPartition
@@ -126,22 +127,28 @@ def document_of(snapshot: Snapshot) -> str | None:
 def plans_of(target: Table, snapshot: Snapshot) -> tuple[PublishedPlan, ...]:
     """The plans that ``snapshot`` carried out; none when it is not Firn's.
 
-    Raises RefusedError when they were several and their document is gone.
+    Raises RefusedError when they were several and their document is gone, or when they can't be read.
     """
     said = snapshot.summary.additional_properties if snapshot.summary else {}
-    if PLANS_DOCUMENT in said:
-        subject = f"snapshot {snapshot.snapshot_id} of table {'.'.join(target.name())}: its plans"
-        return _DOCUMENT.validate_json(Document.parse(said[PLANS_DOCUMENT], subject).read(target, subject))
-    if PLAN_ID not in said:
-        return ()
-    place = TopicPartition.parse(said[TOPIC_PARTITION])
-    return (
-        PublishedPlan(
-            id=said[PLAN_ID],
-            topic=place.topic,
-            partition=place.partition,
-            lane=said[LANE],
-            reason=said[REASON],
-            accounting=Accounting.of_summary(said),
-        ),
+    subject = f"snapshot {snapshot.snapshot_id} of table {'.'.join(target.name())}: its plans"
+    try:
+        if PLANS_DOCUMENT in said:
+            return _DOCUMENT.validate_json(Document.parse(said[PLANS_DOCUMENT], subject).read(target, subject))
+        return (_alone(said),) if PLAN_ID in said else ()
+    except ValidationError as error:
+        raise RefusedError(f"{subject} are not readable: {error.errors()[0]['msg']}") from error
+
+
+def _alone(said: Mapping[str, str]) -> PublishedPlan:
+    """The plan of a commit of one, all of which is in its summary."""
+    place = TopicPartition.parse(said.get(TOPIC_PARTITION, ""))
+    return PublishedPlan.model_validate(
+        {
+            "id": said[PLAN_ID],
+            "topic": place.topic,
+            "partition": place.partition,
+            "lane": said.get(LANE),
+            "reason": said.get(REASON),
+            "accounting": Accounting.of_summary(said),
+        }
     )

@@ -55,6 +55,9 @@ MAX_PROPERTY_BYTES = 32_768
 """What is longer is written beside the stage's metadata, and the property refers to it."""
 
 _PLANS = TypeAdapter(tuple[Plan, ...])
+_LEFT_OUT = TypeAdapter(dict[str, str])
+_CONTENT = TypeAdapter(dict[str, Any])
+_VERDICTS = TypeAdapter(dict[str, dict[str, Any]])
 
 
 class _Recorded(BaseModel):
@@ -97,7 +100,7 @@ class Stage:
         """The stage ``identifier``; RefusedError when there is no such table or it is not a stage, MetadataLostError
         when it can't be read any more."""
         table = lake.table(identifier)
-        left_out = _left_out(table)
+        left_out = _left_out(table, identifier)
         plans = tuple(plan for plan in _plans(table, identifier) if plan.id not in left_out)
         return cls(identifier, plans, left_out, table)
 
@@ -149,17 +152,24 @@ class Stage:
     def books(self) -> Books | None:
         """The books of the current result; None when there are none, or they belong to an older result."""
         found = self._recorded(BOOKS_PROPERTY)
-        return Books.model_validate(found) if found is not None else None
+        try:
+            return Books.model_validate(found) if found is not None else None
+        except ValidationError as error:
+            raise self._unreadable(BOOKS_PROPERTY, error) from error
 
     @cached_property
     def verdicts(self) -> Mapping[str, dict[str, Any]] | None:
         """The verdicts on the current result by plan id; None when there are none, or they belong to an older one."""
-        return self._recorded(VERDICT_PROPERTY)
+        found = self._recorded(VERDICT_PROPERTY)
+        try:
+            return _VERDICTS.validate_python(found) if found is not None else None
+        except ValidationError as error:
+            raise self._unreadable(VERDICT_PROPERTY, error) from error
 
     def passed(self, plan_id: str) -> bool:
         """Whether the plan's part of the current result has a passing verdict."""
         verdict = (self.verdicts or {}).get(plan_id)
-        return verdict is not None and verdict["passed"] is True
+        return verdict is not None and verdict.get("passed") is True
 
     @property
     def failure(self) -> Failure | None:
@@ -259,17 +269,19 @@ class Stage:
         text = self.table.properties.get(name)
         if text is None or self.result is None:
             return None
-        subject = f"stage {self.identifier}: property {name}"
         try:
             recorded = _Recorded.model_validate_json(text)
+            if recorded.result != self.result:
+                return None
+            if recorded.document is None:
+                return recorded.content
+            subject = f"stage {self.identifier}: property {name}"
+            return _CONTENT.validate_json(recorded.document.read(self.table, subject))
         except ValidationError as error:
-            raise RefusedError(f"{subject} is not readable: {error.errors()[0]['msg']}") from error
-        if recorded.result != self.result:
-            return None
-        if recorded.document is None:
-            return recorded.content
-        content: dict[str, Any] = json.loads(recorded.document.read(self.table, subject))
-        return content
+            raise self._unreadable(name, error) from error
+
+    def _unreadable(self, name: str, error: ValidationError) -> RefusedError:
+        return _not_readable(f"stage {self.identifier}: property {name}", error)
 
 
 def plan_properties(job: Job, target: Table, folder: str) -> dict[str, str]:
@@ -293,11 +305,21 @@ def _plans(table: Table, identifier: str) -> tuple[Plan, ...]:
     except RefusedError as error:
         raise MetadataLostError(identifier, str(error)) from error
     # What was read is what was written, so the plans' ids need no second look.
-    return _PLANS.validate_json(text)
+    try:
+        return _PLANS.validate_json(text)
+    except ValidationError as error:
+        raise _not_readable(subject, error) from error
 
 
-def _left_out(table: Table) -> Mapping[str, str]:
+def _left_out(table: Table, identifier: str) -> Mapping[str, str]:
     tag = table.metadata.refs.get(INPUTS)
     snapshot = table.snapshot_by_id(tag.snapshot_id) if tag else None
     said = snapshot.summary.get(LEFT_OUT) if snapshot and snapshot.summary else None
-    return json.loads(said) if said else {}
+    try:
+        return _LEFT_OUT.validate_json(said) if said else {}
+    except ValidationError as error:
+        raise _not_readable(f"stage {identifier}: {LEFT_OUT} of its inputs", error) from error
+
+
+def _not_readable(subject: str, error: ValidationError) -> RefusedError:
+    return RefusedError(f"{subject} is not readable: {error.errors()[0]['msg']}; allowed: as Firn wrote it")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -82,7 +82,7 @@ def _judged(lake: Lake, identifier: str, spark: "SparkSession") -> list[Judged]:
                 verdicts = _verdicts(lake, stage, spark)
                 stage.record_verdicts(lake, {plan: verdict.to_dict() for plan, verdict in verdicts.items()})
             else:
-                verdicts = {plan: Verdict.from_dict(verdict) for plan, verdict in recorded.items()}
+                verdicts = {plan: _recorded(identifier, verdict) for plan, verdict in recorded.items()}
     except FirnError as error:
         return [Judged(identifier, identifier, None, error)]
     found = []
@@ -93,6 +93,15 @@ def _judged(lake: Lake, identifier: str, spark: "SparkSession") -> list[Judged]:
                 mark(lake, identifier, plan, "validate", judged.failure)
             found.append(judged)
     return found
+
+
+def _recorded(identifier: str, said: Mapping[str, Any]) -> Verdict:
+    try:
+        return Verdict.from_dict(said)
+    except (KeyError, TypeError) as error:
+        raise RefusedError(
+            f"stage {identifier}: its verdict is not readable: {error}; allowed: as Firn wrote it"
+        ) from error
 
 
 def _verdicts(lake: Lake, stage: Stage, spark: "SparkSession") -> Mapping[str, Verdict]:

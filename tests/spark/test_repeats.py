@@ -43,7 +43,7 @@ def test_c13_merge_copies_repeats_as_they_are(topic: Topic) -> None:
 
 @pytest.mark.parametrize("other", [Record(1, b"b", b"2"), Record(1, b"x", b"1"), Record(1, None, b"1")])
 def test_c20_different_records_on_one_offset_are_refused_and_shown(topic: Topic, other: Record) -> None:
-    topic.land(updates("a=1", "b=1", "b=3"), [other])
+    topic.create(report_samples="full").land(updates("a=1", "b=1", "b=3"), [other])
     (outcome,) = compact(topic.lake, topic.plans("full"), topic.spark)
     assert isinstance(outcome.error, RefusedError)
     said = str(outcome.error)

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from expectations.wording import shown
 from pipeline.airflow.page import wording
 from pipeline.airflow.page.picture import alone, stacked
 from pipeline.overview import Overview, Query, Shown, Sort, Summary, Verdict
@@ -64,6 +65,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
