@@ -100,6 +100,11 @@ test: setup $(DONE)/kafka-jars ## run all tests but those of the stack
 test-unit: setup ## run the tests that start no JVM (seconds)
 	@$(PYTEST) $(WORKERS) tests/unit $(PYTEST_ARGS)
 
+EXAMPLES ?= 3000
+.PHONY: fuzz
+fuzz: setup ## damage plans, properties, landing files and status files in EXAMPLES=3000 ways each
+	@FIRN_FUZZ_EXAMPLES=$(EXAMPLES) $(PYTEST) $(WORKERS) tests/unit/test_fuzz_land.py tests/unit/test_fuzz_documents.py $(PYTEST_ARGS)
+
 .PHONY: pictures
 pictures: setup ## take the pictures of Airflow's UI anew, into docs/images (as the browser test sees it)
 	@FIRN_PICTURES=docs/images $(PYTEST) tests/airflow/test_ui.py $(PYTEST_ARGS)

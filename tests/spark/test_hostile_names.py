@@ -1,4 +1,4 @@
-"""Topics and keys that mean something to SQL, paths, HTML or a terminal go through all lanes as what they are: names."""
+"""Topics and keys that mean something to SQL, paths, HTML or a terminal are names in every lane."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.spark.topics import DAY, NOW, Record, Topic
 from tests.unit.fuzz import HOSTILE_NAMES
 from tests.unit.test_hostile_names import Page
 
-KEYS = tuple(name.encode() for name in HOSTILE_NAMES[::4]) + (b"\xff\xfe", b"k" * 10_000)
+KEYS = (*(name.encode() for name in HOSTILE_NAMES[::4]), b"\xff\xfe", b"k" * 10_000)
 OURS = {"footer", "section", "h3"}
 """Elements of the reports beside those of the table's page."""
 

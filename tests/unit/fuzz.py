@@ -29,6 +29,9 @@ LENGTHS = tuple(
     for number in (0, 1, -1, 2 ** (8 * width - 1) - 1, -(2 ** (8 * width - 1)))
 )
 """What length fields are damaged to."""
+fuzzed_less = settings(fuzzed, max_examples=max(10, EXAMPLES // 5))
+"""For what takes a commit each time."""
+
 HOSTILE_NAMES = (
     *("", ".", "..", "../..", "/etc/passwd", "a/../../b", "%2e%2e%2f", "50%", "\\..\\", "~", "$HOME", "-", "--help"),
     *(

@@ -33,7 +33,7 @@ from pipeline.stage.published import JOB_ID, LANE, PLAN_ID, PLANS_DOCUMENT, REAS
 from pipeline.stage.stage import BOOKS_PROPERTY, VERDICT_PROPERTY
 from pipeline.status import status_of, write_snapshot
 from tests.unit import lakes
-from tests.unit.fuzz import HOSTILE_NAMES, JSON, damaged, fuzzed, refused_or
+from tests.unit.fuzz import HOSTILE_NAMES, JSON, damaged, fuzzed, fuzzed_less, refused_or
 from tests.unit.lakes import NOW, TABLE, append_two, only_plan, ready, row
 from tests.unit.overviews import write_overview
 
@@ -119,7 +119,7 @@ class TestStages:
         content=TEXTS | NUMBERS,
         nested=st.booleans(),
     )
-    @fuzzed
+    @fuzzed_less
     def test_c26_a_damaged_property_is_read_or_refused(
         self, staged: Stage, lake: Lake, name: str, content: str, nested: bool
     ) -> None:
@@ -188,7 +188,7 @@ def looked_at(lake: Lake, identifier: str) -> None:
         min_size=1,
     )
 )
-@fuzzed
+@fuzzed_less
 @example({NOW_MS: "9" * 5000})
 @example({NOW_MS: "1", LEFT_OUT_OF: "{"})
 @example({PLAN_ID: "x"})
