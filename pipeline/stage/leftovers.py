@@ -52,7 +52,8 @@ class LeftStage:
     def files(self) -> list[Stored]:
         """What lies in its data folder at this moment, published files as well."""
         table = self.stage.table if self.stage else None
-        return files_in(*store(table, table.properties[DATA_PATH])) if table else []
+        folder = table.properties.get(DATA_PATH) if table else None
+        return files_in(*store(table, folder)) if table and folder else []
 
 
 @dataclass(frozen=True)
