@@ -5,11 +5,10 @@ Iceberg writes all properties and all snapshot summaries again at every commit, 
 
 import hashlib
 
-import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pyiceberg.table import Table
 
-from pipeline.errors import RefusedError
+from pipeline.errors import RefusedError, UnavailableError
 
 
 class Document(BaseModel):
@@ -42,15 +41,18 @@ class Document(BaseModel):
             raise RefusedError(f"{subject} is not readable: {error.errors()[0]['msg']}") from error
 
     def read(self, table: Table, subject: str) -> str:
-        """The text; RefusedError naming ``subject`` when it is gone or is not what was written."""
+        """The text; RefusedError naming ``subject`` when it is gone or is not what was written, UnavailableError when the
+        store does not answer."""
         try:
             with table.io.new_input(self.location).open() as stream:
                 content = stream.read()
         except FileNotFoundError as error:
             raise RefusedError(f"{subject}: {self.location} is gone; allowed: as it was written") from error
-        except (OSError, ValueError, pa.ArrowException) as error:
+        except (IsADirectoryError, NotADirectoryError, ValueError) as error:
             # Whoever changed the reference may have put anything in it.
-            raise RefusedError(f"{subject}: {self.location} can't be read: {error}") from error
+            raise RefusedError(f"{subject}: {self.location} is no document: {error}") from error
+        except OSError as error:
+            raise UnavailableError(f"{subject}: {self.location} can't be read: {error}") from error
         found = hashlib.sha256(content).hexdigest()
         if found != self.sha256:
             raise RefusedError(

@@ -44,6 +44,7 @@ def discard_lost(lake: Lake, identifier: str) -> None:
     """
     try:
         with claimed(lake, identifier, Claim.DISCARD, load=Stage.without_plans) as stage:
+            check_places(stage)
             _delete_unreferenced(lake, stage, keep=())
             forget(lake, identifier)
             delete_folder(stage.table, stage.table.location())
@@ -59,7 +60,7 @@ def shelve(lake: Lake, identifier: str) -> None:
     """
     with claimed(lake, identifier, Claim.DISCARD, outlived=True) as stage:
         target = lake.table(stage.target)
-        check_places(target, stage)
+        check_places(stage)
         _take_back(lake, target, stage, stage.plans)
         _delete_unreferenced(lake, stage, keep=())
         if stage.failure:
@@ -73,7 +74,7 @@ def drop(lake: Lake, stage: Stage) -> int:
     In this order, so that after a crash the stage is still there to be discarded again.
     """
     target = lake.table(stage.target)
-    check_places(target, stage)
+    check_places(stage)
     done = _published_plans(target, stage.job_id)
     _take_back(lake, target, stage, [plan for plan in stage.plans if plan.id not in done])
     removed = _delete_unreferenced(lake, stage, keep=done)
@@ -82,7 +83,7 @@ def drop(lake: Lake, stage: Stage) -> int:
     return removed
 
 
-def check_places(target: Table, stage: Stage) -> None:
+def check_places(stage: Stage) -> None:
     """Refuse a stage whose folders are not its own: discarding it would delete what others may be writing there."""
     own = f"/firn/{stage.job_id}"
     data, home = stage.table.properties.get(DATA_PATH, ""), stage.table.location()
@@ -93,7 +94,7 @@ def check_places(target: Table, stage: Stage) -> None:
         if not found.endswith(ending) or ".." in found.split("/"):
             raise RefusedError(
                 f"stage {stage.identifier}: its {what} is {found!r}; allowed: a folder of its own, that ends with "
-                f"{ending} (of table {'.'.join(target.name())})"
+                f"{ending}"
             )
 
 

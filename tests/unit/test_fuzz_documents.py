@@ -30,7 +30,7 @@ from pipeline.stage import Stage, discard, parts_of, sweep
 from pipeline.stage.claim import Claim
 from pipeline.stage.folders import DATA_PATH
 from pipeline.stage.published import JOB_ID, LANE, PLAN_ID, PLANS_DOCUMENT, REASON, TOPIC_PARTITION
-from pipeline.stage.stage import BOOKS_PROPERTY, VERDICT_PROPERTY
+from pipeline.stage.stage import BOOKS_PROPERTY, PLANS_PROPERTY, VERDICT_PROPERTY
 from pipeline.status import status_of, write_snapshot
 from tests.unit import lakes
 from tests.unit.fuzz import HOSTILE_NAMES, JSON, damaged, fuzzed, fuzzed_less, refused_or
@@ -156,6 +156,17 @@ class TestStages:
         assert isinstance(refused_or(lambda: discard(lake, staged.identifier)), RefusedError)
         assert staged.identifier in sweep(lake, TABLE, [staged.plan.id]).kept
         assert lakes.files_under(lakes.on_disk(location) / "data") == before
+
+    def test_c25_nor_does_one_whose_plans_are_lost(self, staged: Stage, lake: Lake) -> None:
+        location = lake.table(TABLE).location()
+        gone = json.dumps({"location": f"{location}/stages/gone.json", "sha256": "0"})
+        with lake.table(staged.identifier).transaction() as transaction:
+            transaction.remove_properties(PLAN_PROPERTY)
+            transaction.set_properties({PLANS_PROPERTY: gone, DATA_PATH: f"{location}/data"})
+        stray = lakes.on_disk(location) / "data" / "being-written.parquet"
+        stray.write_bytes(b"of an appender that has not committed yet")
+        assert staged.identifier in sweep(lake, TABLE).kept
+        assert stray.exists()
 
     @pytest.fixture
     def staged(self, lake: Lake, plan: Plan) -> Stage:
