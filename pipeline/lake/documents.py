@@ -41,8 +41,10 @@ class Document(BaseModel):
             raise RefusedError(f"{subject} is not readable: {error.errors()[0]['msg']}") from error
 
     def read(self, table: Table, subject: str) -> str:
-        """The text; RefusedError naming ``subject`` when it is gone or is not what was written, UnavailableError when the
-        store does not answer."""
+        """The text; RefusedError naming ``subject`` when it is gone or is not what was written.
+
+        UnavailableError when the store does not answer.
+        """
         try:
             with table.io.new_input(self.location).open() as stream:
                 content = stream.read()

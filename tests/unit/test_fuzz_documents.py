@@ -209,7 +209,7 @@ def test_c26_any_snapshot_summary_is_read(lake: Lake, table: str, summary: dict[
     _append(lake.table(table), summary)
     assert [one.table for one in status_of(lake, table, NOW)] == [table]
     assert write_snapshot(lake, table, NOW).table == table
-    assert list(History(lake.table(table)).commits())
+    refused_or(lambda: list(History(lake.table(table)).commits()))
     refused_or(lambda: explain_partition(lake, table, TopicPartition("orders", 0), NOW))
 
 
