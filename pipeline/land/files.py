@@ -52,10 +52,10 @@ def read_records(path: Path, topic: str | None = None, partition: int | None = N
             found = _read_json_lines(path)
         else:
             raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: {_SUFFIXES}")
+        return _sound(_conform(found, path), path)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise RefusedError(f"file {path} can't be read: {reason}; allowed: a whole file of records") from error
-    return _sound(_conform(found, path), path)
 
 
 def _read_json_lines(path: Path) -> pa.Table:

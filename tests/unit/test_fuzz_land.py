@@ -129,6 +129,7 @@ def test_c26_any_log_segment(landing: Landing, content: bytes) -> None:
     ("suffix", "content", "reason"),
     [
         (".parquet", parquet(with_column("topic", not_utf8()), store_schema=False), "allowed: text in UTF-8"),
+        (".parquet", parquet(kafka(ROWS), store_schema=False).replace(b"value", b"\x80alue"), "can't be read"),
         (".jsonl", json_lines(RECORD).replace(b'"k"', b'"\xff"'), "line 1 is not JSON (no UTF-8 at byte 9)"),
         (".jsonl", json_lines(RECORD).replace(b'"k"', b'"\\ud800"'), "can't be read"),
         (".jsonl", b'{"key":' + b"[" * 200_000 + b"]" * 200_000 + b"}", "line 1 is not JSON (nested too deeply)"),
@@ -143,7 +144,19 @@ def test_c26_any_log_segment(landing: Landing, content: bytes) -> None:
         (".log", struct.pack(">q", -5) + batch(*ENTRIES)[8:], "column offset holds -5; allowed: 0 or more"),
         (".log", struct.pack(">q", 2**63 - 1) + batch(*ENTRIES)[8:], "allowed: "),
     ],
-    ids=["text", "bytes", "surrogate", "deep", "digits", "nan", "fields", "year 31000", "negative", "overflow"],
+    ids=[
+        "text",
+        "field name",
+        "bytes",
+        "surrogate",
+        "deep",
+        "digits",
+        "nan",
+        "fields",
+        "year 31000",
+        "negative",
+        "overflow",
+    ],
 )
 def test_c26_what_fuzzing_found_is_refused(landing: Landing, suffix: str, content: bytes, reason: str) -> None:
     assert reason in str(landing(suffix, content))
