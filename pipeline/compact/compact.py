@@ -6,7 +6,7 @@ Many plans share one Spark application; one that fails does not stop the others 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ from pipeline.policy import samples_of
 from pipeline.sense import Lane
 from pipeline.stage import BURIED, INPUTS, QUARANTINED, Accounting, Stage, mark, open_stage, split
 from pipeline.stage.leave import leave
-from pipeline.stage.published import published_plans
+from pipeline.stage.published import PublishedPlan, published_plans
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,9 +74,14 @@ def compact(lake: Lake, plans: Sequence[Plan], spark: "SparkSession") -> list[Ou
 
 def _outcomes(lake: Lake, job: Job, spark: "SparkSession") -> list[Outcome]:
     """Of every plan of ``job``. One that was published before is as good as compacted: its inputs are gone for that."""
-    found = _tried(lake, job, spark)
+    with lake.answering():
+        found = _tried(lake, job, spark)
     lost = [outcome.plan.id for outcome in found if isinstance(outcome.error, ConflictError)]
-    before = published_plans(lake.table(job.table), lost) if lost else {}
+    before: Mapping[str, tuple[int, PublishedPlan]] = {}
+    if lost:
+        # Whoever can't look any more has lost the race, as far as it knows.
+        with suppress(FirnError), lake.answering():
+            before = published_plans(lake.table(job.table), lost)
     return [
         replace(outcome, accounting=before[outcome.plan.id][1].accounting, error=None)
         if outcome.plan.id in before

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -25,18 +26,20 @@ def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]]) -> Publishe
     A stage that can't be published as a whole is named by all its ``plans``, or whatever stands there for them. The
     plans of a split one are published from stages of their own.
     """
-    parts = (
-        (part, own if part == identifier else [part.rpartition(STAGE_INFIX)[2]])
-        for identifier, own in plans.items()
-        for part in parts_of(lake, identifier)
-    )
-    done = _together(lake, ((partial(publish_job, lake, part), names) for part, names in parts))
+    done = _together(lake, ((partial(_publish_parts, lake, identifier, own), own) for identifier, own in plans.items()))
     return _with_earlier(lake, plans, done)
 
 
 def retain_plans(lake: Lake, plans: Sequence[Plan]) -> Published:
     """Carry out ``plans`` of lane ``retain``, those of a table together; what was not is named, with the reason."""
     return _together(lake, ((partial(retain_job, lake, job), [plan.id for plan in job]) for job in _jobs(plans)))
+
+
+def _publish_parts(lake: Lake, identifier: str, plans: Collection[str]) -> Published:
+    parts = {
+        part: plans if part == identifier else [part.rpartition(STAGE_INFIX)[2]] for part in parts_of(lake, identifier)
+    }
+    return _together(lake, ((partial(publish_job, lake, part), own) for part, own in parts.items()))
 
 
 def _with_earlier(lake: Lake, plans: Mapping[str, Collection[str]], done: Published) -> Published:
@@ -47,12 +50,15 @@ def _with_earlier(lake: Lake, plans: Mapping[str, Collection[str]], done: Publis
         left[identifier.partition(STAGE_INFIX)[0]] += [
             plan_id for plan_id in own if plan_id not in now and plan_id != identifier
         ]
-    earlier = [
-        Publication(table, plan_id, snapshot_id, 0, repeated=True, accounting=None)
-        for table, wanted in left.items()
-        if wanted
-        for plan_id, (snapshot_id, _) in published_plans(lake.table(table), wanted).items()
-    ]
+    earlier = []
+    # Whoever can't look any more says what it knows: what it has published is published.
+    with suppress(FirnError), lake.answering():
+        earlier = [
+            Publication(table, plan_id, snapshot_id, 0, repeated=True, accounting=None)
+            for table, wanted in left.items()
+            if wanted
+            for plan_id, (snapshot_id, _) in published_plans(lake.table(table), wanted).items()
+        ]
     known = {one.plan_id for one in earlier}
     failures = {name: error for name, error in done.failures.items() if name not in known}
     return Published((*done.publications, *earlier), failures)

@@ -63,13 +63,20 @@ def validate(lake: Lake, identifiers: Sequence[str], spark: "SparkSession") -> l
     result that has a verdict already keeps it; one that failed marks its plan. Validation results are stored under the
     lake's reports folder.
     """
-    stages = [part for identifier in identifiers for part in parts_of(lake, identifier)]
-    return list(chain.from_iterable(_judged(lake, stage, spark) for stage in stages))
+    return list(chain.from_iterable(_of_job(lake, identifier, spark) for identifier in identifiers))
 
 
 def build_reports(lake: Lake) -> Path:
     """Build the data-quality pages of all stored validation results; the path of the first page."""
     return build_data_docs(lake.reports_folder)
+
+
+def _of_job(lake: Lake, identifier: str, spark: "SparkSession") -> list[Judged]:
+    try:
+        with lake.answering():
+            return list(chain.from_iterable(_judged(lake, part, spark) for part in parts_of(lake, identifier)))
+    except FirnError as error:
+        return [Judged(identifier, identifier, None, error)]
 
 
 def _judged(lake: Lake, identifier: str, spark: "SparkSession") -> list[Judged]:

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.table.snapshots import Snapshot
 
 from pipeline import clock
-from pipeline.errors import ConflictError, FirnError, RefusedError
+from pipeline.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from pipeline.explain import explain_key
 from pipeline.explain.segment import explain_segment
 from pipeline.lake import Lake
@@ -466,6 +466,14 @@ class TestSweeping:
         assert error.startswith("the store of catalog lake failed: ")
         assert len(error.splitlines()) == 1
         assert len(publish_job(lake, stage.identifier).publications) == len(stage.plans)
+
+    def test_c26_so_is_one_that_fails_when_the_plans_are_looked_up(
+        self, lake: Lake, stage: Stage, tmp_path: Path
+    ) -> None:
+        broken = faulty(lake, Fault(Kind.BROKEN_STORE, "open other", 1), tmp_path)
+        done = publish_stages(broken, {stage.identifier: [plan.id for plan in stage.plans]})
+        assert set(done.failures) == {plan.id for plan in stage.plans}
+        assert {type(error) for error in done.failures.values()} == {UnavailableError}
 
     def test_c25_documents_of_no_commit_go_after_a_while(self, lake: Lake, stage: Stage) -> None:
         publish_job(lake, stage.identifier)
