@@ -149,7 +149,9 @@ class _StagedWork:
     def hand_over(self, current: Table, plans: Collection[str]) -> None:
         chosen = self._chosen(plans)
         going = [one.plan for one in chosen]
-        quarantine.append(self.lake, current, going, {one.plan.id: one.files.quarantined for one in chosen})
+        quarantine.append(
+            self.lake, current, self.job_id, going, {one.plan.id: one.files.quarantined for one in chosen}
+        )
         tombstones.append(self.lake, current, self.job_id, going, {one.plan.id: one.files.buried for one in chosen})
 
     def take_back(self, plans: Collection[str]) -> None:

@@ -37,8 +37,11 @@ def find(lake: Lake, identifier: str) -> Table | None:
     return lake.table(name) if lake.when_free(lambda: lake.catalog.table_exists(name)) else None
 
 
-def append(lake: Lake, target: Table, plans: Sequence[Plan], files: Mapping[str, Sequence[DataFile]]) -> None:
-    """Append ``files`` of ``plans``, by plan id, to ``target``'s quarantine table, once per plan, with one commit.
+def append(
+    lake: Lake, target: Table, job_id: str, plans: Sequence[Plan], files: Mapping[str, Sequence[DataFile]]
+) -> None:
+    """Append ``files`` of ``plans`` of a job, by plan id, to ``target``'s quarantine table, once per plan, with one
+    commit.
 
     Before the commit that removes their records from the target. Raises CommitFailedException when another process
     committed to it at the same time: look and try again.
@@ -52,13 +55,14 @@ def append(lake: Lake, target: Table, plans: Sequence[Plan], files: Mapping[str,
     table = follow(lake, table, _schema(target), table.spec())
     columns, spec_id = Columns.of(target, identifier), table.spec().spec_id
     moved = {plan.id: [_moved(file, plan, columns, spec_id) for file in files[plan.id]] for plan in going}
-    hand_over(lake, table, moved, _added_by(going))
+    hand_over(lake, table, moved, _added_by(job_id, going))
 
 
-def retract(lake: Lake, plans: Sequence[Plan]) -> None:
-    """Take back what ``append`` added for plans of a table that were not published: it is still in the topic table."""
+def retract(lake: Lake, job_id: str, plans: Sequence[Plan]) -> None:
+    """Take back what ``append`` added for plans of a job that it did not publish: their records are still in the topic
+    table, or another job has moved them here as well."""
     if plans:
-        withdraw(lake, lambda: find(lake, plans[0].table), _added_by(plans))
+        withdraw(lake, lambda: find(lake, plans[0].table), _added_by(job_id, plans))
 
 
 def origin(file: DataFile, table: Table, identifier: str) -> tuple[TopicPartition, str, str]:
@@ -69,15 +73,19 @@ def origin(file: DataFile, table: Table, identifier: str) -> tuple[TopicPartitio
     return TopicPartition(topic, owner.pop(0) if columns.partition else 0), reason, plan_id
 
 
-def _added_by(plans: Sequence[Plan]) -> Added:
-    """Files by the plan that their partition names."""
+def _added_by(job_id: str, plans: Sequence[Plan]) -> Added:
+    """Files of the job's stage, whose id is a folder of their path, by the plan that their partition names.
+
+    Not those of the same plan in another job: another process may be publishing that at this moment.
+    """
     ids = frozenset(plan.id for plan in plans)
 
     def added(table: Table) -> Mapping[str, Sequence[DataFile]]:
         place = [field.name for field in table.spec().fields].index(PLAN)
         found: dict[str, list[DataFile]] = defaultdict(list)
         for entry, _ in read_entries(table):
-            if (plan_id := entry.data_file.partition[place]) in ids:
+            own = f"/{job_id}/" in entry.data_file.file_path
+            if own and (plan_id := entry.data_file.partition[place]) in ids:
                 found[plan_id].append(entry.data_file)
         return found
 

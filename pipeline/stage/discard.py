@@ -115,8 +115,8 @@ def take_back(
 ) -> None:
     """Retract what ``plans`` of a job, which will not be published, have moved to the tables beside their own.
 
-    That an input which was to be ``replaced`` (paths by plan id) is live proves that a plan was not published; where
-    another plan has replaced them since, a history without the job does, if it is whole from the snapshot on that was
+    That an input which was to be ``replaced`` (paths by plan id) is live proves that a plan was not published. Where
+    another job has replaced them since, a history without this one does, if it is whole from the snapshot on that was
     planned for. Snapshots expire: without proof nothing is ever taken back, because nothing else may hold it.
     """
     live = {file.file_path for file in LiveInputs.find(target, [one for own in replaced.values() for one in own]).files}
@@ -125,7 +125,7 @@ def take_back(
     unpublished = [
         plan for plan in plans if not live.isdisjoint(replaced[plan.id]) or (never and plan.snapshot_id in known)
     ]
-    quarantine.retract(lake, unpublished)
+    quarantine.retract(lake, job_id, unpublished)
     tombstones.retract(lake, job_id, unpublished)
 
 

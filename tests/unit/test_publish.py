@@ -16,7 +16,7 @@ from pipeline.publish import Publication, publish
 from pipeline.quarantine import quarantine
 from pipeline.segments import read
 from pipeline.sense import Lane
-from pipeline.stage import INPUTS, QUARANTINED, Stage, discard, stages_of, sweep
+from pipeline.stage import INPUTS, QUARANTINED, Stage, discard, split, stages_of, sweep
 from pipeline.stage.claim import Claim, claimed
 from pipeline.stage.published import published
 from tests.unit import lakes
@@ -25,6 +25,7 @@ from tests.unit.lakes import (
     NOW,
     TABLE,
     Fates,
+    Part,
     append,
     append_file,
     append_two,
@@ -499,7 +500,7 @@ class TestQuarantine:
     def test_c5_c25_after_a_crash_it_is_moved_once(self, lake: Lake, tmp_path: Path) -> None:
         stage = null_key_stage(lake)
         file = staged_null_key(stage)
-        quarantine.append(lake, lake.table(TABLE), stage.plans, {stage.plan.id: [file]})
+        quarantine.append(lake, lake.table(TABLE), stage.job_id, stage.plans, {stage.plan.id: [file]})
         assert len(quarantined(lake)) == 1
         crash_after_commit(lake, stage, tmp_path / "copy")
         publish(lake, stage.identifier)
@@ -508,7 +509,7 @@ class TestQuarantine:
 
     def test_c5_after_a_lost_race_it_is_taken_back(self, lake: Lake) -> None:
         stage = null_key_stage(lake)
-        quarantine.append(lake, lake.table(TABLE), stage.plans, {stage.plan.id: [staged_null_key(stage)]})
+        quarantine.append(lake, lake.table(TABLE), stage.job_id, stage.plans, {stage.plan.id: [staged_null_key(stage)]})
         lake.table(TABLE).delete("offset = 1")
         with pytest.raises(ConflictError):
             publish(lake, stage.identifier)
@@ -517,7 +518,7 @@ class TestQuarantine:
 
     def test_c5_a_discard_takes_it_back(self, lake: Lake) -> None:
         stage = null_key_stage(lake)
-        quarantine.append(lake, lake.table(TABLE), stage.plans, {stage.plan.id: [staged_null_key(stage)]})
+        quarantine.append(lake, lake.table(TABLE), stage.job_id, stage.plans, {stage.plan.id: [staged_null_key(stage)]})
         discard(lake, stage.identifier)
         assert quarantined(lake) == []
         assert lakes.offsets(lake) == [0, 1]
@@ -541,13 +542,26 @@ class TestQuarantine:
     def test_c5_another_plan_that_was_published_instead_leaves_it_there_once(self, lake: Lake) -> None:
         """The first one's inputs are gone as if it had been published; the history knows that it was not."""
         stage = null_key_stage(lake)
-        quarantine.append(lake, lake.table(TABLE), stage.plans, {stage.plan.id: [staged_null_key(stage)]})
+        quarantine.append(lake, lake.table(TABLE), stage.job_id, stage.plans, {stage.plan.id: [staged_null_key(stage)]})
         kept = [row(0, key=None, value=b"lost?", level=QUARANTINED), row(1)]
         instead = ready(lake, only_plan(lake, now_ms=NOW + 1), kept, Fates(quarantined=1))
         publish(lake, instead.identifier)
         discard(lake, stage.identifier)
         (moved,) = quarantined(lake)
         assert (moved["offset"], moved["quarantine_plan"]) == (0, instead.plan.id)
+
+    def test_c5_what_the_parts_of_a_job_have_moved_stays_when_its_own_stage_goes(self, lake: Lake) -> None:
+        """Where the answer to its books was lost it is split: the plans are published from stages of their own."""
+        append_two(lake, row(0, key=None, value=b"lost?"), row(1))
+        append_two(lake, row(0, partition=1), row(1, partition=1))
+        first, second = sorted(plan_table(lake, TABLE, Lane.FULL, NOW, force=True), key=lambda plan: plan.partition)
+        kept = [row(0, key=None, value=b"lost?", level=QUARANTINED), row(1)]
+        parts = [Part(first, kept, Fates(quarantined=1)), Part(second, [row(1, partition=1)], Fates(superseded=1))]
+        whole = lakes.compacted_job(lake, parts)
+        split(lake, whole)
+        publish(lake, ready(lake, first, kept, Fates(quarantined=1)).identifier)
+        discard(lake, whole.identifier)
+        assert [moved["offset"] for moved in quarantined(lake)] == [0]
 
     def test_c5_c25_publishing_at_the_same_time_moves_it_once(self, lake: Lake) -> None:
         stage = null_key_stage(lake)
