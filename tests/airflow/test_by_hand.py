@@ -56,7 +56,8 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> LocalAirflow:
 
     own = {
         ASKED: f"{NEVER}\ndeadline_minutes = 1\n{told(home / 'late.txt')}",
-        DOWN: f'{NEVER}\nconnection = "spark_down"',
+        # Tried once: a master that is down is as good as a catalog that is, and would be asked again and again.
+        DOWN: f'{NEVER}\nconnection = "spark_down"\nretries = 0',
         FILLED: DAILY,
         KILLED: f"{NEVER}\nspark_retries = 1",
         TORN: f"{NEVER}\n{told(home / 'notice.txt')}",
