@@ -77,7 +77,8 @@ def test_one_dag_per_table(parsed: Parsed, record_property: Callable[[str, objec
 
 def test_parsing_imports_nothing_heavy(parsed: Parsed) -> None:
     assert "airflow" in parsed.packages
-    assert {"pyspark", "great_expectations", "pyiceberg", "pyarrow", "expectations"}.isdisjoint(parsed.packages)
+    # `expectations` is there for how errors are worded; what it is about waits until it judges.
+    assert {"pyspark", "great_expectations", "pyiceberg", "pyarrow"}.isdisjoint(parsed.packages)
     rooms = {name for name in parsed.own if not name.startswith("pipeline.airflow")}
     assert rooms <= {"pipeline.clock", "pipeline.errors"}
 
@@ -167,7 +168,7 @@ def test_settings_reach_the_tasks(airflow: LocalAirflow, tmp_path: Path) -> None
     found = parse(airflow, tmp_path / "result.json", FIRN_TABLES=str(tables))
     assert found.errors == {}
     dag = found.dags["firn__shop__orders"]
-    assert dag["settings"]["full.jobs.compact"] == ["data platform", "spark", 3, 1, "1:30:00"]
+    assert dag["settings"]["full.jobs.compact"] == ["data platform", "spark", 3, 2, "1:30:00"]
     assert dag["settings"]["full.plan"] == ["data platform", "default_pool", 1, 2, "None"]
     assert "SmtpNotifier" in dag["notified"][0]
     assert dag["deadlines"] == ["2:00:00"]
