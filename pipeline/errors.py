@@ -4,8 +4,6 @@ Every message names the table, partition, segment or property, what was found, a
 prints it as one line and exits with ``exit_code``.
 """
 
-from expectations.wording import printable
-
 
 class FirnError(Exception):
     """Base of every error that Firn raises on purpose; anything else is a defect.
@@ -16,6 +14,9 @@ class FirnError(Exception):
     exit_code = 1
 
     def __init__(self, message: str) -> None:
+        # Imported here: Airflow's DAG processor imports this module over and over, and nothing of `expectations`.
+        from expectations.wording import printable
+
         super().__init__(printable(message))
 
 

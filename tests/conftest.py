@@ -6,7 +6,6 @@ Spark is imported when the first test asks for it: the unit tests never do.
 from __future__ import annotations
 
 import itertools
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,11 +44,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 @pytest.fixture(scope="session")
 def spark(lake: Lake) -> Iterator[SparkSession]:
     """Firn's own session, small: two cores, two shuffle partitions."""
-    from pipeline.lake.spark import session
+    from tests.spark.session import small_session
 
-    os.environ["FIRN_SPARK_MASTER"] = "local[2]"
-    os.environ["FIRN_SHUFFLE_PARTITIONS"] = "2"
-    started = session(lake, "firn tests")
+    started = small_session(lake, "firn tests")
     yield started
     started.stop()
 

@@ -39,21 +39,25 @@ class Holder:
 
 def holder(folder: Path, table: str) -> Holder | None:
     """The run that has the lease of ``table``, ended or not; None when none has."""
-    path = folder / f"{table}.lease"
+    path = _file(folder, table)
     if not path.exists():
         return None
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8", errors="replace") as file:
         # Nobody is writing to it meanwhile.
         fcntl.flock(file, fcntl.LOCK_SH)
         found = Holder(file.read(), int(path.stat().st_mtime * 1000))
     return found if found.run_id else None
 
 
+def _file(folder: Path, table: str) -> Path:
+    return folder / f"{quote(table, safe='')}.lease"
+
+
 @contextmanager
 def _held(folder: Path, table: str) -> Iterator[Path]:
     """The file of the lease, which nobody else looks at meanwhile."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{quote(table, safe='')}.lease"
+    path = _file(folder, table)
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield path

@@ -38,9 +38,9 @@ class FirnSubmitOperator(SparkSubmitOperator):
     each, for people to read in the rendered template; ``topic_partitions`` names a mapped task.
 
     Fails with the error that the exit code of `firn` stands for, so that a retry policy can tell what may be tried
-    again. Any other exit code, such as that of a JVM that was killed, is an AirflowException, and after
-    ``crash_retries`` of them the task is not tried again, whatever its ``retries``: a crash may cost hours, a catalog
-    that was down costs seconds.
+    again. Any other exit code, such as that of a JVM that was killed, is an AirflowException, which is tried again in
+    the first ``crash_retries`` tries only, whatever the task's ``retries``: a crash may cost hours, a catalog that was
+    down costs seconds.
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "topic_partitions", "plans", "as_of")

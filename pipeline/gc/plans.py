@@ -11,7 +11,6 @@ from pipeline.gc.waiting import Waiting, Works
 from pipeline.lake import Lake
 from pipeline.plan import Plan
 from pipeline.stage.folders import Stored
-from pipeline.stage.leftovers import SETTLED_MS
 
 PLAN_FILE: Final = re.compile(r"[0-9a-f]{16}\.json")
 
@@ -23,12 +22,8 @@ def old_plans(lake: Lake, limits: Limits, now_ms: int, *, remove: bool, works: W
     total = sum(file.bytes for file in files)
     found = []
     for file in files:
-        age_ms = file.age_ms(now_ms)
-        if limits.too_old(age_ms):
-            reason = f"older than FIRN_PLANS_AGE_MS = {limits.age_ms}"
-        elif limits.too_large(total) and age_ms > SETTLED_MS:
-            reason = f"the oldest beyond FIRN_PLANS_BYTES = {limits.bytes}"
-        else:
+        reason = limits.exceeded(file.age_ms(now_ms), total)
+        if reason is None:
             continue
         waits = _waits(waiting, file, now_ms)
         if waits is None:
@@ -42,15 +37,9 @@ def old_plans(lake: Lake, limits: Limits, now_ms: int, *, remove: bool, works: W
 
 def _files(folder: Path) -> list[Stored]:
     """What Firn has written there; other files are not its own."""
-    found = []
-    for path in folder.glob("*.json"):
-        if PLAN_FILE.fullmatch(path.name):
-            try:
-                stat = path.stat()
-            except FileNotFoundError:
-                continue  # its run has ended at this moment
-            found.append(Stored(str(path), stat.st_size, stat.st_mtime_ns // 1_000_000))
-    return found
+    paths = (path for path in folder.glob("*.json") if PLAN_FILE.fullmatch(path.name))
+    # None: its run has ended at this moment.
+    return [file for path in paths if (file := Stored.at(path))]
 
 
 def _waits(waiting: Waiting, file: Stored, now_ms: int) -> str | None:

@@ -6,7 +6,6 @@ names; Firn's own page is named by the run.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,22 +90,19 @@ def _reports(folder: Path) -> list[_Report]:
     ):
         for path in files_below(place):
             if path.suffix == suffix and len(path.relative_to(place).parts) == PARTS:
-                found[path.parts[-3]] += _stored(path)
+                found[path.parts[-3]] += _there(path)
     for path in files_below(folder / "plans"):
         unfinished = UNFINISHED.fullmatch(path.name)
         if unfinished or path.suffix == ".html":
-            pages[unfinished[1] if unfinished else path.stem] += _stored(path)
+            pages[unfinished[1] if unfinished else path.stem] += _there(path)
     names = [name for name in results | pages if results[name] or pages[name]]
     return [_Report(name, tuple(results[name]), tuple(pages[name])) for name in names]
 
 
-def _stored(path: Path) -> Iterator[Stored]:
+def _there(path: Path) -> list[Stored]:
     """The file at ``path``, unless another collector has just deleted it."""
-    try:
-        stat = path.stat()
-    except FileNotFoundError:
-        return
-    yield Stored(str(path), stat.st_size, stat.st_mtime_ns // 1_000_000)
+    file = Stored.at(path)
+    return [file] if file else []
 
 
 def _beyond(reports: list[_Report], limits: Limits, now_ms: int) -> dict[str, str]:
@@ -117,10 +113,8 @@ def _beyond(reports: list[_Report], limits: Limits, now_ms: int) -> dict[str, st
         age_ms = report.age_ms(now_ms)
         if not report.results and age_ms > SETTLED_MS:
             found[report.name] = "its validation result is gone"
-        elif limits.too_old(age_ms):
-            found[report.name] = f"older than FIRN_REPORTS_AGE_MS = {limits.age_ms}"
-        elif limits.too_large(total) and age_ms > SETTLED_MS:
-            found[report.name] = f"the oldest beyond FIRN_REPORTS_BYTES = {limits.bytes}"
+        elif reason := limits.exceeded(age_ms, total):
+            found[report.name] = reason
         else:
             continue
         total -= report.bytes

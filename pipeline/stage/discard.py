@@ -45,9 +45,7 @@ def discard_lost(lake: Lake, identifier: str) -> None:
     try:
         with claimed(lake, identifier, Claim.DISCARD, load=Stage.without_plans) as stage:
             check_places(stage)
-            _delete_unreferenced(lake, stage, keep=())
-            forget(lake, identifier)
-            delete_folder(stage.table, stage.table.location())
+            _remove(lake, stage, published=())
     except MetadataLostError:
         forget(lake, identifier)
 
@@ -77,7 +75,11 @@ def drop(lake: Lake, stage: Stage) -> int:
     check_places(stage)
     done = _published_plans(target, stage.job_id)
     _take_back(lake, target, stage, [plan for plan in stage.plans if plan.id not in done])
-    removed = _delete_unreferenced(lake, stage, keep=done)
+    return _remove(lake, stage, done)
+
+
+def _remove(lake: Lake, stage: Stage, published: Collection[str]) -> int:
+    removed = _delete_unreferenced(lake, stage, keep=published)
     forget(lake, stage.identifier)
     delete_folder(stage.table, stage.table.location())
     return removed

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyarrow.fs import FileInfo, FileSelector, FileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -40,6 +41,15 @@ class Stored:
     @classmethod
     def of(cls, info: FileInfo) -> "Stored":
         return cls(info.path, info.size or 0, None if info.mtime_ns is None else info.mtime_ns // 1_000_000)
+
+    @classmethod
+    def at(cls, path: Path) -> "Stored | None":
+        """The file of this machine at ``path``; None when there is none."""
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            return None
+        return cls(str(path), stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     def is_older(self, than_ms: int) -> bool:
         """Whether it was certainly written before ``than_ms`` (epoch milliseconds)."""

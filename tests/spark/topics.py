@@ -76,30 +76,11 @@ class Topic:
 
     def arrow(self, batch: Iterable[Record]) -> pa.Table:
         """The records in Kafka's columns."""
-        rows = [
-            {
-                "key": record.key,
-                "value": record.value,
-                "topic": self.name,
-                "partition": record.partition,
-                "offset": record.offset,
-                "timestamp": record.timestamp_ms * 1000,
-                "timestampType": 0,
-                "headers": [{"key": key, "value": value} for key, value in record.headers],
-            }
-            for record in batch
-        ]
-        return pa.Table.from_pylist(rows, schema=records.arrow_schema())
+        return kafka_rows(batch, self.name)
 
     def append(self, batch: Iterable[Record], level: int | None = None) -> None:
         """Append as a writer with PyIceberg does who knows nothing of Firn (others NULL), or claims a level."""
-        rows = self.arrow(batch)
-        table = self.lake.table(self.table)
-        table.append(
-            rows.append_column("level", pa.array([level] * rows.num_rows, pa.int32())).append_column(
-                "delete_horizon", pa.nulls(rows.num_rows).cast(pa.timestamp("us", tz="UTC"))
-            )
-        )
+        self.lake.table(self.table).append(foreign_rows(self.arrow(batch), level))
 
     def append_with_spark(self, batch: Iterable[Record], delete_horizon: str = "cast(null as timestamp)") -> None:
         """Append as a Spark job does; ``delete_horizon`` is a SQL expression."""
@@ -173,6 +154,31 @@ class Topic:
 
     def levels(self, partition: int = 0) -> list[int]:
         return [segment.level for segment in self.segments(partition)]
+
+
+def kafka_rows(batch: Iterable[Record], topic: str) -> pa.Table:
+    """Records of ``topic`` in Kafka's columns."""
+    rows = [
+        {
+            "key": record.key,
+            "value": record.value,
+            "topic": topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp_ms * 1000,
+            "timestampType": 0,
+            "headers": [{"key": key, "value": value} for key, value in record.headers],
+        }
+        for record in batch
+    ]
+    return pa.Table.from_pylist(rows, schema=records.arrow_schema())
+
+
+def foreign_rows(rows: pa.Table, level: int | None = None) -> pa.Table:
+    """``rows`` as a writer with PyIceberg has to append them, who knows nothing of Firn: with its columns, NULL."""
+    return rows.append_column("level", pa.array([level] * rows.num_rows, pa.int32())).append_column(
+        "delete_horizon", pa.nulls(rows.num_rows).cast(pa.timestamp("us", tz="UTC"))
+    )
 
 
 def updates(*pairs: str, start: int = 0, partition: int = 0) -> list[Record]:

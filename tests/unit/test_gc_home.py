@@ -92,6 +92,12 @@ class TestPlans:
         collect(lake)
         assert not file.exists()
 
+    def test_the_lease_of_a_name_that_no_file_may_have(self, tmp_path: Path) -> None:
+        lease.take(tmp_path / "runs", "shop.a/b %", "the run", lambda _: True)
+        held = lease.holder(tmp_path / "runs", "shop.a/b %")
+        assert held is not None
+        assert held.run_id == "the run"
+
     @pytest.mark.parametrize("name", ["notes.json", "0123456789abcdef.txt", "0123456789ABCDEF.json"])
     def test_other_files_are_not_ours(self, lake: Lake, name: str) -> None:
         path = lake.plans_folder / name

@@ -9,13 +9,11 @@ from multiprocessing.synchronize import Event
 from random import Random
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
 from sqlalchemy.exc import OperationalError
 
 from pipeline.lake import Lake
-from pipeline.lake.records import arrow_schema
-from tests.spark.topics import NOW, Record
+from tests.spark.topics import NOW, Record, foreign_rows, kafka_rows
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -93,7 +91,7 @@ def _append(
     while not stop.is_set():
         batch = [record(seed, partition, log_end + one) for one in range(random.randint(1, BATCH))]
         try:
-            lake.table(table).append(rows(batch))
+            lake.table(table).append(foreign_rows(kafka_rows(batch, "orders")))
         except (CommitFailedException, OperationalError):
             refused += 1
             log_end = _log_end(lake, table, partition)
@@ -102,27 +100,6 @@ def _append(
         commits += 1
         time.sleep(pause_seconds)
     results.put(Appended(partition, log_end, commits, refused, time.monotonic() - began))
-
-
-def rows(batch: Iterable[Record]) -> pa.Table:
-    """As a writer that knows nothing of Firn appends them."""
-    found: list[dict[str, object]] = [
-        {
-            "key": one.key,
-            "value": one.value,
-            "topic": "orders",
-            "partition": one.partition,
-            "offset": one.offset,
-            "timestamp": one.timestamp_ms * 1000,
-            "timestampType": 0,
-            "headers": [],
-        }
-        for one in batch
-    ]
-    kafka = pa.Table.from_pylist(found, schema=arrow_schema())
-    return kafka.append_column("level", pa.nulls(len(found), pa.int32())).append_column(
-        "delete_horizon", pa.nulls(len(found), pa.timestamp("us", tz="UTC"))
-    )
 
 
 def _log_end(lake: Lake, table: str, partition: int) -> int:

@@ -1,16 +1,15 @@
 """The trials of several seeds in one process: they share a lake, a Spark session and a reader."""
 
-import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.lake.spark import session
 from tests.faults.harness.catalogs import Kind, catalog
 from tests.faults.harness.reader import reading
 from tests.faults.harness.trial import Trial, trial
+from tests.spark.session import small_session
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -22,10 +21,8 @@ def trials(seeds: Iterable[int], kind: Kind = Kind.SQLITE) -> list[Trial]:
 
 def each(seeds: Iterable[int], kind: Kind = Kind.SQLITE) -> Iterator[Trial]:
     """The same, as they end."""
-    os.environ["FIRN_SPARK_MASTER"] = "local[2]"
-    os.environ["FIRN_SHUFFLE_PARTITIONS"] = "2"
     with tempfile.TemporaryDirectory() as folder, catalog(kind, Path(folder)) as lake:
-        spark = session(lake, "firn faults")
+        spark = small_session(lake, "firn faults")
         with reading(lake) as reader:
             for seed in seeds:
                 done = trial(seed, lake, spark, reader, Path(folder) / "trials")

@@ -18,13 +18,13 @@ from pyspark.errors import PySparkException
 
 from pipeline import clock
 from pipeline.lake import Lake
-from pipeline.lake.spark import session
 from pipeline.segments import TopicPartition
 from pipeline.sense import Lane, Scope
 from tests.faults.harness.child import Child, Ended, clean
 from tests.faults.harness.fault import Fault, Kind
 from tests.faults.harness.faulty import faulty
 from tests.faults.harness.injector import FIRED
+from tests.spark.session import small_session
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -127,9 +127,7 @@ def compacting(lake: Lake, works: Sequence[Work]) -> Iterator[list[Compactor]]:
 
 
 def _compact(lake: Lake, work: Work, stop: "Event", results: "Queue[Cleaned]") -> None:
-    os.environ["FIRN_SPARK_MASTER"] = "local[2]"
-    os.environ["FIRN_SHUFFLE_PARTITIONS"] = "2"
-    spark = session(lake, "firn faults")
+    spark = small_session(lake, "firn faults")
     # Not the same again after a restart: the process id is part of it.
     random = Random(f"{work.seed} {os.getpid()}")  # noqa: S311  # a seed is what it is for
     while not stop.is_set():

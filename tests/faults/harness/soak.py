@@ -4,7 +4,6 @@ python -m tests.faults.harness.soak --seconds 1800
 """
 
 import json
-import os
 import tempfile
 import time
 from collections import Counter
@@ -18,7 +17,6 @@ from rich.console import Console
 
 from pipeline import clock
 from pipeline.lake import Lake, records
-from pipeline.lake.spark import session
 from pipeline.sense import Lane
 from pipeline.stage import stages_of
 from tests.faults.harness.appender import appending, record
@@ -28,6 +26,7 @@ from tests.faults.harness.compactor import Cleaned, Compactor, Work, compacting
 from tests.faults.harness.model import Model, unbalanced
 from tests.faults.harness.reader import Seen, reading
 from tests.faults.harness.trial import LATER, left_behind
+from tests.spark.session import small_session
 from tests.spark.topics import Topic
 
 TABLE = "faults.soak"
@@ -101,9 +100,7 @@ def soak(
         model = Model()
         for writer in appended:
             model.land(record(seed, writer.partition, offset) for offset in range(writer.log_end))
-        os.environ["FIRN_SPARK_MASTER"] = "local[2]"
-        os.environ["FIRN_SHUFFLE_PARTITIONS"] = "2"
-        topic = Topic(lake, session(lake, "firn faults"), TABLE, made=True)
+        topic = Topic(lake, small_session(lake, "firn faults"), TABLE, made=True)
         _settle(topic, done)
         seen = [one.stop(), other.stop()]
     violations = [*_of_cleanings(done), *_of_readers(seen), *_of_table(topic, model, appenders)]
