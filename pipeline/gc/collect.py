@@ -4,11 +4,11 @@ Whether it is only looked for or removed as well, the same is found. Each part l
 that collectors, runs and other writers may be at work at the same time; one that dies is carried on by the next.
 """
 
+from pipeline.gc.beside import old_beside
 from pipeline.gc.data import unheld_data
 from pipeline.gc.finding import Finding
 from pipeline.gc.limits import Limits
 from pipeline.gc.plans import old_plans
-from pipeline.gc.quarantined import old_quarantine
 from pipeline.gc.reports import old_reports
 from pipeline.gc.staged import left_stages
 from pipeline.gc.waiting import Works
@@ -18,16 +18,17 @@ from pipeline.lake import Lake
 def collect_table(lake: Lake, identifier: str, now_ms: int, *, remove: bool, data: bool = True) -> list[Finding]:
     """What is there to be collected of table ``identifier``: gone already with ``remove``, else only named.
 
-    ``data`` looks for data files that no snapshot holds as well: that lists Firn's folder below the table's data and
-    reads all manifests of its history. Nothing that a snapshot holds ever goes, but for records in quarantine whose
-    limit is a property of the table. Raises RefusedError for an unknown table or a wrong limit, UnavailableError when
-    catalog or store do not answer; what was removed until then is of no use to anybody.
+    ``data`` looks for data files that no snapshot holds as well: that lists Firn's folder below the table's data
+    and reads all manifests of its history. Nothing that a snapshot holds ever goes, but for records in quarantine
+    and removed tombstones whose limits are properties of the table. Raises RefusedError for an unknown table or a
+    wrong limit, UnavailableError when catalog or store do not answer; what was removed until then is of no use to
+    anybody.
     """
     found = left_stages(lake, identifier, now_ms, remove=remove)
-    quarantined = old_quarantine(lake, identifier, now_ms, remove=remove)
-    found += quarantined.findings
+    beside = old_beside(lake, identifier, now_ms, remove=remove)
+    found += beside.findings
     if data:
-        found += unheld_data(lake, identifier, now_ms, remove=remove, quarantined=quarantined)
+        found += unheld_data(lake, identifier, now_ms, remove=remove, beside=beside)
     return found
 
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
+from pipeline.gc.beside import Beside
 from pipeline.gc.finding import Finding, Kind
-from pipeline.gc.quarantined import Quarantined
 from pipeline.lake import Lake
 from pipeline.plan.failure import stages_of
 from pipeline.plan.plan import STAGE_INFIX
@@ -29,12 +29,12 @@ ByJob = Mapping[str, Sequence[Stored]]
 """Files by the id of the job in whose folder they lie."""
 
 
-def unheld_data(lake: Lake, identifier: str, now_ms: int, *, remove: bool, quarantined: Quarantined) -> list[Finding]:
+def unheld_data(lake: Lake, identifier: str, now_ms: int, *, remove: bool, beside: Beside) -> list[Finding]:
     """Data files of table ``identifier`` that no snapshot holds, by the folder of their job; what only the past holds.
 
     They go when they are older than ``firn.gc.orphans.age.ms`` by ``now_ms`` and no stage is registered for the folder.
-    All snapshots, branches and tags hold, of the table, its stages, its tombstones and its quarantine, the latter as it
-    is once what was ``quarantined`` is gone.
+    All snapshots, branches and tags hold, of the table, its stages, and the tables ``beside`` it, the latter as they
+    are once what was found there is gone.
     """
     # Before the table is loaded: a stage that is published in between is known here, and its folder left alone.
     staged = _job_ids(lake, identifier)
@@ -46,9 +46,9 @@ def unheld_data(lake: Lake, identifier: str, now_ms: int, *, remove: bool, quara
     files, folder = store(target, root)
     found = {name: files_in(files, path) for name, path in _folders(files, folder) if name not in staged}
     unheld = Unheld(file.path for own in found.values() for file in own)
-    unheld.keep(quarantined.kept)
+    unheld.keep(beside.kept)
     look_at_stages(lake, identifier, unheld)
-    look_beside(lake, identifier, unheld, quarantined.expired)
+    look_beside(lake, identifier, unheld, beside.expired)
     look_at_table(lake, identifier, unheld, past=False)
     not_current = _where(found, lambda file: file.path in unheld)
     look_at_table(lake, identifier, unheld)

@@ -258,6 +258,20 @@ class Policy(BaseModel):
         alias="gc.quarantine.bytes",
         description="When the quarantine holds more, its oldest files are dropped for good; -1: no limit.",
     )
+    gc_tombstones_age_ms: int = Field(
+        default=UNLIMITED,
+        ge=UNLIMITED,
+        le=LONG_MAX,
+        alias="gc.tombstones.age.ms",
+        description="Tombstones that were removed longer ago are forgotten for good; -1: never.",
+    )
+    gc_tombstones_bytes: int = Field(
+        default=UNLIMITED,
+        ge=UNLIMITED,
+        le=LONG_MAX,
+        alias="gc.tombstones.bytes",
+        description="When removed tombstones take more, their oldest files are forgotten for good; -1: no limit.",
+    )
 
     @property
     def compacts(self) -> bool:

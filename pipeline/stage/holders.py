@@ -6,6 +6,7 @@ nothing is missed on its way.
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from pyiceberg.table import Table
@@ -33,11 +34,11 @@ def look_at_stages(lake: Lake, identifier: str, unheld: Unheld) -> None:
 def look_beside(lake: Lake, identifier: str, unheld: Unheld, expired: Collection[int] = ()) -> None:
     """Take away from ``unheld`` what quarantine and tombstones of table ``identifier`` hold.
 
-    Snapshots of the quarantine whose ids are ``expired`` don't count. Raises UnavailableError when snapshots are
+    Snapshots whose ids are ``expired`` don't count. Raises UnavailableError when snapshots are
     expired all the time while they are read: then nobody knows what is held.
     """
-    _look(lambda: quarantine.find(lake, identifier), unheld, lambda _: expired)
-    _look(lambda: tombstones.find(lake, identifier), unheld)
+    for find in (quarantine.find, tombstones.find):
+        _look(partial(find, lake, identifier), unheld, lambda _: expired)
 
 
 def look_at_table(lake: Lake, identifier: str, unheld: Unheld, *, past: bool = True) -> None:

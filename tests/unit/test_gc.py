@@ -11,7 +11,7 @@ from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 from pyiceberg.table import Table
 
 from pipeline import clock, quarantine
-from pipeline.errors import FirnError, RefusedError, UnavailableError
+from pipeline.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from pipeline.gc import Finding, Kind, collect_table, data
 from pipeline.lake import Lake, records
 from pipeline.plan import Plan, plan_table
@@ -20,11 +20,12 @@ from pipeline.publish import publish
 from pipeline.quarantine.quarantine import SUFFIX, find
 from pipeline.segments.read import read_entries
 from pipeline.sense import Lane
-from pipeline.stage import QUARANTINED, Stage, mark, stages_of
+from pipeline.stage import BURIED, QUARANTINED, Stage, mark, stages_of
 from pipeline.stage.claim import LEASE_MS, Claim, claimed
 from pipeline.stage.folders import DATA_PATH, data_folder
 from pipeline.stage.holders import look_at_stages
 from pipeline.stage.published import commits_folder
+from pipeline.tombstones import tombstones
 from tests.unit import lakes
 from tests.unit.lakes import TABLE, Fates, append, append_two, compacted, only_plan, ready, row
 
@@ -469,6 +470,50 @@ class TestQuarantine:
         assert [one.offset for one in quarantine.records(lake, table, 10)] == [10]
 
 
+class TestRemovedTombstones:
+    """Kept beside the table for records that turn up late (C9): for ever unless the table says otherwise."""
+
+    def test_c9_by_default_they_are_kept_for_ever(self, lake: Lake, table: str) -> None:
+        buried(lake)
+        found = collect(lake, 10_000 * DAY_MS)
+        assert not any(one.goes for one in found)
+        assert list(kept(found, Kind.TOMBSTONES)) == [f"{table}__tombstones"]
+        assert find_tombstones(lake).scan().count() == 1
+
+    @pytest.mark.parametrize("name", ["age.ms", "bytes"])
+    def test_limits_forget_them_and_nothing_else(self, lake: Lake, table: str, name: str) -> None:
+        (lost,) = quarantined(lake)
+        (file,) = buried(lake, start=10)
+        lake.set_properties(table, {f"firn.gc.tombstones.{name}": "0"})
+        now_ms = clock.now_ms() + 6 * DAY_MS
+        shown = collect_table(lake, table, now_ms, remove=False)
+        assert file.exists()
+        assert collect_table(lake, table, now_ms, remove=True) == shown
+        assert {one.kind for one in shown if one.goes} == {Kind.TOMBSTONES, Kind.SNAPSHOT, Kind.DATA}
+        assert f"firn.gc.tombstones.{name} = 0" in next(iter(gone(shown, Kind.TOMBSTONES).values()))
+        assert f"{table}__tombstones" in next(iter(gone(shown, Kind.SNAPSHOT).values()))
+        assert (file.exists(), find_tombstones(lake).scan().count()) == (False, 0)
+        assert (lost.exists(), len(quarantine.records(lake, table, 10))) == (True, 1)
+        assert lakes.offsets(lake) == [11], "the topic table is as it was"
+
+    def test_one_that_was_removed_within_the_limit_stays(self, lake: Lake, table: str) -> None:
+        (file,) = buried(lake)
+        lake.set_properties(table, {"firn.gc.tombstones.age.ms": str(90 * DAY_MS)})
+        assert gone(collect(lake, 89 * DAY_MS), Kind.TOMBSTONES) == {}
+        assert [lakes.on_disk(path) for path in gone(collect(lake, 91 * DAY_MS), Kind.TOMBSTONES)] == [file]
+
+    def test_a_plan_that_needs_one_is_planned_again(self, lake: Lake, table: str) -> None:
+        buried(lake, start=10)
+        append(lake, [row(5)])
+        plan = only_plan(lake)
+        assert plan.buried
+        lake.set_properties(table, {"firn.gc.tombstones.age.ms": "0"})
+        collect(lake, 2 * HOUR_MS)
+        with pytest.raises(ConflictError, match="plan again"):
+            tombstones.files_of(lake, plan)
+        assert not only_plan(lake).buried
+
+
 def aged(lake: Lake) -> None:
     """Every data file was written ten days ago."""
     then = clock.now_ms() / 1000 - 10 * DAY_MS / 1000
@@ -485,6 +530,22 @@ def quarantined(lake: Lake, start: int = 0) -> set[Path]:
     superseded = plan.records - len(rows)
     publish(lake, ready(lake, plan, rows, Fates(superseded=superseded, quarantined=1)).identifier)
     return {lakes.on_disk(path) for path in lakes.paths(find_quarantine(lake))}
+
+
+def buried(lake: Lake, start: int = 0) -> set[Path]:
+    """Land a tombstone and a newer record, and publish a cleaning that removes it; the files of removed tombstones."""
+    append_two(lake, row(start, value=None, headers=[]), row(start + 1, headers=[]))
+    plan = only_plan(lake)
+    rows = [row(start, value=None, headers=[], level=BURIED), row(start + 1, headers=[])]
+    fates = Fates(superseded=plan.records - 2, tombstones_removed=1)
+    publish(lake, ready(lake, plan, rows, fates).identifier)
+    return {lakes.on_disk(path) for path in lakes.paths(find_tombstones(lake))}
+
+
+def find_tombstones(lake: Lake) -> Table:
+    table = tombstones.find(lake, TABLE)
+    assert table is not None
+    return table
 
 
 def find_quarantine(lake: Lake) -> Table:

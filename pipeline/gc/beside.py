@@ -1,12 +1,15 @@
-"""Records in quarantine: kept for ever, unless a property of the table says how long or how many (C5).
+"""Records beside a table, in quarantine (C5) or removed tombstones (C9): kept for ever, unless a property of the table
+says how long or how many.
 
-They may be the only copy. Only whole data files go, from the quarantine table alone and never from the topic table;
-and from the disk once no snapshot of the quarantine table holds them, which is why its old snapshots are expired then.
+They may be the only copy. Only whole data files go, from the table beside alone and never from the topic table; and
+from the disk once no snapshot of that table holds them, which is why its old snapshots are expired then. A plan that
+reads a removed tombstone which is dropped meanwhile is planned again.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from pyarrow.fs import FileType
@@ -26,15 +29,19 @@ from pipeline.quarantine import quarantine
 from pipeline.segments.read import read_entries
 from pipeline.stage.folders import Stored
 from pipeline.stage.leftovers import SETTLED_MS
+from pipeline.tombstones import tombstones
 
 MAX_SNAPSHOT_AGE: Final = "history.expire.max-snapshot-age-ms"
 MIN_SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
-"""Iceberg's own properties, of the quarantine table; their defaults are 5 days and 1."""
+"""Iceberg's own properties, of the table beside; their defaults are 5 days and 1."""
+
+Find = Callable[[], Table | None]
+"""Loads the table beside, as it is now."""
 
 
 @dataclass(frozen=True)
-class Quarantined:
-    """What was found, and what the quarantine is after that: without the ``expired`` snapshots (ids), but with the
+class Beside:
+    """What was found, and what the tables beside are after that: without the ``expired`` snapshots (ids), but with the
     files that are ``kept`` (paths)."""
 
     findings: Sequence[Finding] = ()
@@ -42,49 +49,87 @@ class Quarantined:
     kept: Collection[str] = ()
 
 
-def old_quarantine(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> Quarantined:
-    """What the quarantine of table ``identifier`` holds beyond its limits: dropped, with ``remove``.
+@dataclass(frozen=True)
+class _Limits:
+    """What a table beside may hold: for ``age_ms`` milliseconds, ``bytes``; properties begin with ``setting``."""
+
+    kind: Kind
+    setting: str
+    age_ms: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.setting}.age.ms = {self.age_ms}, .bytes = {self.bytes}"
+
+    @property
+    def none(self) -> bool:
+        """Whether it may hold everything."""
+        return self.age_ms == self.bytes == UNLIMITED
+
+
+def old_beside(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> Beside:
+    """What quarantine and removed tombstones of ``identifier`` hold beyond their limits: dropped, with ``remove``.
 
     A file is as old as its entry there. Nothing that is younger than an hour goes for whatever limit: its plan may be
     being published.
     """
-    table = quarantine.find(lake, identifier)
-    if table is None or table.current_snapshot() is None:
-        return Quarantined()
     policy = Policies.parse(identifier, lake.table(identifier).properties).default
+    every = [
+        _old(lake, partial(find, lake, identifier), limits, now_ms, remove)
+        for find, limits in (
+            (quarantine.find, _of_quarantine(policy)),
+            (tombstones.find, _of_tombstones(policy)),
+        )
+    ]
+    return Beside(
+        [finding for one in every for finding in one.findings],
+        [snapshot for one in every for snapshot in one.expired],
+        [path for one in every for path in one.kept],
+    )
+
+
+def _of_quarantine(policy: Policy) -> _Limits:
+    return _Limits(Kind.QUARANTINE, "firn.gc.quarantine", policy.gc_quarantine_age_ms, policy.gc_quarantine_bytes)
+
+
+def _of_tombstones(policy: Policy) -> _Limits:
+    return _Limits(Kind.TOMBSTONES, "firn.gc.tombstones", policy.gc_tombstones_age_ms, policy.gc_tombstones_bytes)
+
+
+def _old(lake: Lake, find: Find, limits: _Limits, now_ms: int, remove: bool) -> Beside:
+    table = find()
+    if table is None or table.current_snapshot() is None:
+        return Beside()
+    name = ".".join(table.name())
     files = _files(table)
-    reasons = _reasons(files, policy, now_ms)
+    reasons = _reasons(files, limits, now_ms)
     found = [
-        Finding.of_files(Kind.QUARANTINE, file.path, [file], now_ms, goes=True, reason=reasons[file.path])
+        Finding.of_files(limits.kind, file.path, [file], now_ms, goes=True, reason=reasons[file.path])
         for file in files
         if file.path in reasons
     ]
     kept = [file for file in files if file.path not in reasons]
     if kept:
-        limits = f"firn.gc.quarantine.age.ms = {policy.gc_quarantine_age_ms}, .bytes = {policy.gc_quarantine_bytes}"
-        found.append(
-            Finding.of_files(
-                Kind.QUARANTINE, ".".join(table.name()), kept, now_ms, goes=False, reason=f"within its limits: {limits}"
-            )
-        )
-    if policy.gc_quarantine_age_ms == policy.gc_quarantine_bytes == UNLIMITED:
-        return Quarantined(found)
+        reason = f"within its limits: {limits}"
+        found.append(Finding.of_files(limits.kind, name, kept, now_ms, goes=False, reason=reason))
+    if limits.none:
+        return Beside(found)
     if remove and reasons:
-        _drop(lake, identifier, reasons)
-        table = quarantine.find(lake, identifier) or table
+        _drop(lake, find, reasons)
+        table = find() or table
     expiring = _expiring(table, now_ms, head_stays=remove or not reasons)
     if remove and expiring:
-        _expire(lake, identifier, [one.snapshot_id for one in expiring])
-    return Quarantined(
-        found + [_of_snapshot(one, now_ms) for one in expiring],
+        _expire(lake, find, [one.snapshot_id for one in expiring])
+    return Beside(
+        found + [_of_snapshot(name, one, now_ms) for one in expiring],
         [one.snapshot_id for one in expiring],
         [file.path for file in kept],
     )
 
 
-def _of_snapshot(snapshot: Snapshot, now_ms: int) -> Finding:
+def _of_snapshot(name: str, snapshot: Snapshot, now_ms: int) -> Finding:
     age_ms = now_ms - snapshot.timestamp_ms
-    reason = f"{MAX_SNAPSHOT_AGE} of the quarantine table allows less, and records of it are dropped"
+    reason = f"{MAX_SNAPSHOT_AGE} of {name} allows less, and records of it are dropped"
     return Finding(Kind.SNAPSHOT, str(snapshot.snapshot_id), goes=True, reason=reason, files=0, age_ms=age_ms)
 
 
@@ -105,29 +150,28 @@ def _stored(access: PyArrowFileIO, entry: ManifestEntry, committed_ms: int) -> S
     )
 
 
-def _reasons(files: Sequence[Stored], policy: Policy, now_ms: int) -> dict[str, str]:
+def _reasons(files: Sequence[Stored], limits: _Limits, now_ms: int) -> dict[str, str]:
     """Which files go and why, by path."""
     reasons: dict[str, str] = {}
-    age_ms, limit = policy.gc_quarantine_age_ms, policy.gc_quarantine_bytes
     left = sum(file.bytes for file in files)
     for file in sorted(files, key=lambda file: -file.age_ms(now_ms)):
         if not file.is_older(now_ms - SETTLED_MS):
             continue
-        if age_ms != UNLIMITED and file.is_older(now_ms - age_ms):
-            reasons[file.path] = f"older than firn.gc.quarantine.age.ms = {age_ms}"
-        elif UNLIMITED < limit < left:
-            reasons[file.path] = f"the oldest beyond firn.gc.quarantine.bytes = {limit}"
+        if limits.age_ms != UNLIMITED and file.is_older(now_ms - limits.age_ms):
+            reasons[file.path] = f"older than {limits.setting}.age.ms = {limits.age_ms}"
+        elif UNLIMITED < limits.bytes < left:
+            reasons[file.path] = f"the oldest beyond {limits.setting}.bytes = {limits.bytes}"
         else:
             continue
         left -= file.bytes
     return reasons
 
 
-def _drop(lake: Lake, identifier: str, paths: Collection[str]) -> None:
-    """Take the files at ``paths`` out of the current snapshot of the quarantine table."""
+def _drop(lake: Lake, find: Find, paths: Collection[str]) -> None:
+    """Take the files at ``paths`` out of the current snapshot."""
     withdraw(
         lake,
-        lambda: quarantine.find(lake, identifier),
+        find,
         lambda table: {"": [entry.data_file for entry, _ in read_entries(table) if entry.data_file.file_path in paths]},
     )
 
@@ -146,13 +190,13 @@ def _expiring(table: Table, now_ms: int, head_stays: bool) -> list[Snapshot]:
     return [one for one in snapshots[at_least:] if one.timestamp_ms < limit_ms and one.snapshot_id not in heads]
 
 
-def _expire(lake: Lake, identifier: str, ids: Collection[int]) -> None:
+def _expire(lake: Lake, find: Find, ids: Collection[int]) -> None:
     """Expire those snapshots, and delete the manifests that no other snapshot has."""
     gone: list[Snapshot] = []
 
     def commit() -> None:
         gone.clear()
-        table = quarantine.find(lake, identifier)
+        table = find()
         if table is None:
             return
         heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
@@ -162,7 +206,7 @@ def _expire(lake: Lake, identifier: str, ids: Collection[int]) -> None:
             pinned.maintenance.expire_snapshots().by_ids([one.snapshot_id for one in gone]).commit()
 
     lake.until_committed(commit)
-    table = quarantine.find(lake, identifier)
+    table = find()
     if table:
         for path in _metadata_of(table.io, gone) - _metadata_of(table.io, table.metadata.snapshots):
             # Another collector may have been faster. What can't be deleted is waste.
