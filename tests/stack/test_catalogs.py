@@ -6,12 +6,18 @@ import pytest
 
 from infra.stack.settings import REST, SQL
 from infra.stack.stack import Stack
+from pipeline import clock
+from pipeline.gc import Kind, collect_table
+from pipeline.policy.policy import DAY_MS
 from tests.stack.workload import Workload
 
 
 @pytest.mark.parametrize("catalog", [SQL, REST])
 def test_killed_in_the_middle_then_run_beside_an_appender(stack: Stack, tmp_path: Path, catalog: str) -> None:
-    """C22, C25: appenders never fail, nothing is lost or seen twice, and nothing is left lying about."""
+    """C22, C25: appenders never fail, nothing is lost or seen twice, and nothing is left lying about.
+
+    Four days later the collector finds what a dead writer has left in the store, and nothing else.
+    """
     workload = Workload(stack, catalog, "shop.orders", tmp_path / "home").create()
     workload.land(8)
     with workload.firn("run", workload.table, "--until-idle") as killed:
@@ -27,4 +33,11 @@ def test_killed_in_the_middle_then_run_beside_an_appender(stack: Stack, tmp_path
     workload.check_clean()
     quarantined = workload.lake.table(f"{workload.table}__quarantine").scan().to_arrow().to_pylist()
     assert [(row["partition"], row["offset"], row["key"]) for row in quarantined] == [(0, 3, None)]
+    left = workload.leave_behind()
+    later_ms = clock.now_ms() + 4 * DAY_MS
+    shown = collect_table(workload.lake, workload.table, later_ms, remove=False)
+    assert [(one.kind, one.files) for one in shown if one.goes] == [(Kind.DATA, 1)]
+    assert left in workload.staged_files()
+    assert collect_table(workload.lake, workload.table, later_ms, remove=True) == shown
+    workload.check_clean()
     assert workload.leaks() == []

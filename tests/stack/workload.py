@@ -165,6 +165,15 @@ class Workload:
         found = files.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
         return [info.path for info in found if info.is_file]
 
+    def leave_behind(self) -> str:
+        """What a writer writes that outlives its job: a data file in the store that nothing refers to; its path."""
+        table = self.lake.table(self.table)
+        files, folder = store(table, f"{table.location()}/data/firn/{'0' * 16}")
+        path = f"{folder}/stray.parquet"
+        with files.open_output_stream(path) as stream:
+            stream.write(b"PAR1")
+        return path
+
     def check(self) -> None:
         """Readers see nothing but what was landed, no offset twice, and the newest record of each key (C1 to C3)."""
         seen = self.seen()
