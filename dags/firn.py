@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 from pipeline.airflow.configuration import read_tables
-from pipeline.airflow.dag import build
-from pipeline.airflow.maintain import maintain
+from pipeline.airflow.dag.maintain import maintain
+from pipeline.airflow.dag.table import build
 
 tables = read_tables(Path(os.environ.get("FIRN_TABLES") or Path(__file__).with_name("firn.toml")))
 watched = [table.name for table in tables if table.watched]

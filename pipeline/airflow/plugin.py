@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from pipeline.airflow.addresses import PREFIX, ROUTE
+from pipeline.airflow.site.addresses import PREFIX, ROUTE
 
 _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke='{ink}' "
@@ -37,6 +37,6 @@ class FirnPlugin(AirflowPlugin):
     @property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]  # read by the API server alone
         """The pages as an application that the API server mounts."""
-        from pipeline.airflow.site import site
+        from pipeline.airflow.site.app import site
 
         return [{"app": site(), "url_prefix": PREFIX, "name": "Firn"}]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from pipeline.airflow import lease
+from pipeline import lease
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.plan.failure import stages_of

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.airflow.page import table_html
+from pipeline.airflow.site.page import table_html
 from pipeline.land import land
 from pipeline.overview import Query, read
 from pipeline.publish import retain_plans

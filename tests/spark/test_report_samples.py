@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from expectations.digests import digest
-from pipeline.airflow.asking import figures_of
-from pipeline.airflow.page import overview_html, reports_html, table_html
+from pipeline.airflow.dag.asking import figures_of
+from pipeline.airflow.site.page import overview_html, reports_html, table_html
 from pipeline.compact import compact
 from pipeline.compact.inputs import spark_name
 from pipeline.explain import explain_key, key_of_digest

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.airflow import lease
+from pipeline import lease
 from pipeline.airflow.configuration import read_tables
 
 

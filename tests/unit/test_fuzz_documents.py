@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyiceberg.table import Table
 
-from pipeline.airflow.page import table_html
+from pipeline.airflow.site.page import table_html
 from pipeline.cli.options import pairs
 from pipeline.clock import parse
 from pipeline.errors import FirnError, RefusedError

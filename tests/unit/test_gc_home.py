@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import clock
-from pipeline.airflow import lease
+from pipeline import clock, lease
 from pipeline.errors import RefusedError
 from pipeline.gc import Finding, Kind, collect_home
 from pipeline.lake import Lake

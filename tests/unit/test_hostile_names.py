@@ -9,9 +9,9 @@ import pytest
 
 from expectations.reading import quoted
 from expectations.wording import plain, printable
-from pipeline.airflow import lease
-from pipeline.airflow.asking import figures_of
-from pipeline.airflow.page import overview_html, problem_html, reports_html, table_html
+from pipeline import lease
+from pipeline.airflow.dag.asking import figures_of
+from pipeline.airflow.site.page import overview_html, problem_html, reports_html, table_html
 from pipeline.cli import main
 from pipeline.compact.inputs import spark_name
 from pipeline.errors import FirnError, RefusedError

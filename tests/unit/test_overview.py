@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.airflow.page import overview_html, problem_html, reports_html, table_html
+from pipeline.airflow.site.page import overview_html, problem_html, reports_html, table_html
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.overview import Overview, Query, Shown, Sort, path_of, read, report, tables

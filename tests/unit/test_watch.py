@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from pipeline.airflow.watch import LONGEST_MS, Watch
+from pipeline.airflow.watch.watch import LONGEST_MS, Watch
 from pipeline.lake import Lake, records
 from tests.unit.lakes import NOW, TABLE, append, row
 

@@ -9,8 +9,8 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from expectations.wording import shown
-from pipeline.airflow.page import wording
-from pipeline.airflow.page.picture import alone, stacked
+from pipeline.airflow.site.page import wording
+from pipeline.airflow.site.page.picture import alone, stacked
 from pipeline.overview import Overview, Query, Shown, Sort, Summary, Verdict
 
 TEMPLATES: Final = Path(__file__).parent / "templates"

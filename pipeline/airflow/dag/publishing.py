@@ -10,12 +10,12 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from pipeline.airflow import reports
-from pipeline.airflow.addresses import address_of
-from pipeline.airflow.assets import announce
 from pipeline.airflow.configuration import TableSettings
-from pipeline.airflow.links import AS_OF, links_of
-from pipeline.airflow.planning import Job, packed, plan_files
+from pipeline.airflow.dag import reports
+from pipeline.airflow.dag.planning import Job, packed, plan_files
+from pipeline.airflow.site.addresses import address_of
+from pipeline.airflow.site.links import AS_OF, links_of
+from pipeline.airflow.watch.assets import announce
 from pipeline.errors import FirnError, OutcomeUnknownError, UnavailableError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class PublishOperator(HITLOperator):
     def execute(self, context: "Context") -> Outcome:
         """Publish, or wait until somebody says so."""
         if context["params"]["ask"]:
-            from pipeline.airflow.asking import figures_of
+            from pipeline.airflow.dag.asking import figures_of
             from pipeline.clock import parse
             from pipeline.lake import Lake
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from pipeline.airflow.form import ALL, clock_of, scope_of
+from pipeline.airflow.dag.form import ALL, clock_of, scope_of
 
 if TYPE_CHECKING:
     from pipeline.lake import Lake

@@ -18,7 +18,7 @@ from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from pipeline.airflow.configuration import CHECKOUT, DEFAULT_CONNECTION, TableSettings
-from pipeline.airflow.links import AS_OF, links_of
+from pipeline.airflow.site.links import AS_OF, links_of
 from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError, UnavailableError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-APPLICATION = Path(__file__).parents[1] / "__main__.py"
+APPLICATION = Path(__file__).parents[2] / "__main__.py"
 _BY_EXIT_CODE = {kind.exit_code: kind for kind in (RefusedError, ConflictError, UnavailableError, OutcomeUnknownError)}
 _EXIT_CODE = re.compile(r"Error code is: (\d+)")
 _HERE = {"conn_type": "spark", "host": "local[*]"}

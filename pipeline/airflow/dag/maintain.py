@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG, Param, get_current_context, task
 
 from pipeline.airflow.configuration import Settings, TableSettings, dag_id_of
-from pipeline.airflow.dag import default_args
+from pipeline.airflow.dag.table import default_args
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def look_after(table: str) -> None:
     context["table"] = table  # type: ignore[typeddict-unknown-key]  # for the name of the mapped task
 
     from pipeline import clock
-    from pipeline.airflow.signals import send
+    from pipeline.airflow.signals.metrics import send
     from pipeline.gc import collect_table
     from pipeline.lake import Lake
 
@@ -87,7 +87,7 @@ def tidy_home() -> None:
     context = get_current_context()
 
     from pipeline import clock
-    from pipeline.airflow import reports
+    from pipeline.airflow.dag import reports
     from pipeline.gc import Kind, collect_home
     from pipeline.lake import Lake
 

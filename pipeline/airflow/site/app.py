@@ -21,8 +21,8 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from pipeline import overview
 from pipeline.airflow.configuration import dag_id_of
-from pipeline.airflow.page import overview_html, problem_html, reports_html, table_html
-from pipeline.airflow.page.render import CONTENT_POLICY
+from pipeline.airflow.site.page import overview_html, problem_html, reports_html, table_html
+from pipeline.airflow.site.page.render import CONTENT_POLICY
 from pipeline.clock import now_ms
 from pipeline.errors import RefusedError
 from pipeline.overview import Overview, Shown, Sort, Summary, Verdict

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from airflow.sdk import BaseOperatorLink
 
-from pipeline.airflow.addresses import in_the_ui
+from pipeline.airflow.site.addresses import in_the_ui
 from pipeline.clock import parse
 
 if TYPE_CHECKING:

@@ -17,16 +17,16 @@ from airflow.sdk import (
     task_group,
 )
 
-from pipeline.airflow import lane_docs
-from pipeline.airflow.assets import compacted, outlet_of, schedule_of
 from pipeline.airflow.configuration import Settings, TableSettings
-from pipeline.airflow.finishing import report, sweep, turn, verdict
-from pipeline.airflow.form import LANES, RETAIN, params
-from pipeline.airflow.links import AS_OF, links_of
-from pipeline.airflow.notices import deadlines, notifiers
-from pipeline.airflow.planning import Job, jobs_of, plans_due, read_plans, skip_unless_wanted
-from pipeline.airflow.publishing import Outcome, PublishOperator, each
-from pipeline.airflow.spark import FirnSubmitOperator, check_connection, submit
+from pipeline.airflow.dag import lane_docs
+from pipeline.airflow.dag.finishing import report, sweep, turn, verdict
+from pipeline.airflow.dag.form import LANES, RETAIN, params
+from pipeline.airflow.dag.planning import Job, jobs_of, plans_due, read_plans, skip_unless_wanted
+from pipeline.airflow.dag.publishing import Outcome, PublishOperator, each
+from pipeline.airflow.dag.spark import FirnSubmitOperator, check_connection, submit
+from pipeline.airflow.signals.notices import deadlines, notifiers
+from pipeline.airflow.site.links import AS_OF, links_of
+from pipeline.airflow.watch.assets import compacted, outlet_of, schedule_of
 from pipeline.errors import ConflictError, OutcomeUnknownError, RefusedError, UnavailableError
 
 # What did not answer or lost a race may be tried again; what was refused gets the same answer.

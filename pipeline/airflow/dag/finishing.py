@@ -7,9 +7,10 @@ from typing import Any
 from airflow.sdk import TriggerRule, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from pipeline.airflow import lease, reports
-from pipeline.airflow.planning import Job, plan_files
-from pipeline.airflow.publishing import Outcome
+from pipeline import lease
+from pipeline.airflow.dag import reports
+from pipeline.airflow.dag.planning import Job, plan_files
+from pipeline.airflow.dag.publishing import Outcome
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ def turn(table: str) -> bool:
 def report(table: str, outcomes: list[Outcome | None], as_of: str) -> str:  # noqa: ARG001  # for its link
     """Build the data-quality pages and the table's page, and send its metrics."""
     from pipeline import clock
-    from pipeline.airflow.signals import send
+    from pipeline.airflow.signals.metrics import send
     from pipeline.lake import Lake
 
     lake = Lake.load()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 if TYPE_CHECKING:
-    from pipeline.airflow.watch import Look, Place, Watch
+    from pipeline.airflow.watch.watch import Look, Place, Watch
 
 SECONDS = 5.0
 """Between two looks for a new snapshot of a table."""
@@ -85,7 +85,7 @@ class ThresholdTrigger(BaseEventTrigger):
 
 def _watch() -> "Watch":
     # Imported here: it takes seconds, and the DAG processor needs none of it.
-    from pipeline.airflow.watch import Watch
+    from pipeline.airflow.watch.watch import Watch
     from pipeline.lake import Lake
 
     return Watch(Lake.load())

@@ -13,7 +13,7 @@ from airflow.sdk import (
 )
 
 from pipeline.airflow.configuration import TableSettings
-from pipeline.airflow.trigger import ThresholdTrigger
+from pipeline.airflow.watch.trigger import ThresholdTrigger
 
 if TYPE_CHECKING:
     from pipeline.publish import Publication

@@ -1,0 +1,1 @@
+"""What wakes the DAG of a table: an asset whose trigger looks whether a lane is due."""
