@@ -190,6 +190,11 @@ class Plan(BaseModel):
         """Read a plan file; RefusedError when it is missing, not a plan, or was changed after it was made."""
         try:
             text = path.read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise RefusedError(
+                f"plan {path} can't be read: there is no such file (an old one is collected, FIRN_PLANS_AGE_MS); plan "
+                "again, in Airflow by clearing the run from its plan task on"
+            ) from error
         except (OSError, UnicodeDecodeError) as error:
             raise RefusedError(f"plan {path} can't be read: {error}") from error
         return cls.parse(text, str(path))

@@ -210,7 +210,7 @@ class TestTables:
             (("discard", TABLE), "table lake.records is not a stage"),
             (("publish", TABLE), "'lake.records' is not a stage"),
             (("status", TABLE, "--now", "noon"), "'noon' is not a time; allowed: ISO 8601"),
-            (("compact", "none.json"), "plan none.json can't be read"),
+            (("compact", "none.json"), "plan none.json can't be read: there is no such file"),
         ],
     )
     def test_c26_a_refusal_is_one_line_and_exit_code_1(
