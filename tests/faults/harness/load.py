@@ -37,12 +37,12 @@ def main(
     console.print_json(json.dumps(found))
 
 
-def _alone(lake: Lake, seconds: int, appenders: int) -> dict[str, float]:
+def _alone(lake: Lake, seconds: int, appenders: int) -> dict[str, object]:
     records.create(lake, "load.alone", PROPERTIES)
     with appending(lake, "load.alone", range(appenders), seed=1) as writers:
         time.sleep(seconds)
         appended = writers.stop()
-    return {"commits a second": _rate(appended)}
+    return _of_appenders(appended)
 
 
 def _beside(lake: Lake, seconds: int, appenders: int, compactors: int, folder: Path) -> dict[str, object]:
@@ -67,9 +67,7 @@ def _beside(lake: Lake, seconds: int, appenders: int, compactors: int, folder: P
         for compactor in crew:
             done.add(compactor.stop())
     published = [one for ended in done.ended for one in ended.publishing]
-    return {
-        "commits a second": _rate(appended),
-        "appends refused": sum(one.refused for one in appended),
+    return _of_appenders(appended) | {
         "publishing commits": len(published),
         "tries": _spread([tries for tries, _ in published]),
         "seconds to publish": _spread([spent for _, spent in published]),
@@ -87,8 +85,11 @@ def _wait_for_all(crew: Sequence[Compactor]) -> None:
         waiting -= {number for number in waiting if crew[number].news().ended}
 
 
-def _rate(appended: Sequence[Appended]) -> float:
-    return round(sum(one.commits / one.seconds for one in appended), 2)
+def _of_appenders(appended: Sequence[Appended]) -> dict[str, object]:
+    return {
+        "commits a second": round(sum(one.commits / one.seconds for one in appended), 2),
+        "appends refused": sum(one.refused for one in appended),
+    }
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
