@@ -120,6 +120,10 @@ SEEDS ?= 1-500
 faults: setup ## random faults against real cleanings, SEEDS=1-500 of them (about an hour); SEEDS=7 replays one
 	@$(BIN)/python -m tests.faults.harness --seeds $(SEEDS) --catalog $(CATALOG)
 
+.PHONY: faults-rooms
+faults-rooms: setup ## random faults while records are landed, expire or are collected, SEEDS=1-500 (five minutes)
+	@$(BIN)/python -m tests.faults.harness --rooms --seeds $(SEEDS) --catalog $(CATALOG)
+
 # Where the catalog of these is kept: sqlite, or postgres.
 CATALOG ?= sqlite
 SOAK_SECONDS ?= 1800

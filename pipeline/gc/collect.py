@@ -24,12 +24,13 @@ def collect_table(lake: Lake, identifier: str, now_ms: int, *, remove: bool, dat
     wrong limit, UnavailableError when catalog or store do not answer; what was removed until then is of no use to
     anybody.
     """
-    found = left_stages(lake, identifier, now_ms, remove=remove)
-    beside = old_beside(lake, identifier, now_ms, remove=remove)
-    found += beside.findings
-    if data:
-        found += unheld_data(lake, identifier, now_ms, remove=remove, beside=beside)
-    return found
+    with lake.answering():
+        found = left_stages(lake, identifier, now_ms, remove=remove)
+        beside = old_beside(lake, identifier, now_ms, remove=remove)
+        found += beside.findings
+        if data:
+            found += unheld_data(lake, identifier, now_ms, remove=remove, beside=beside)
+        return found
 
 
 def collect_home(lake: Lake, now_ms: int, *, remove: bool, works: Works | None = None) -> list[Finding]:

@@ -7,8 +7,12 @@ order, which is what a log segment is.
 import errno
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +25,9 @@ from pyiceberg.table import Table, WriteTask
 from pipeline.errors import OutcomeUnknownError, RefusedError, UnavailableError
 from pipeline.lake import Lake, records
 from pipeline.land.files import read_records
+
+WRITERS: Final = 4
+"""Files written at the same time."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +56,12 @@ def land(
     records.check(table, identifier)
     found = (_fitting(table, identifier, path, read_records(path, topic, partition)) for path in paths)
     batches = [part for records_of_file in found for part in _by_topic_partition(records_of_file)]
-    written: list[DataFile] = []
+    tasks = list(_tasks(table, batches))
     try:
-        written.extend(write_file(table.io, table.metadata, _tasks(table, batches)))
+        written = _write(table, tasks)
     except OSError as error:
-        _remove(table, written)
+        # Half of a file may be there, and files whose writers did well.
+        _remove(table, [_path(table, task) for task in tasks])
         if error.errno == errno.ENAMETOOLONG:
             raise RefusedError(
                 f"table {identifier}: topic {_longest(batches)!r} is too long for the file system ({error}); allowed: "
@@ -131,6 +139,19 @@ def _tasks(table: Table, batches: Iterable[pa.Table]) -> Iterator[WriteTask]:
         )
 
 
+def _write(table: Table, tasks: Iterable[WriteTask]) -> list[DataFile]:
+    """One file per task. When one can't be written all writers have ended before that is raised: none of them leaves a
+    file behind that somebody has tidied up after already."""
+    with ThreadPoolExecutor(WRITERS) as writers:
+        files = writers.map(lambda task: list(write_file(table.io, table.metadata, iter([task]))), tasks)
+        return list(chain.from_iterable(files))
+
+
+def _path(table: Table, task: WriteTask) -> str:
+    """Where PyIceberg writes the file of ``task``."""
+    return table.location_provider().new_data_location(task.generate_data_file_filename("parquet"), task.partition_key)
+
+
 def _commit(lake: Lake, table: Table, files: Sequence[DataFile], identifier: str) -> None:
     """Append ``files``. They are deleted only when the commit surely did not happen: live files must never be."""
     if not files:
@@ -144,7 +165,7 @@ def _commit(lake: Lake, table: Table, files: Sequence[DataFile], identifier: str
     try:
         lake.when_free(commit)
     except CommitFailedException as error:
-        _remove(table, files)
+        _remove(table, [file.file_path for file in files])
         raise UnavailableError(
             f"table {identifier}: other commits got in the way: {error}; nothing was landed"
         ) from error
@@ -155,6 +176,8 @@ def _commit(lake: Lake, table: Table, files: Sequence[DataFile], identifier: str
         ) from error
 
 
-def _remove(table: Table, files: Sequence[DataFile]) -> None:
-    for file in files:
-        table.io.delete(file.file_path)
+def _remove(table: Table, paths: Iterable[str]) -> None:
+    """Delete what is there of ``paths``. What a store that fails keeps is for `remove_orphan_files`."""
+    for path in paths:
+        with suppress(OSError):
+            table.io.delete(path)

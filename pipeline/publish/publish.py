@@ -105,7 +105,7 @@ def _publish(lake: Lake, identifier: str) -> Published:
         failures = {**refused, **done.failures}
         if not done.publications:
             raise _NothingPublishedError(failures)
-        drop(lake, stage)
+        drop(lake, stage, [one.plan_id for one in done.publications if not one.repeated])
     return Published(done.publications, failures)
 
 

@@ -45,7 +45,7 @@ def discard_lost(lake: Lake, identifier: str) -> None:
     try:
         with claimed(lake, identifier, Claim.DISCARD, load=Stage.without_plans) as stage:
             check_places(stage)
-            _remove(lake, stage, published=())
+            _remove(lake, stage, committed=())
     except MetadataLostError:
         forget(lake, identifier)
 
@@ -66,20 +66,22 @@ def shelve(lake: Lake, identifier: str) -> None:
             lake.set_properties(identifier, {FAILURE_PROPERTY: shelved.model_dump_json()})
 
 
-def drop(lake: Lake, stage: Stage) -> int:
+def drop(lake: Lake, stage: Stage, committed: Collection[str] = ()) -> int:
     """Remove what is left of a claimed stage: unreferenced data files, the catalog entry, then its metadata folder.
 
-    In this order, so that after a crash the stage is still there to be discarded again.
+    In this order, so that after a crash the stage is still there to be discarded again. The results of plans whose ids
+    are in ``committed`` are the table's. That a plan is published does not say so: it may have been by another process
+    with a stage of its own, before this one was made.
     """
     target = lake.table(stage.target)
     check_places(stage)
     done = _published_plans(target, stage.job_id)
     _take_back(lake, target, stage, [plan for plan in stage.plans if plan.id not in done])
-    return _remove(lake, stage, done)
+    return _remove(lake, stage, committed)
 
 
-def _remove(lake: Lake, stage: Stage, published: Collection[str]) -> int:
-    removed = _delete_unreferenced(lake, stage, keep=published)
+def _remove(lake: Lake, stage: Stage, committed: Collection[str]) -> int:
+    removed = _delete_unreferenced(lake, stage, keep=committed)
     forget(lake, stage.identifier)
     delete_folder(stage.table, stage.table.location())
     return removed

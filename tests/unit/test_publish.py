@@ -1,5 +1,6 @@
 """Publishing: exactly what was validated, all or nothing, beside appenders and other publishers, and only once."""
 
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pipeline.segments import read
 from pipeline.sense import Lane
 from pipeline.stage import INPUTS, QUARANTINED, Stage, discard, split, stages_of, sweep
 from pipeline.stage.claim import Claim, claimed
+from pipeline.stage.folders import DATA_PATH
 from pipeline.stage.published import published
 from tests.unit import lakes
 from tests.unit.foreign import append_again, delete_rows, rename, written_under_no_spec
@@ -371,6 +373,24 @@ class TestOnce:
         assert stages_of(lake, TABLE) == []
         assert lakes.offsets(lake) == [1]
         assert publishes(lake, stage.plan) == [lakes.snapshot(lake)]
+
+    def test_c25_a_second_stage_of_a_published_job_leaves_no_files(
+        self, lake: Lake, stage: Stage, tmp_path: Path
+    ) -> None:
+        """Two processes make the same stage, one after the other has published: its results are nobody's."""
+        own = [lakes.on_disk(place) for place in (stage.table.location(), stage.table.properties[DATA_PATH])]
+        for number, folder in enumerate(own):
+            shutil.copytree(folder, tmp_path / str(number))
+        late = set(lakes.files_under(own[1]))
+        lake.catalog.drop_table(stage.identifier)
+        publish(lake, ready(lake, stage.plan, [row(1)], Fates(superseded=1)).identifier)
+        for number, folder in enumerate(own):
+            shutil.copytree(tmp_path / str(number), folder, dirs_exist_ok=True)
+        lake.catalog.register_table(stage.identifier, stage.table.metadata_location)
+        assert publish(lake, stage.identifier).repeated
+        assert late
+        assert not late & set(lakes.files_under(own[1]))
+        assert lakes.offsets(lake) == [1]
 
     def test_c25_publishing_at_the_same_time_changes_the_table_once(self, lake: Lake, stage: Stage) -> None:
         found = lakes.together(*[lambda: publish(Lake.embedded(lake.home), stage.identifier)] * 3)

@@ -10,17 +10,18 @@ from typing import Annotated
 
 import typer
 
-from tests.faults.harness.batch import console, trials
+from tests.faults.harness.batch import console, trials, trials_of_rooms
 from tests.faults.harness.catalogs import Kind
 
-PER_PROCESS = 50
-"""Seeds that share a Spark session: what dead drivers leave in a JVM adds up."""
+PER_PROCESS = 15
+"""Seeds that share a Spark session: what dead drivers leave in a JVM adds up, to some 50 MB a seed."""
 
 
 def main(
     seeds: Annotated[str, typer.Option(help="One seed, or the first and the last one: 1-500.")] = "1-20",
     processes: Annotated[int, typer.Option(min=1, help="How many run at a time.")] = 2,
     kind: Annotated[Kind, typer.Option("--catalog", help="Where the catalog is kept.")] = Kind.SQLITE,
+    rooms: Annotated[bool, typer.Option("--rooms", help="Land, retain, collect instead of cleaning.")] = False,
     report: Annotated[Path | None, typer.Option(help="A file for all figures, as JSON.")] = None,
 ) -> None:
     """Run the trials of all seeds."""
@@ -32,8 +33,9 @@ def main(
     total: Counter[str] = Counter()
     violations: dict[int, list[str]] = {}
     happened: Counter[str] = Counter()
+    work = partial(trials_of_rooms if rooms else trials, kind=kind)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        for done in pool.map(partial(trials, kind=kind), [part for part in parts if part]):
+        for done in pool.map(work, [part for part in parts if part]):
             for one in done:
                 total.update(one.counts)
                 happened.update(one.faults)

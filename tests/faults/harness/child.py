@@ -5,6 +5,7 @@ The JVM outlives it, as a cluster outlives a driver; everything else of it is go
 
 import json
 import os
+import signal
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ from pipeline.stage import sweep
 
 LONGEST = 1 << 16
 """Bytes of an account: what fits into a pipe that nobody reads yet."""
+ENDS_WITHIN = 600
+"""Seconds; a process that takes longer hangs, and so would whoever waits for it."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,12 @@ class Child:
         return self._status is None
 
     def end(self) -> Ended:
-        """Wait for its end."""
+        """Wait for its end; one that hangs is killed and has crashed."""
+        until = time.monotonic() + ENDS_WITHIN
         while self.alive():
+            if time.monotonic() > until:
+                os.kill(self.pid, signal.SIGKILL)
+                return Ended(killed=False, crashed=f"the process did not end within {ENDS_WITHIN} s")
             time.sleep(0.01)
         with os.fdopen(self.pipe, "rb") as pipe:
             said = pipe.read()

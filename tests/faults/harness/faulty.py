@@ -112,15 +112,19 @@ class _FaultyFile(PyArrowFile):
 
 
 class _CutOff(OutputStream):
-    """Takes half of what is first written to it."""
+    """Takes half of what is first written to it, and nothing more."""
+
+    closed = False
+    """What pyarrow wants to know of a file."""
 
     def __init__(self, stream: OutputStream, calls: Injector) -> None:
         self._stream = stream
         self._calls = calls
 
     def write(self, b: bytes) -> int:
-        self._stream.write(b[: len(b) // 2])
-        self._stream.close()
+        if not self.closed:
+            self._stream.write(b[: len(b) // 2])
+            self.close()
         self._calls.cut()
         return 0
 
@@ -128,7 +132,9 @@ class _CutOff(OutputStream):
         return 0
 
     def close(self) -> None:
-        self._stream.close()
+        if not self.closed:
+            self.closed = True
+            self._stream.close()
 
     def __enter__(self) -> "_CutOff":
         return self
