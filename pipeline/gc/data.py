@@ -1,6 +1,6 @@
 """Data files of Firn's that no snapshot holds: of snapshots that were expired, or of a writer that outlived its stage.
 
-Only files in folders of jobs (``<data>/firn/<job id>``) are ever looked at: what others have left elsewhere is theirs.
+Only files in folders of jobs (``<data>/_firn/<job id>``) are ever looked at: what others have left elsewhere is theirs.
 """
 
 import os

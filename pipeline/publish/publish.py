@@ -23,6 +23,7 @@ from pipeline.segments.manifests import READERS, Manifests
 from pipeline.stage import Accounting, Stage, stages_of
 from pipeline.stage.claim import Claim, claimed
 from pipeline.stage.discard import drop, take_back
+from pipeline.stage.fence import check_undisturbed
 from pipeline.stage.inputs import CheckedInputs
 from pipeline.stage.published import published, summary
 from pipeline.stage.stage import SortedFiles
@@ -136,6 +137,7 @@ class _StagedWork:
         )
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, ConflictError]:
+        check_undisturbed(self.lake, self.stage)
         chosen = self._chosen(plans)
         found = dict(CheckedInputs.find(current, [one.plan for one in chosen], manifests).conflicts)
         left = [one for one in chosen if one.plan.id not in found]

@@ -19,6 +19,7 @@ from pipeline.quarantine import quarantine
 from pipeline.segments.held import Unheld, name_of
 from pipeline.segments.live import LiveInputs
 from pipeline.stage.claim import Claim, claimed
+from pipeline.stage.fence import fence
 from pipeline.stage.folders import DATA_PATH, delete_folder, files_in, store
 from pipeline.stage.holders import look_at_table, look_beside
 from pipeline.stage.published import plans_of, published
@@ -33,6 +34,7 @@ def discard(lake: Lake, identifier: str) -> int:
     """
     Stage.load(lake, identifier)
     with claimed(lake, identifier, Claim.DISCARD) as stage:
+        fence(lake, stage)
         return drop(lake, stage)
 
 
@@ -45,6 +47,7 @@ def discard_lost(lake: Lake, identifier: str) -> None:
     try:
         with claimed(lake, identifier, Claim.DISCARD, load=Stage.without_plans) as stage:
             check_places(stage)
+            fence(lake, stage)
             _remove(lake, stage, committed=())
     except MetadataLostError:
         forget(lake, identifier)
@@ -57,8 +60,9 @@ def shelve(lake: Lake, identifier: str) -> None:
     ConflictError while it is being published.
     """
     with claimed(lake, identifier, Claim.DISCARD, outlived=True) as stage:
-        target = lake.table(stage.target)
         check_places(stage)
+        fence(lake, stage)
+        target = lake.table(stage.target)
         _take_back(lake, target, stage, stage.plans)
         _delete_unreferenced(lake, stage, keep=())
         if stage.failure:
@@ -89,7 +93,7 @@ def _remove(lake: Lake, stage: Stage, committed: Collection[str]) -> int:
 
 def check_places(stage: Stage) -> None:
     """Refuse a stage whose folders are not its own: discarding it would delete what others may be writing there."""
-    own = f"/firn/{stage.job_id}"
+    own = f"/_firn/{stage.job_id}"
     data, home = stage.table.properties.get(DATA_PATH, ""), stage.table.location()
     for what, found, ending in (
         (f"property {DATA_PATH}", data, own),

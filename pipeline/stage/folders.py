@@ -67,9 +67,13 @@ def newest_ms(files: Iterable[Stored]) -> int | None:
 
 
 def data_folder(target: Table) -> str:
-    """Where the data of all stages of ``target`` lies, one folder per job id."""
+    """Where the data of all stages of ``target`` lies, one folder per job id.
+
+    Iceberg's ``remove_orphan_files`` leaves alone what lies below a name that begins with an underscore. To the table
+    a stage's data is an orphan until it is published, and what was moved to the tables beside it for good.
+    """
     data = target.properties.get(DATA_PATH, f"{target.location().rstrip('/')}/data").rstrip("/")
-    return f"{data}/firn"
+    return f"{data}/_firn"
 
 
 def files_in(files: FileSystem, folder: str, recursive: bool = True) -> list[Stored]:

@@ -66,7 +66,7 @@ def test_a_refused_plan_waits_until_something_changes(topic: Topic, caplog: pyte
     (failed_plan,) = failed_plans(topic.lake, topic.table)
     assert failed_plan.failure.reason in reason
     assert failed_plan.failure.shelved
-    folder = Path(urlparse(topic.lake.table(topic.table).location()).path) / "data" / "firn" / failed_plan.plan.id
+    folder = Path(urlparse(topic.lake.table(topic.table).location()).path) / "data" / "_firn" / failed_plan.plan.id
     assert not folder.exists()
 
     caplog.clear()
@@ -87,7 +87,7 @@ def test_a_stage_whose_files_were_deleted(topic: Topic) -> None:
     topic.land(HISTORY)
     plan = topic.plans("full")[0]
     stage = topic.validated([plan])[0]
-    folder = Path(urlparse(topic.lake.table(topic.table).location()).path) / "data" / "firn" / plan.id
+    folder = Path(urlparse(topic.lake.table(topic.table).location()).path) / "data" / "_firn" / plan.id
     shutil.rmtree(folder)
     with pytest.raises(RefusedError, match="1 of 1 files are gone"):
         publish(topic.lake, stage)

@@ -43,7 +43,7 @@ def test_killed_while_compacting(filled: Topic, tmp_path: Path, when: str, call:
 def test_killed_while_spark_writes(filled: Topic, tmp_path: Path) -> None:
     """What a dead writer left in the stage's folder is found and removed."""
     plan = filled.plans("full")[0]
-    folder = _path(filled.lake.table(filled.table).location()) / "data" / "firn" / plan.id
+    folder = _path(filled.lake.table(filled.table).location()) / "data" / "_firn" / plan.id
     process = start(filled.lake, "compact", str(plan.write(tmp_path)))
     deadline = time.monotonic() + 120
     while not list(folder.rglob("*.parquet")) and process.poll() is None and time.monotonic() < deadline:

@@ -156,7 +156,7 @@ class Workload:
 
     def staged_files(self) -> list[str]:
         """Data files that jobs have written, published or not."""
-        return [path for path in self.files() if "/data/firn/" in path]
+        return [path for path in self.files() if "/data/_firn/" in path]
 
     def files(self) -> list[str]:
         """Every object below the table's location."""
@@ -168,7 +168,7 @@ class Workload:
     def leave_behind(self) -> str:
         """What a writer writes that outlives its job: a data file in the store that nothing refers to; its path."""
         table = self.lake.table(self.table)
-        files, folder = store(table, f"{table.location()}/data/firn/{'0' * 16}")
+        files, folder = store(table, f"{table.location()}/data/_firn/{'0' * 16}")
         path = f"{folder}/stray.parquet"
         with files.open_output_stream(path) as stream:
             stream.write(b"PAR1")

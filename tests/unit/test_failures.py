@@ -50,7 +50,7 @@ def names(plans: list[Plan]) -> list[str]:
 
 
 def staged_files(lake: Lake, plan: Plan) -> set[str]:
-    folder = lakes.on_disk(f"{lake.table(TABLE).location()}/data/firn/{plan.id}")
+    folder = lakes.on_disk(f"{lake.table(TABLE).location()}/data/_firn/{plan.id}")
     return {path.name for path in lakes.files_under(folder)}
 
 

@@ -143,7 +143,9 @@ class TestStages:
                 else:
                     transaction.set_properties({name: before})
 
-    @pytest.mark.parametrize("folder", ["", "/", "{data}", "{data}/firn", "{data}/firn/../firn/{id}/..", "{location}"])
+    @pytest.mark.parametrize(
+        "folder", ["", "/", "{data}", "{data}/_firn", "{data}/_firn/../_firn/{id}/..", "{location}"]
+    )
     def test_c25_a_stage_that_names_the_tables_folder_deletes_nothing(
         self, staged: Stage, lake: Lake, folder: str
     ) -> None:

@@ -61,7 +61,7 @@ def published(lake: Lake, plan: Plan, *offsets: int) -> set[Path]:
     publish(
         lake, ready(lake, plan, [row(one) for one in offsets], Fates(superseded=plan.records - len(offsets))).identifier
     )
-    return {lakes.on_disk(path) for path in lakes.paths(lake.table(TABLE)) if "/firn/" in path}
+    return {lakes.on_disk(path) for path in lakes.paths(lake.table(TABLE)) if "/_firn/" in path}
 
 
 def expire(lake: Lake, identifier: str = TABLE) -> None:
@@ -125,21 +125,21 @@ class TestData:
         assert file.exists()
 
     def test_young_files_stay_and_are_named(self, lake: Lake, plan: Plan) -> None:
-        path = stray(lake, f"firn/{plan.id}")
+        path = stray(lake, f"_firn/{plan.id}")
         (found,) = collect(lake, 3 * DAY_MS - HOUR_MS)
         assert (found.goes, found.files, found.bytes) == (False, 1, 4)
         assert found.reason == "no snapshot holds them; not older than firn.gc.orphans.age.ms = 259200000"
         assert path.exists()
 
     def test_the_age_limit_is_the_tables_own(self, lake: Lake, plan: Plan) -> None:
-        path = stray(lake, f"firn/{plan.id}")
+        path = stray(lake, f"_firn/{plan.id}")
         lake.set_properties(TABLE, {"firn.gc.orphans.age.ms": str(DAY_MS)})
         assert collect(lake, DAY_MS + HOUR_MS)
         assert not path.exists()
 
     @pytest.mark.usefixtures("plan")
     @pytest.mark.parametrize(
-        "folder", ["", "firn", "firn/not-a-job", "other/0123456789abcdef", "firn/0123456789ABCDEF"]
+        "folder", ["", "_firn", "_firn/not-a-job", "other/0123456789abcdef", "_firn/0123456789ABCDEF"]
     )
     def test_what_is_not_in_the_folder_of_a_job_is_not_ours(self, lake: Lake, folder: str) -> None:
         path = stray(lake, folder)
@@ -148,7 +148,7 @@ class TestData:
 
     def test_a_folder_of_data_that_other_tables_may_share_is_not_looked_at(self, lake: Lake, tmp_path: Path) -> None:
         records.create(lake, TABLE, {DATA_PATH: f"file://{tmp_path}/shared"})
-        path = tmp_path / "shared" / "firn" / ("0" * 16) / "of-another-table.parquet"
+        path = tmp_path / "shared" / "_firn" / ("0" * 16) / "of-another-table.parquet"
         path.parent.mkdir(parents=True)
         path.write_bytes(b"PAR1")
         (found,) = collect(lake, LATER)
@@ -159,7 +159,7 @@ class TestData:
     def test_c25_the_folder_of_a_stage_is_left_alone(self, lake: Lake, plan: Plan) -> None:
         """A stage that is being written to is not what its metadata say: sweeping decides about it as a whole."""
         stage = ready(lake, plan, [row(1)], Fates(superseded=1))
-        path = stray(lake, f"firn/{plan.id}")
+        path = stray(lake, f"_firn/{plan.id}")
         aged(lake)
         assert not any(one.goes for one in collect(lake))
         publish(lake, stage.identifier)
@@ -216,7 +216,7 @@ class TestData:
     def test_c25_what_is_staged_meanwhile_is_not_deleted(
         self, lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        path = stray(lake, f"firn/{plan.id}")
+        path = stray(lake, f"_firn/{plan.id}")
 
         def look_late(*arguments: object) -> None:
             look_at_stages(*arguments)  # type: ignore[arg-type]
@@ -230,7 +230,7 @@ class TestData:
     def test_snapshots_that_are_expired_all_the_time_leave_everything(self, lake: Lake, plan: Plan) -> None:
         """Who can't tell what is held deletes nothing (C26)."""
         published(lake, plan, 1)
-        path = stray(lake, f"firn/{plan.id}")
+        path = stray(lake, f"_firn/{plan.id}")
         for manifest in lakes.on_disk(lake.table(TABLE).location()).glob("metadata/*-m0.avro"):
             manifest.unlink()
         with pytest.raises(UnavailableError, match="what snapshots hold can't be told"):
@@ -241,7 +241,7 @@ class TestData:
         published(lake, plan, 1)
         lake.table(TABLE).delete("offset = 1")
         expire(lake)
-        stray(lake, "firn/0123456789abcdef")
+        stray(lake, "_firn/0123456789abcdef")
         home = lakes.on_disk(lake.table(TABLE).location())
         before = lakes.files_under(home), lake.table(TABLE).metadata_location
         now_ms = clock.now_ms() + LATER
@@ -255,7 +255,7 @@ class TestData:
         append(lake, [row(2)])
         published(lake, only_plan(lake), 1, 2)
         expire(lake)
-        paths = [stray(lake, f"firn/{number:016x}") for number in range(8)]
+        paths = [stray(lake, f"_firn/{number:016x}") for number in range(8)]
         done = lakes.together(*[lambda: collect(Lake.embedded(lake.home), LATER)] * 3)
         assert not [one for one in done if isinstance(one, FirnError)]
         assert not any(path.exists() for path in paths)
@@ -265,7 +265,7 @@ class TestData:
         self, lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         published(lake, plan, 1)
-        paths = [stray(lake, f"firn/{number:016x}") for number in range(3)]
+        paths = [stray(lake, f"_firn/{number:016x}") for number in range(3)]
         deleted: list[str] = []
 
         def die_at_the_second(files: FileSystem, path: str) -> None:
@@ -285,7 +285,7 @@ class TestData:
         assert collect(lake, LATER) == []
 
     def test_without_data_no_folder_is_listed(self, lake: Lake, plan: Plan) -> None:
-        path = stray(lake, f"firn/{plan.id}")
+        path = stray(lake, f"_firn/{plan.id}")
         assert collect_table(lake, TABLE, clock.now_ms() + LATER, remove=True, data=False) == []
         assert path.exists()
 

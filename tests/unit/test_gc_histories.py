@@ -82,7 +82,7 @@ class History:
         """What killed writers leave: one of Firn's, one of others."""
         data = lakes.on_disk(self.lake.table(self.table).location()) / "data"
         foreign = data / f"foreign-{next(_numbers)}.parquet"
-        for path in (data / "firn" / f"{next(_numbers):016x}" / f"lost-{next(_numbers)}.parquet", foreign):
+        for path in (data / "_firn" / f"{next(_numbers):016x}" / f"lost-{next(_numbers)}.parquet", foreign):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"PAR1")
         self.foreign.add(foreign)

@@ -41,7 +41,7 @@ def plan(partition: int, size: int = 100, records: int = 10, base: int = 0, **fa
 
 def input_of(level: int, base: int, last: int, records: int = 5) -> Input:
     """A segment that Firn has written."""
-    return Input(path=f"/firn/{'0' * 16}/{base}", level=level, base_offset=base, last_offset=last, records=records,
+    return Input(path=f"/_firn/{'0' * 16}/{base}", level=level, base_offset=base, last_offset=last, records=records,
                  bytes=50)  # fmt: skip
 
 

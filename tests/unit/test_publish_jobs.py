@@ -87,7 +87,7 @@ def newest(lake: Lake) -> Snapshot:
 
 
 def staged_files(lake: Lake, job_id: str) -> set[Path]:
-    return lakes.files_under(lakes.on_disk(f"{lake.table(TABLE).location()}/data/firn/{job_id}"))
+    return lakes.files_under(lakes.on_disk(f"{lake.table(TABLE).location()}/data/_firn/{job_id}"))
 
 
 def done_of(published: Published) -> list[str]:

@@ -43,7 +43,7 @@ def staged_as_of_tag(stage: Stage) -> list[int]:
 def half_made(lake: Lake, plan: Plan, **changes: object) -> None:
     """Register the stage and die before the inputs are attached."""
     target = lake.table(plan.table)
-    properties = {PLAN_PROPERTY: plan.model_dump_json(), DATA_PATH: f"{target.location()}/data/firn/{plan.id}"}
+    properties = {PLAN_PROPERTY: plan.model_dump_json(), DATA_PATH: f"{target.location()}/data/_firn/{plan.id}"}
     location = f"{target.location()}/stages/{plan.id}"
     derive(lake, target, plan.stage, location, properties, {name.replace("_", "-"): it for name, it in changes.items()})
 
@@ -100,7 +100,7 @@ class TestOpening:
 
     def test_its_files_have_a_folder_of_their_own_and_are_never_purged_with_it(self, lake: Lake, plan: Plan) -> None:
         properties = lakes.opened(lake, plan).table.properties
-        assert properties[DATA_PATH] == f"{lake.table(TABLE).location()}/data/firn/{plan.id}"
+        assert properties[DATA_PATH] == f"{lake.table(TABLE).location()}/data/_firn/{plan.id}"
         assert properties["gc.enabled"] == "false"
 
     def test_the_targets_data_path_is_respected_and_its_policy_not_copied(self, lake: Lake, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ class TestOpening:
         append(lake, [row(0)])
         plan = only_plan(lake)
         properties = lakes.opened(lake, plan).table.properties
-        assert properties[DATA_PATH] == f"{elsewhere}/firn/{plan.id}"
+        assert properties[DATA_PATH] == f"{elsewhere}/_firn/{plan.id}"
         assert properties["write.parquet.page-row-limit"] == "9"
         assert not [name for name in properties if name.startswith("firn.")]
 

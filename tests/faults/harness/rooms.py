@@ -152,7 +152,7 @@ def _collect(stand: Stand, found: Trial) -> None:
 def _collect_all(stand: Stand, found: Trial) -> None:
     """The next collection, without a fault, leaves nothing of what nobody holds."""
     collect_table(stand.lake, stand.table, clock.now_ms() + 30 * DAY, remove=True)
-    left = [path for path in _files(stand) if "/firn/" in path]
+    left = [path for path in _files(stand) if "/_firn/" in path]
     if left:
         found.violations.append(f"C25: {left} is left")
     _all_can_be_read(stand, found)
@@ -259,7 +259,7 @@ def _by_partition(stand: Stand, due: Collection[list[Record]]) -> list[dict[Plac
 
 def _leave_behind(stand: Stand) -> None:
     """What a killed writer leaves."""
-    folder = _root(stand) / "data" / "firn" / f"{stand.number:016x}"
+    folder = _root(stand) / "data" / "_firn" / f"{stand.number:016x}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "stray.parquet").write_bytes(b"PAR1")
 

@@ -72,6 +72,8 @@ def trial(seed: int, lake: Lake, spark: SparkSession, reader: Reader, folder: Pa
             _disturbed(stand, found, Fault.draw(random), number)
             found.violations += _look(stand)
         _settle(stand, found)
+    except FileNotFoundError as error:
+        found.violations.append(f"a file of the table is gone: {error}")
     finally:
         looks, errors = reader.stop()
     found.violations += [*errors, *looks.violations(stand.model.deleted)]
@@ -172,7 +174,7 @@ def left_behind(topic: Topic) -> Iterator[Path]:
     names = [name for name in topic.lake.tables(topic.table.partition(".")[0]) if name.startswith(topic.table)]
     tables = [topic.lake.table(name) for name in names if name.removeprefix(topic.table)[:2] in ("", "__")]
     held = {urlparse(path).path for table in tables for path in table.inspect.all_files()["file_path"].to_pylist()}
-    yield from (path for path in (root / "data" / "firn").rglob("*.parquet") if str(path) not in held)
+    yield from (path for path in (root / "data" / "_firn").rglob("*.parquet") if str(path) not in held)
 
 
 def _append(stand: Stand, _: Trial) -> None:

@@ -1,0 +1,33 @@
+"""A real SQL catalog to which one commit of the topic table is under way for as long as the test wants.
+
+PyIceberg loads the class through its own ``py-catalog-impl`` setting.
+"""
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import CommitTableResponse, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class LateCatalog(SqlCatalog):
+    """The first commit to the topic table: with ``answers`` = ``no`` the caller hears of a broken connection at once,
+    and ``under_way`` is what the catalog has yet to do; else the caller stands still until ``go``."""
+
+    def __init__(self, name: str, **properties: str) -> None:
+        super().__init__(name, **properties)
+        self.under_way: Callable[[], CommitTableResponse] | None = None
+        self.came, self.go = threading.Event(), threading.Event()
+
+    def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
+        if "__" in table.name()[-1] or self.came.is_set():
+            return super().commit_table(table, requirements, updates)
+        self.under_way = lambda: SqlCatalog.commit_table(self, table, requirements, updates)
+        self.came.set()
+        if self.properties["answers"] == "no":
+            raise ConnectionError("the connection broke")
+        assert self.go.wait(60)
+        return self.under_way()

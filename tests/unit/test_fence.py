@@ -1,0 +1,79 @@
+"""A publisher that was taken for dead can't commit files that are deleted by then, whenever its request comes (C25)."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+
+from pipeline import clock
+from pipeline.errors import ConflictError, OutcomeUnknownError
+from pipeline.lake import Lake
+from pipeline.publish import publish
+from pipeline.quarantine import records as quarantined
+from pipeline.stage import QUARANTINED, Stage, discard, stages_of
+from pipeline.stage.claim import LEASE_MS
+from pipeline.stage.fence import FENCE
+from tests.unit import lakes
+from tests.unit.lakes import TABLE, Fates, append_two, only_plan, ready, row
+from tests.unit.late import LateCatalog
+
+
+@pytest.fixture
+def stage(lake: Lake, table: str) -> Stage:
+    """One that moves a record without a key to the quarantine."""
+    append_two(lake, row(0, key=None, headers=[]), row(1, headers=[]))
+    kept = [row(0, key=None, headers=[], level=QUARANTINED), row(1, headers=[])]
+    return ready(lake, only_plan(lake), kept, Fates(quarantined=1))
+
+
+def late(lake: Lake, answers: str) -> tuple[Lake, LateCatalog]:
+    own = {key: value for key, value in lake.properties.items() if key != "type"}
+    impl = f"{LateCatalog.__module__}.{LateCatalog.__name__}"
+    found = Lake(lake.name, own | {"py-catalog-impl": impl, "answers": answers}, lake.home)
+    catalog = found.catalog
+    assert isinstance(catalog, LateCatalog)
+    return found, catalog
+
+
+def discard_later(lake: Lake, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock for which the publisher is dead."""
+    later = clock.now_ms() + LEASE_MS + 1
+    monkeypatch.setattr(clock, "now_ms", lambda: later)
+    discard(lake, stage.identifier)
+
+
+def fences(lake: Lake) -> list[str]:
+    snapshots = lake.table(TABLE).metadata.snapshots
+    return [one.summary[FENCE] or "" for one in snapshots if one.summary and FENCE in one.summary.additional_properties]
+
+
+def test_c25_a_request_that_comes_late_is_refused(lake: Lake, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, catalog = late(lake, "no")
+    with pytest.raises(OutcomeUnknownError):
+        publish(slow, stage.identifier)
+    discard_later(lake, stage, monkeypatch)
+    assert catalog.under_way
+    with pytest.raises(CommitFailedException):
+        catalog.under_way()
+    assert lakes.offsets(lake) == [0, 1]
+    assert fences(lake) == [stage.job_id]
+    assert quarantined(lake, TABLE, 10) == []
+
+
+def test_c25_a_publisher_that_stood_still_steps_back(lake: Lake, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, catalog = late(lake, "yes")
+    with ThreadPoolExecutor(1) as other:
+        publishing = other.submit(publish, slow, stage.identifier)
+        assert catalog.came.wait(60)
+        discard_later(lake, stage, monkeypatch)
+        catalog.go.set()
+        with pytest.raises(ConflictError, match="discarded while it was being published"):
+            publishing.result()
+    assert lakes.offsets(lake) == [0, 1]
+    assert stages_of(lake, TABLE) == []
+    assert quarantined(lake, TABLE, 10) == []
+
+
+def test_a_stage_that_nobody_published_needs_no_fence(lake: Lake, stage: Stage) -> None:
+    discard(lake, stage.identifier)
+    assert fences(lake) == []
