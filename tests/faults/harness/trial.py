@@ -56,6 +56,8 @@ class Stand:
     model: Model = field(default_factory=Model)
     offsets: Counter[int] = field(default_factory=Counter)
     now: int = NOW
+    began: float = 0
+    """When the cleaning that is under way was started, by the machine's clock in seconds."""
 
 
 def trial(seed: int, lake: Lake, spark: SparkSession, reader: Reader, folder: Path) -> Trial:
@@ -107,6 +109,7 @@ def _disturbed(stand: Stand, found: Trial, fault: Fault, number: int) -> None:
     topic = stand.topic
     lake = faulty(topic.lake, fault, folder)
     lanes, force = stand.random.choice(RUNS)
+    stand.began = time.time()
     child = Child.start(partial(clean, lake, topic.table, topic.spark, stand.now, lanes, force=force))
     while child.alive() and not (folder / PAUSED).exists():
         time.sleep(0.01)
@@ -200,11 +203,15 @@ def _expire(stand: Stand, found: Trial) -> None:
 
 
 def _remove_orphans(stand: Stand, found: Trial) -> None:
-    """Everything here is days old to the store."""
+    """Everything here is days old to the store, but for the table's metadata that the paused process has just written.
+
+    No Iceberg writer survives the loss of that, and none takes days for a commit.
+    """
     root = Path(urlparse(stand.topic.lake.table(stand.topic.table).location()).path)
     old = time.time() - 5 * DAY / 1000
     for path in root.rglob("*"):
-        os.utime(path, (old, old))
+        if path.parent != root / "metadata" or path.stat().st_mtime < stand.began:
+            os.utime(path, (old, old))
     _call("remove_orphan_files(table => '{table}')", stand, found)
 
 
