@@ -41,7 +41,11 @@ PROPERTIES = {
     "write.metadata.previous-versions-max": "10",
 }
 LOOK_SECONDS = 30.0
-"""Between two deaths of a whole compactor."""
+"""Between two lines about how it goes."""
+DEATH_SECONDS = 120.0
+"""Between two deaths of a whole compactor; a new one takes half a minute until it cleans."""
+APPEND_PAUSE_SECONDS = 2.0
+"""Between two commits of an appender: with less, appenders and readers leave two cores no time to clean."""
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -76,12 +80,13 @@ def soak(
     with (
         reading(lake) as one,
         reading(lake) as other,
-        appending(lake, TABLE, range(appenders), seed, pause_seconds=0.2) as writers,
+        appending(lake, TABLE, range(appenders), seed, APPEND_PAUSE_SECONDS) as writers,
         compacting(lake, works) as crew,
     ):
         one.watch(TABLE)
         other.watch(TABLE)
         until = time.monotonic() + seconds
+        death = time.monotonic() + DEATH_SECONDS
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_SECONDS))
             news = [compactor.news() for compactor in crew]
@@ -89,8 +94,9 @@ def soak(
                 done.add(one_of_them)
             # Not before it has come to anything: on a busy machine its start takes a while.
             busy = [place for place, found in enumerate(news) if found.ended]
-            if busy:
+            if busy and time.monotonic() > death:
                 deaths += _replace(crew, random.choice(busy))
+                death = time.monotonic() + DEATH_SECONDS
             console.print(
                 f"{max(0, left - LOOK_SECONDS):.0f} s left: {len(done.ended)} cleanings, {len(done.faults)} faults"
             )
