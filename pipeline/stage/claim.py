@@ -11,7 +11,14 @@ from contextlib import contextmanager
 from enum import StrEnum
 
 from pipeline import clock
-from pipeline.errors import ConflictError, FirnError, MetadataLostError, OutcomeUnknownError, RefusedError
+from pipeline.errors import (
+    ConflictError,
+    FirnError,
+    MetadataLostError,
+    OutcomeUnknownError,
+    RefusedError,
+    UnavailableError,
+)
 from pipeline.lake import Lake
 from pipeline.stage.stage import Stage
 
@@ -41,7 +48,8 @@ def claimed(
     more.
 
     ConflictError when a live process claims the opposite. The claim is withdrawn when the work is refused or the stage
-    has ``outlived`` it, stays when nobody knows how the work ended, and goes with the stage otherwise.
+    has ``outlived`` it, stays when nobody knows how the work ended or what is still under way, and goes with the stage
+    otherwise.
     """
     # A name of its own for every claimant: withdrawing one's claim must not withdraw another's.
     own = f"{intent.value}.{uuid.uuid4().hex}"
@@ -50,7 +58,8 @@ def claimed(
         stage = load(lake, identifier)
         _step_back(stage, Claim.DISCARD if intent is Claim.PUBLISH else Claim.PUBLISH)
         yield stage
-    except OutcomeUnknownError:
+    except (OutcomeUnknownError, UnavailableError):
+        # A request may be under way: who discards the stage has to know (``fence``).
         raise
     except FirnError:
         if lake.when_free(lambda: lake.catalog.table_exists(identifier)):

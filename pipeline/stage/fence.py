@@ -5,30 +5,39 @@ later would leave a table whose files are gone. Commits ask for the snapshot tha
 (``assert-ref-snapshot-id`` of the Iceberg REST catalog specification), so one more snapshot refuses them all.
 """
 
+from collections.abc import Callable
+from functools import partial
+
+from pyiceberg.table import Table
+
 from pipeline.errors import ConflictError, GoneError
 from pipeline.lake import Lake
+from pipeline.quarantine import quarantine
 from pipeline.stage.claim import Claim
 from pipeline.stage.stage import Stage
+from pipeline.tombstones import tombstones
 
 FENCE = "firn.fence"
 """Key of a snapshot's summary: the job that can't be published any more."""
 
 
 def fence(lake: Lake, stage: Stage) -> None:
-    """Move the branch of ``stage``'s target, if a publisher has ever claimed the stage: no commit of it is applied now.
+    """Move the branches of ``stage``'s target and of the tables beside it, if a publisher has a claim on the stage.
 
-    The claim to discard it has to be there already: a publisher that tries again finds that.
+    No commit that it has sent is applied after that. The claim to discard the stage has to be there already: a
+    publisher that tries again finds it.
     """
-    if not any(name.startswith(Claim.PUBLISH.value) for name in stage.table.properties):
-        return
+    if any(name.startswith(Claim.PUBLISH.value) for name in stage.table.properties):
+        for load in (lake.table, partial(quarantine.find, lake), partial(tombstones.find, lake)):
+            lake.until_committed(partial(_move, lake, partial(load, stage.target), stage.job_id))
 
-    def commit() -> None:
-        target = lake.single_attempt(lake.table(stage.target))
-        with target.transaction() as transaction:
+
+def _move(lake: Lake, load: Callable[[], Table | None], job_id: str) -> None:
+    table = load()
+    if table is not None and table.current_snapshot() is not None:
+        with lake.single_attempt(table).transaction() as transaction:
             # No files: readers see what they saw.
-            transaction.update_snapshot({FENCE: stage.job_id}).fast_append().commit()
-
-    lake.until_committed(commit)
+            transaction.update_snapshot({FENCE: job_id}).fast_append().commit()
 
 
 def check_undisturbed(lake: Lake, stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""A real SQL catalog to which one commit of the topic table is under way for as long as the test wants.
+"""A real SQL catalog to which one commit to a table is under way for as long as the test wants.
 
 PyIceberg loads the class through its own ``py-catalog-impl`` setting.
 """
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 class LateCatalog(SqlCatalog):
-    """The first commit to the topic table: with ``answers`` = ``no`` the caller hears of a broken connection at once,
-    and ``under_way`` is what the catalog has yet to do; else the caller stands still until ``go``."""
+    """The first commit to the table that is named ``late``: with ``answers`` = ``no`` the caller hears of a broken
+    connection at once, and ``under_way`` is what the catalog has yet to do; else the caller stands still until ``go``.
+    """
 
     def __init__(self, name: str, **properties: str) -> None:
         super().__init__(name, **properties)
@@ -23,7 +24,7 @@ class LateCatalog(SqlCatalog):
         self.came, self.go = threading.Event(), threading.Event()
 
     def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
-        if "__" in table.name()[-1] or self.came.is_set():
+        if table.name()[-1] != self.properties["late"] or self.came.is_set():
             return super().commit_table(table, requirements, updates)
         self.under_way = lambda: SqlCatalog.commit_table(self, table, requirements, updates)
         self.came.set()

@@ -6,15 +6,17 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 
 from pipeline import clock
-from pipeline.errors import ConflictError, OutcomeUnknownError
+from pipeline.errors import ConflictError, OutcomeUnknownError, UnavailableError
 from pipeline.lake import Lake
+from pipeline.plan import plan_table
 from pipeline.publish import publish
 from pipeline.quarantine import records as quarantined
+from pipeline.sense import Lane
 from pipeline.stage import QUARANTINED, Stage, discard, stages_of
 from pipeline.stage.claim import LEASE_MS
 from pipeline.stage.fence import FENCE
 from tests.unit import lakes
-from tests.unit.lakes import TABLE, Fates, append_two, only_plan, ready, row
+from tests.unit.lakes import NOW, TABLE, Fates, append_two, only_plan, ready, row
 from tests.unit.late import LateCatalog
 
 
@@ -26,13 +28,21 @@ def stage(lake: Lake, table: str) -> Stage:
     return ready(lake, only_plan(lake), kept, Fates(quarantined=1))
 
 
-def late(lake: Lake, answers: str) -> tuple[Lake, LateCatalog]:
+def late(lake: Lake, table: str, answers: str) -> tuple[Lake, LateCatalog]:
     own = {key: value for key, value in lake.properties.items() if key != "type"}
     impl = f"{LateCatalog.__module__}.{LateCatalog.__name__}"
-    found = Lake(lake.name, own | {"py-catalog-impl": impl, "answers": answers}, lake.home)
+    found = Lake(lake.name, own | {"py-catalog-impl": impl, "late": table, "answers": answers}, lake.home)
     catalog = found.catalog
     assert isinstance(catalog, LateCatalog)
     return found, catalog
+
+
+def earlier(lake: Lake) -> None:
+    """Another record without a key is in quarantine already."""
+    append_two(lake, row(10, key=None, headers=[], partition=1), row(11, headers=[], partition=1))
+    (plan,) = (one for one in plan_table(lake, TABLE, Lane.FULL, NOW) if one.partition == 1)
+    kept = [row(10, key=None, headers=[], partition=1, level=QUARANTINED), row(11, headers=[], partition=1)]
+    publish(lake, ready(lake, plan, kept, Fates(quarantined=1)).identifier)
 
 
 def discard_later(lake: Lake, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,21 +57,25 @@ def fences(lake: Lake) -> list[str]:
     return [one.summary[FENCE] or "" for one in snapshots if one.summary and FENCE in one.summary.additional_properties]
 
 
-def test_c25_a_request_that_comes_late_is_refused(lake: Lake, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow, catalog = late(lake, "no")
-    with pytest.raises(OutcomeUnknownError):
+@pytest.mark.parametrize("table_of_request", ["records", "records__quarantine"])
+def test_c25_a_request_that_comes_late_is_refused(
+    lake: Lake, stage: Stage, monkeypatch: pytest.MonkeyPatch, table_of_request: str
+) -> None:
+    earlier(lake)
+    slow, catalog = late(lake, table_of_request, "no")
+    with pytest.raises((OutcomeUnknownError, UnavailableError)):
         publish(slow, stage.identifier)
     discard_later(lake, stage, monkeypatch)
     assert catalog.under_way
     with pytest.raises(CommitFailedException):
         catalog.under_way()
-    assert lakes.offsets(lake) == [0, 1]
+    assert lakes.offsets(lake) == [0, 1, 11]
     assert fences(lake) == [stage.job_id]
-    assert quarantined(lake, TABLE, 10) == []
+    assert [one.offset for one in quarantined(lake, TABLE, 10)] == [10]
 
 
 def test_c25_a_publisher_that_stood_still_steps_back(lake: Lake, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow, catalog = late(lake, "yes")
+    slow, catalog = late(lake, "records", "yes")
     with ThreadPoolExecutor(1) as other:
         publishing = other.submit(publish, slow, stage.identifier)
         assert catalog.came.wait(60)
