@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.plan import Plan
+from pipeline.plan.plan import DATA_FOLDER
 from pipeline.plan.staying import staying
 from pipeline.segments import Segment, TopicPartition
 from pipeline.segments.segment import LANDED, RUN
@@ -142,7 +143,7 @@ class ModelTable:
         """A segment that ``plan`` writes, with the facts that its metadata would tell."""
         stream, base = self._stream, int(offsets[0])
         # As Firn's own files lie in the folder of their job.
-        path = f"simulated/firn/{plan.id}/{base}"
+        path = f"simulated/{DATA_FOLDER}/{plan.id}/{base}"
         self._offsets[path] = offsets
         tombstones = int(np.count_nonzero(stream.tombstones[offsets]))
         horizons = self._horizons[offsets] if tombstones else offsets[:0]

@@ -15,6 +15,7 @@ from pipeline.errors import MetadataLostError, RefusedError
 from pipeline.lake import Lake
 from pipeline.plan import Plan
 from pipeline.plan.failure import FAILURE_PROPERTY
+from pipeline.plan.plan import DATA_FOLDER
 from pipeline.quarantine import quarantine
 from pipeline.segments.held import Unheld, name_of
 from pipeline.segments.live import LiveInputs
@@ -93,7 +94,7 @@ def _remove(lake: Lake, stage: Stage, committed: Collection[str]) -> int:
 
 def check_places(stage: Stage) -> None:
     """Refuse a stage whose folders are not its own: discarding it would delete what others may be writing there."""
-    own = f"/_firn/{stage.job_id}"
+    own = f"/{DATA_FOLDER}/{stage.job_id}"
     data, home = stage.table.properties.get(DATA_PATH, ""), stage.table.location()
     for what, found, ending in (
         (f"property {DATA_PATH}", data, own),

@@ -10,6 +10,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
 from pipeline.errors import RefusedError
+from pipeline.plan.plan import DATA_FOLDER
 
 DATA_PATH = "write.data.path"
 """Iceberg's property for the folder of a table's data files."""
@@ -73,7 +74,7 @@ def data_folder(target: Table) -> str:
     a stage's data is an orphan until it is published, and what was moved to the tables beside it for good.
     """
     data = target.properties.get(DATA_PATH, f"{target.location().rstrip('/')}/data").rstrip("/")
-    return f"{data}/_firn"
+    return f"{data}/{DATA_FOLDER}"
 
 
 def files_in(files: FileSystem, folder: str, recursive: bool = True) -> list[Stored]:
