@@ -42,9 +42,9 @@ PROPERTIES = {
 }
 LOOK_SECONDS = 30.0
 """Between two lines about how it goes."""
-DEATH_SECONDS = 120.0
+DEATH_SECONDS = 180.0
 """Between two deaths of a whole compactor; a new one takes half a minute until it cleans."""
-APPEND_PAUSE_SECONDS = 2.0
+APPEND_PAUSE_SECONDS = 5.0
 """Between two commits of an appender: with less, appenders and readers leave two cores no time to clean."""
 
 console = Console(highlight=False, soft_wrap=True)
@@ -52,7 +52,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 def main(
     seconds: Annotated[int, typer.Option(min=10, help="How long.")] = 1800,
-    appenders: Annotated[int, typer.Option(min=1, help="Writers, each with a topic partition.")] = 6,
+    appenders: Annotated[int, typer.Option(min=1, help="Writers, each with a topic partition.")] = 4,
     compactors: Annotated[int, typer.Option(min=1, help="Processes with a Spark session each.")] = 2,
     kind: Annotated[Kind, typer.Option("--catalog", help="Where the catalog is kept.")] = Kind.SQLITE,
     seed: Annotated[int, typer.Option(help="Of the records and the faults.")] = 1,
