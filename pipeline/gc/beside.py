@@ -21,10 +21,11 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from pipeline.gc.finding import Finding, Kind
+from pipeline.gc.limits import Limits
 from pipeline.lake import Lake
 from pipeline.lake.handover import withdraw
-from pipeline.policy import Policies, Policy
-from pipeline.policy.policy import DAY_MS, UNLIMITED
+from pipeline.policy import Policies
+from pipeline.policy.policy import DAY_MS
 from pipeline.quarantine import quarantine
 from pipeline.segments.read import read_entries
 from pipeline.stage.folders import Stored
@@ -50,21 +51,12 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class _Limits:
-    """What a table beside may hold: for ``age_ms`` milliseconds, ``bytes``; properties begin with ``setting``."""
+class _Neighbour:
+    """A table beside: what it holds, how it is loaded, and what it may hold."""
 
     kind: Kind
-    setting: str
-    age_ms: int
-    bytes: int
-
-    def __str__(self) -> str:
-        return f"{self.setting}.age.ms = {self.age_ms}, .bytes = {self.bytes}"
-
-    @property
-    def none(self) -> bool:
-        """Whether it may hold everything."""
-        return self.age_ms == self.bytes == UNLIMITED
+    find: Find
+    limits: Limits
 
 
 def old_beside(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> Beside:
@@ -73,14 +65,7 @@ def old_beside(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> Bes
     A file is as old as its entry there. Nothing that is younger than an hour goes for whatever limit: its plan may be
     being published.
     """
-    policy = Policies.parse(identifier, lake.table(identifier).properties).default
-    every = [
-        _old(lake, partial(find, lake, identifier), limits, now_ms, remove)
-        for find, limits in (
-            (quarantine.find, _of_quarantine(policy)),
-            (tombstones.find, _of_tombstones(policy)),
-        )
-    ]
+    every = [_old(lake, neighbour, now_ms, remove) for neighbour in _neighbours(lake, identifier)]
     return Beside(
         [finding for one in every for finding in one.findings],
         [snapshot for one in every for snapshot in one.expired],
@@ -88,15 +73,24 @@ def old_beside(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> Bes
     )
 
 
-def _of_quarantine(policy: Policy) -> _Limits:
-    return _Limits(Kind.QUARANTINE, "firn.gc.quarantine", policy.gc_quarantine_age_ms, policy.gc_quarantine_bytes)
+def _neighbours(lake: Lake, identifier: str) -> tuple[_Neighbour, ...]:
+    policy = Policies.parse(identifier, lake.table(identifier).properties).default
+    quarantined = Limits(
+        *("firn.gc.quarantine.age.ms", policy.gc_quarantine_age_ms),
+        *("firn.gc.quarantine.bytes", policy.gc_quarantine_bytes),
+    )
+    removed = Limits(
+        *("firn.gc.tombstones.age.ms", policy.gc_tombstones_age_ms),
+        *("firn.gc.tombstones.bytes", policy.gc_tombstones_bytes),
+    )
+    return (
+        _Neighbour(Kind.QUARANTINE, partial(quarantine.find, lake, identifier), quarantined),
+        _Neighbour(Kind.TOMBSTONES, partial(tombstones.find, lake, identifier), removed),
+    )
 
 
-def _of_tombstones(policy: Policy) -> _Limits:
-    return _Limits(Kind.TOMBSTONES, "firn.gc.tombstones", policy.gc_tombstones_age_ms, policy.gc_tombstones_bytes)
-
-
-def _old(lake: Lake, find: Find, limits: _Limits, now_ms: int, remove: bool) -> Beside:
+def _old(lake: Lake, neighbour: _Neighbour, now_ms: int, remove: bool) -> Beside:
+    find, limits = neighbour.find, neighbour.limits
     table = find()
     if table is None or table.current_snapshot() is None:
         return Beside()
@@ -104,14 +98,14 @@ def _old(lake: Lake, find: Find, limits: _Limits, now_ms: int, remove: bool) -> 
     files = _files(table)
     reasons = _reasons(files, limits, now_ms)
     found = [
-        Finding.of_files(limits.kind, file.path, [file], now_ms, goes=True, reason=reasons[file.path])
+        Finding.of_files(neighbour.kind, file.path, [file], now_ms, goes=True, reason=reasons[file.path])
         for file in files
         if file.path in reasons
     ]
     kept = [file for file in files if file.path not in reasons]
     if kept:
         reason = f"within its limits: {limits}"
-        found.append(Finding.of_files(limits.kind, name, kept, now_ms, goes=False, reason=reason))
+        found.append(Finding.of_files(neighbour.kind, name, kept, now_ms, goes=False, reason=reason))
     if limits.none:
         return Beside(found)
     if remove and reasons:
@@ -150,20 +144,16 @@ def _stored(access: PyArrowFileIO, entry: ManifestEntry, committed_ms: int) -> S
     )
 
 
-def _reasons(files: Sequence[Stored], limits: _Limits, now_ms: int) -> dict[str, str]:
+def _reasons(files: Sequence[Stored], limits: Limits, now_ms: int) -> dict[str, str]:
     """Which files go and why, by path."""
     reasons: dict[str, str] = {}
     left = sum(file.bytes for file in files)
     for file in sorted(files, key=lambda file: -file.age_ms(now_ms)):
-        if not file.is_older(now_ms - SETTLED_MS):
-            continue
-        if limits.age_ms != UNLIMITED and file.is_older(now_ms - limits.age_ms):
-            reasons[file.path] = f"older than {limits.setting}.age.ms = {limits.age_ms}"
-        elif UNLIMITED < limits.bytes < left:
-            reasons[file.path] = f"the oldest beyond {limits.setting}.bytes = {limits.bytes}"
-        else:
-            continue
-        left -= file.bytes
+        age_ms = file.age_ms(now_ms)
+        reason = limits.exceeded(age_ms, left)
+        if reason and age_ms > SETTLED_MS:
+            reasons[file.path] = reason
+            left -= file.bytes
     return reasons
 
 

@@ -6,7 +6,7 @@ so at least one of the two sees the other and steps back; files that a commit ma
 
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 
@@ -69,11 +69,14 @@ def claimed(
         _change(lake, identifier, own, None)
 
 
+def claims(properties: Mapping[str, str], intent: Claim) -> dict[str, str]:
+    """The claims of that kind among the ``properties`` of a stage: since when, by name."""
+    return {name: since for name, since in properties.items() if name.startswith(intent.value)}
+
+
 def _step_back(stage: Stage, opposite: Claim) -> None:
     now = clock.now_ms()
-    for name, since in stage.table.properties.items():
-        if not name.startswith(opposite.value):
-            continue
+    for name, since in claims(stage.table.properties, opposite).items():
         if not _CLOCK.fullmatch(since):
             raise RefusedError(
                 f"stage {stage.identifier}: property {name} is {since[:40]!r}; allowed: epoch milliseconds"

@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pipeline.errors import ConflictError, GoneError
 from pipeline.lake import Lake
 from pipeline.quarantine import quarantine
-from pipeline.stage.claim import Claim
+from pipeline.stage.claim import Claim, claims
 from pipeline.stage.stage import Stage
 from pipeline.tombstones import tombstones
 
@@ -27,7 +27,7 @@ def fence(lake: Lake, stage: Stage) -> None:
     No commit that it has sent is applied after that. The claim to discard the stage has to be there already: a
     publisher that tries again finds it.
     """
-    if any(name.startswith(Claim.PUBLISH.value) for name in stage.table.properties):
+    if claims(stage.table.properties, Claim.PUBLISH):
         for load in (lake.table, partial(quarantine.find, lake), partial(tombstones.find, lake)):
             lake.until_committed(partial(_move, lake, partial(load, stage.target), stage.job_id))
 
@@ -46,7 +46,7 @@ def check_undisturbed(lake: Lake, stage: Stage) -> None:
         found = lake.table(stage.identifier).properties
     except GoneError:
         found = None
-    if found is None or any(name.startswith(Claim.DISCARD.value) for name in found.keys() - stage.table.properties):
+    if found is None or claims(found, Claim.DISCARD).keys() - stage.table.properties:
         raise ConflictError(
             f"stage {stage.identifier}: it was discarded while it was being published, as if by a process that had "
             "died; plan again"

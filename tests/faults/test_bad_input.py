@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from urllib.parse import urlparse
 
 import pytest
 
@@ -19,6 +18,7 @@ from pipeline.run import run
 from pipeline.sense import Lane
 from tests.faults.commands import ROOT, environment, firn
 from tests.spark.topics import NOW, Record, Topic, updates
+from tests.unit.lakes import on_disk
 
 HISTORY = updates("a=1", "b=1", "a=2")
 
@@ -41,7 +41,7 @@ def test_a_catalog_that_cannot_be_reached(lake: Lake) -> None:
 def test_a_corrupt_segment_fails_its_partition_only(topic: Topic) -> None:
     """A data file that some writer left half written: its partition is named and waits, the other one goes on (C20)."""
     topic.land(HISTORY, updates("a=1", "a=2", partition=1))
-    path = Path(urlparse(topic.segments(0)[0].path).path)
+    path = on_disk(topic.segments(0)[0].path)
     path.write_bytes(path.read_bytes()[:-200])
     before = topic.segments(0)
     done = list(run(topic.lake, topic.table, NOW, lambda: topic.spark))
@@ -66,7 +66,7 @@ def test_a_refused_plan_waits_until_something_changes(topic: Topic, caplog: pyte
     (failed_plan,) = failed_plans(topic.lake, topic.table)
     assert failed_plan.failure.reason in reason
     assert failed_plan.failure.shelved
-    folder = Path(urlparse(topic.lake.table(topic.table).location()).path) / "data" / "_firn" / failed_plan.plan.id
+    folder = on_disk(topic.lake.table(topic.table).location()) / "data" / "_firn" / failed_plan.plan.id
     assert not folder.exists()
 
     caplog.clear()
@@ -87,7 +87,7 @@ def test_a_stage_whose_files_were_deleted(topic: Topic) -> None:
     topic.land(HISTORY)
     plan = topic.plans("full")[0]
     stage = topic.validated([plan])[0]
-    folder = Path(urlparse(topic.lake.table(topic.table).location()).path) / "data" / "_firn" / plan.id
+    folder = on_disk(topic.lake.table(topic.table).location()) / "data" / "_firn" / plan.id
     shutil.rmtree(folder)
     with pytest.raises(RefusedError, match="1 of 1 files are gone"):
         publish(topic.lake, stage)

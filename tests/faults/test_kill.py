@@ -5,15 +5,14 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlparse
 
 import pytest
-from pyarrow.fs import FileSystem
 
 from pipeline.stage import stages_of
 from pipeline.stage.claim import LEASE_MS
 from tests.faults.commands import dying, firn, start
 from tests.spark.topics import NOW, Record, Topic, updates
+from tests.unit.lakes import on_disk
 
 HISTORY = [updates("a=1", "b=1", "c=", start=3 * part) for part in range(4)]
 KEPT = [9, 10, 11]
@@ -43,7 +42,7 @@ def test_killed_while_compacting(filled: Topic, tmp_path: Path, when: str, call:
 def test_killed_while_spark_writes(filled: Topic, tmp_path: Path) -> None:
     """What a dead writer left in the stage's folder is found and removed."""
     plan = filled.plans("full")[0]
-    folder = _path(filled.lake.table(filled.table).location()) / "data" / "_firn" / plan.id
+    folder = on_disk(filled.lake.table(filled.table).location()) / "data" / "_firn" / plan.id
     process = start(filled.lake, "compact", str(plan.write(tmp_path)))
     deadline = time.monotonic() + 120
     while not list(folder.rglob("*.parquet")) and process.poll() is None and time.monotonic() < deadline:
@@ -114,12 +113,12 @@ def _age(topic: Topic) -> None:
 
 
 def _stage_files(topic: Topic) -> Iterator[Path]:
-    root = _path(topic.lake.table(topic.table).location()) / "stages"
+    root = on_disk(topic.lake.table(topic.table).location()) / "stages"
     return (path for path in root.rglob("*") if path.is_file())
 
 
 def _data_files(topic: Topic) -> set[str]:
-    root = _path(topic.lake.table(topic.table).location()) / "data"
+    root = on_disk(topic.lake.table(topic.table).location()) / "data"
     return {str(path) for path in root.rglob("*.parquet")}
 
 
@@ -127,8 +126,4 @@ def _referenced(topic: Topic) -> set[str]:
     """Every data file that a snapshot of the table or its quarantine holds, by PyIceberg's own inspection."""
     tables = [topic.lake.table(topic.table), topic.lake.table(f"{topic.table}__quarantine")]
     paths = (path for table in tables for path in table.inspect.all_files()["file_path"].to_pylist())
-    return {str(FileSystem.from_uri("file://" + urlparse(path).path)[1]) for path in paths}
-
-
-def _path(location: str) -> Path:
-    return Path(urlparse(location).path)
+    return {str(on_disk(path)) for path in paths}

@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from urllib.parse import urlparse
 
 import pytest
 
@@ -15,6 +14,7 @@ from pipeline.sense import Lane
 from pipeline.validate import build_reports
 from tests.spark.topics import NOW, Record, Topic, updates
 from tests.unit.foreign import append_again, rename
+from tests.unit.lakes import on_disk
 
 KAFKA_NAMES = ("a.segment.bytes", "__stage_x", "a.b-c_D", "-", "t" * 249)
 """Kafka allows letters, digits, `.`, `_` and `-`, up to 249 of them; `.` and `..` alone it does not."""
@@ -152,7 +152,7 @@ def test_c26_any_topic_name_goes_all_the_way(topic: Topic, lake: Lake) -> None:
         (name, offset) for name in names for offset in (1, 3)
     }
     assert {row["topic"] for row in topic.rows(f"{topic.table}__quarantine")} == set(names)
-    home = Path(urlparse(lake.table(topic.table).location()).path)
+    home = on_disk(lake.table(topic.table).location())
     files = {Path(task.file.file_path.removeprefix("file:")) for task in lake.table(topic.table).scan().plan_files()}
     assert len(files) == len(names)
     assert all(home.resolve() in Path(os.path.normpath(file)).parents for file in files)

@@ -1,8 +1,5 @@
 """Several plans share one Spark job, one stage and one commit (design: "commits are batched"; C20, C22, C24)."""
 
-from pathlib import Path
-from urllib.parse import urlparse
-
 from pipeline.compact import compact
 from pipeline.publish import publish_job
 from pipeline.run import run
@@ -10,6 +7,7 @@ from pipeline.sense import Lane
 from pipeline.stage import Stage, stages_of
 from pipeline.validate import validate
 from tests.spark.topics import NOW, Topic, updates
+from tests.unit.lakes import on_disk
 
 
 def test_c22_one_stage_and_one_commit_for_all(topic: Topic) -> None:
@@ -68,7 +66,7 @@ def test_c20_a_torn_file_splits_the_job(topic: Topic) -> None:
     """It fails the Spark job of all three; then each goes on alone, and only the one that holds it fails."""
     for partition in range(3):
         topic.land(updates("a=1", "a=2", partition=partition))
-    path = Path(urlparse(topic.segments(1)[0].path).path)
+    path = on_disk(topic.segments(1)[0].path)
     path.write_bytes(path.read_bytes()[:-200])
     done = list(run(topic.lake, topic.table, NOW, lambda: topic.spark, (Lane.FULL,)))
     (failure,) = [str(error) for lane in done for error in lane.failures.values()]

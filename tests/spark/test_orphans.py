@@ -2,10 +2,10 @@
 
 import os
 from pathlib import Path
-from urllib.parse import urlparse
 
 from pipeline.publish import publish
 from tests.spark.topics import DAY, NOW, Record, Topic, updates
+from tests.unit.lakes import on_disk
 
 
 def test_it_leaves_what_only_firn_knows_of(topic: Topic) -> None:
@@ -23,7 +23,7 @@ def test_it_leaves_what_only_firn_knows_of(topic: Topic) -> None:
 
 def remove_orphan_files(topic: Topic) -> list[str]:
     """As the table's owner runs it, on a table whose files are all a week old."""
-    root = Path(urlparse(topic.lake.table(topic.table).location()).path)
+    root = on_disk(topic.lake.table(topic.table).location())
     (root / "data" / "stray.parquet").write_bytes(b"PAR1")
     for path in root.rglob("*"):
         if "stages" not in path.relative_to(root).parts:

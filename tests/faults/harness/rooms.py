@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
-from urllib.parse import urlparse
 
 import pyarrow.parquet as pq
 
@@ -28,7 +27,8 @@ from tests.faults.harness.faulty import faulty
 from tests.faults.harness.injector import FIRED
 from tests.faults.harness.model import Place, unbalanced
 from tests.faults.harness.trial import Trial
-from tests.spark.topics import DAY, NOW, Record, kafka_rows
+from tests.spark.topics import DAY, NOW, Record, kafka_rows, record_of
+from tests.unit.lakes import on_disk
 
 STEPS: Final = 6
 RETENTION_MS: Final = 5 * DAY
@@ -68,17 +68,7 @@ class Stand:
     def seen(self) -> dict[Place, Record]:
         """What readers see; an offset that is seen twice is an error of the trial's."""
         rows = self.lake.table(self.table).scan().to_arrow().to_pylist()
-        found = {
-            (row["partition"], row["offset"]): Record(
-                row["offset"],
-                row["key"],
-                row["value"],
-                row["partition"],
-                int(row["timestamp"].timestamp() * 1000),
-                tuple((one["key"], one["value"]) for one in row["headers"] or ()),
-            )
-            for row in rows
-        }
+        found = {(row["partition"], row["offset"]): record_of(row) for row in rows}
         if len(found) != len(rows):
             raise AssertionError(f"{self.table}: {len(rows) - len(found)} offsets are seen twice")
         return found
@@ -162,7 +152,7 @@ def _all_can_be_read(stand: Stand, found: Trial) -> None:
     """Now and by time travel."""
     if stand.seen() != stand.expected:
         found.violations.append("collecting has changed what readers see")
-    held = {urlparse(path).path for path in stand.lake.table(stand.table).inspect.all_files()["file_path"].to_pylist()}
+    held = {str(on_disk(path)) for path in stand.lake.table(stand.table).inspect.all_files()["file_path"].to_pylist()}
     if held - _files(stand):
         found.violations.append(f"collecting has taken {held - _files(stand)}, which a snapshot holds")
 
@@ -269,7 +259,7 @@ def _files(stand: Stand) -> set[str]:
 
 
 def _root(stand: Stand) -> Path:
-    return Path(urlparse(stand.lake.table(stand.table).location()).path)
+    return on_disk(stand.lake.table(stand.table).location())
 
 
 def _places(segments: Collection[list[Record]]) -> dict[Place, Record]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
-from urllib.parse import urlparse
 
 from pyspark.sql import SparkSession
 
@@ -22,6 +21,7 @@ from tests.faults.harness.injector import FIRED, GO, PAUSED
 from tests.faults.harness.model import Model, unbalanced
 from tests.faults.harness.reader import Reader
 from tests.spark.topics import DAY, NOW, Record, Topic
+from tests.unit.lakes import on_disk
 
 STEPS = 2
 KEYS = (b"a", b"b", b"c", b"d", b"")
@@ -172,11 +172,11 @@ def _settle(stand: Stand, found: Trial) -> None:
 
 def left_behind(topic: Topic) -> Iterator[Path]:
     """What Firn has written below the table and no snapshot of it, its quarantine or its tombstones holds."""
-    root = Path(urlparse(topic.lake.table(topic.table).location()).path)
+    root = on_disk(topic.lake.table(topic.table).location())
     yield from (path for path in (root / "stages").rglob("*") if path.is_file())
     names = [name for name in topic.lake.tables(topic.table.partition(".")[0]) if name.startswith(topic.table)]
     tables = [topic.lake.table(name) for name in names if name.removeprefix(topic.table)[:2] in ("", "__")]
-    held = {urlparse(path).path for table in tables for path in table.inspect.all_files()["file_path"].to_pylist()}
+    held = {str(on_disk(path)) for table in tables for path in table.inspect.all_files()["file_path"].to_pylist()}
     yield from (path for path in (root / "data" / "_firn").rglob("*.parquet") if str(path) not in held)
 
 
@@ -207,7 +207,7 @@ def _remove_orphans(stand: Stand, found: Trial) -> None:
 
     No Iceberg writer survives the loss of that, and none takes days for a commit.
     """
-    root = Path(urlparse(stand.topic.lake.table(stand.topic.table).location()).path)
+    root = on_disk(stand.topic.lake.table(stand.topic.table).location())
     old = time.time() - 5 * DAY / 1000
     for path in root.rglob("*"):
         if path.parent != root / "metadata" or path.stat().st_mtime < stand.began:
