@@ -23,12 +23,12 @@ from pyiceberg.table.snapshots import Snapshot
 from pipeline.gc.finding import Finding, Kind
 from pipeline.gc.limits import Limits
 from pipeline.lake import Lake
+from pipeline.lake.folders import Stored
 from pipeline.lake.handover import withdraw
 from pipeline.policy import Policies
 from pipeline.policy.policy import DAY_MS
 from pipeline.quarantine import quarantine
 from pipeline.segments.read import read_entries
-from pipeline.stage.folders import Stored
 from pipeline.stage.leftovers import SETTLED_MS
 from pipeline.tombstones import tombstones
 

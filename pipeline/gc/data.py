@@ -5,46 +5,63 @@ Only files in folders of jobs (``<data>/_firn/<job id>``) are ever looked at: wh
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+from pyiceberg.table import Table
 
 from pipeline.gc.beside import Beside
 from pipeline.gc.finding import Finding, Kind
 from pipeline.lake import Lake
+from pipeline.lake.folders import Stored, data_folder, files_in, store
 from pipeline.plan.failure import stages_of
 from pipeline.plan.plan import STAGE_INFIX
 from pipeline.policy import Policies
+from pipeline.quarantine import quarantine
 from pipeline.segments.held import Unheld
-from pipeline.stage.folders import Stored, data_folder, files_in, store
 from pipeline.stage.holders import look_at_stages, look_at_table, look_beside
+from pipeline.tombstones import tombstones
 
 JOB_ID: Final = re.compile("[0-9a-f]{16}")
 
-ByJob = Mapping[str, Sequence[Stored]]
-"""Files by the id of the job in whose folder they lie."""
+
+@dataclass(frozen=True)
+class _Root:
+    """Firn's folder below the data of a table: where it lies, and its path on its store."""
+
+    location: str
+    path: str
+    store: FileSystem = field(compare=False)
+
+
+class _Folder(NamedTuple):
+    """The folder of a job."""
+
+    root: _Root
+    job_id: str
+
+
+ByJob = Mapping[_Folder, Sequence[Stored]]
+"""Files by the folder of the job in which they lie."""
 
 
 def unheld_data(lake: Lake, identifier: str, now_ms: int, *, remove: bool, beside: Beside) -> list[Finding]:
-    """Data files of table ``identifier`` that no snapshot holds, by the folder of their job; what only the past holds.
+    """Data files that no snapshot holds, of table ``identifier`` and the tables beside it, by the folder of their job;
+    what only the past holds.
 
-    They go when they are older than ``firn.gc.orphans.age.ms`` by ``now_ms`` and no stage is registered for the folder.
+    They go when they are older than ``firn.gc.orphans.age.ms`` by ``now_ms`` and no stage is registered for the job.
     All snapshots, branches and tags hold, of the table, its stages, and the tables ``beside`` it, the latter as they
     are once what was found there is gone.
     """
-    # Before the table is loaded: a stage that is published in between is known here, and its folder left alone.
+    # Before the tables are loaded: a stage that is published in between is known here, and its folder left alone.
     staged = _job_ids(lake, identifier)
     target = lake.table(identifier)
-    root = data_folder(target)
-    if not root.startswith(f"{target.location().rstrip('/')}/"):
-        reason = f"not looked at: it is outside the table's location {target.location()}, other tables may use it too"
-        return [Finding(Kind.DATA, root, goes=False, reason=reason, files=0)]
-    files, folder = store(target, root)
-    found = {name: files_in(files, path) for name, path in _folders(files, folder) if name not in staged}
+    roots, findings = _roots(lake, target, identifier)
+    found = {folder: own for folder, own in _found(roots) if folder.job_id not in staged}
     unheld = Unheld(file.path for own in found.values() for file in own)
     unheld.keep(beside.kept)
     look_at_stages(lake, identifier, unheld)
@@ -58,42 +75,64 @@ def unheld_data(lake: Lake, identifier: str, now_ms: int, *, remove: bool, besid
     limit_ms = Policies.parse(identifier, target.properties).default.gc_orphans_age_ms
     old = _where(orphans, lambda file: file.is_older(now_ms - limit_ms))
     young = _where(orphans, lambda file: not file.is_older(now_ms - limit_ms))
-    gone = _removed(lake, identifier, unheld, old, files, folder) if remove and old else old
+    gone = _removed(lake, identifier, unheld, old) if remove and old else old
     paths = {file.path for own in gone.values() for file in own}
     left = _where(old, lambda file: file.path not in paths)
-    findings = [
-        Finding.of_files(Kind.DATA, f"{root}/{name}", own, now_ms, goes=some is gone, reason=reason)
+    findings += [
+        Finding.of_files(
+            Kind.DATA, f"{folder.root.location}/{folder.job_id}", own, now_ms, goes=some is gone, reason=reason
+        )
         for some, reason in (
             (gone, f"no snapshot holds them; older than firn.gc.orphans.age.ms = {limit_ms}"),
             (young, f"no snapshot holds them; not older than firn.gc.orphans.age.ms = {limit_ms}"),
             (left, "when they should go they were in use again, or could not be deleted"),
         )
-        for name, own in some.items()
+        for folder, own in some.items()
     ]
-    if past:
-        reason = "only past snapshots hold them; they go once those are expired (expire_snapshots)"
-        findings.append(Finding.of_files(Kind.DATA, root, chain(*past.values()), now_ms, goes=False, reason=reason))
+    for root in roots:
+        if own := [file for folder, some in past.items() if folder.root is root for file in some]:
+            reason = "only past snapshots hold them; they go once those are expired (expire_snapshots)"
+            findings.append(Finding.of_files(Kind.DATA, root.location, own, now_ms, goes=False, reason=reason))
     return findings
+
+
+def _roots(lake: Lake, target: Table, identifier: str) -> tuple[list[_Root], list[Finding]]:
+    """Firn's folders of ``target`` and the tables beside it; why one is not looked at."""
+    found, refused = [], []
+    for table in (target, *(find(lake, identifier) for find in (quarantine.find, tombstones.find))):
+        if table is None:
+            continue
+        location = data_folder(table)
+        if location.startswith(f"{table.location().rstrip('/')}/"):
+            files, path = store(table, location)
+            found.append(_Root(location, path, files))
+        else:
+            reason = (
+                f"not looked at: it is outside the table's location {table.location()}, other tables may use it too"
+            )
+            refused.append(Finding(Kind.DATA, location, goes=False, reason=reason, files=0))
+    return found, refused
 
 
 def _where(found: ByJob, chosen: Callable[[Stored], bool]) -> ByJob:
     """The ``chosen`` ones of the files that were ``found``."""
-    own = {name: [file for file in some if chosen(file)] for name, some in found.items()}
-    return {name: some for name, some in own.items() if some}
+    own = {folder: [file for file in some if chosen(file)] for folder, some in found.items()}
+    return {folder: some for folder, some in own.items() if some}
 
 
 def _job_ids(lake: Lake, identifier: str) -> frozenset[str]:
     return frozenset(name.rpartition(STAGE_INFIX)[2] for name in stages_of(lake, identifier))
 
 
-def _folders(files: FileSystem, folder: str) -> Iterator[tuple[str, str]]:
-    """Job id and path of the folders of jobs."""
-    for info in files.get_file_info(FileSelector(folder, allow_not_found=True)):
-        if info.type == FileType.Directory and JOB_ID.fullmatch(info.base_name):
-            yield info.base_name, info.path
+def _found(roots: Iterable[_Root]) -> Iterator[tuple[_Folder, list[Stored]]]:
+    """What lies in the folders of jobs."""
+    for root in roots:
+        for info in root.store.get_file_info(FileSelector(root.path, allow_not_found=True)):
+            if info.type == FileType.Directory and JOB_ID.fullmatch(info.base_name):
+                yield _Folder(root, info.base_name), files_in(root.store, info.path)
 
 
-def _removed(lake: Lake, identifier: str, unheld: Unheld, old: ByJob, files: FileSystem, folder: str) -> ByJob:
+def _removed(lake: Lake, identifier: str, unheld: Unheld, old: ByJob) -> ByJob:
     """Delete what is ``old`` and still of no use; what is gone.
 
     Everything is looked at once more right before, for what was committed since. After that nothing can come to hold
@@ -103,10 +142,14 @@ def _removed(lake: Lake, identifier: str, unheld: Unheld, old: ByJob, files: Fil
     look_at_stages(lake, identifier, unheld)
     look_beside(lake, identifier, unheld)
     look_at_table(lake, identifier, unheld)
-    going = _where({name: own for name, own in old.items() if name not in staged}, lambda file: file.path in unheld)
-    gone = _where(going, lambda file: _deleted(files, file))
-    for name in gone:
-        _prune(files, f"{folder}/{name}")
+    unstaged = {folder: own for folder, own in old.items() if folder.job_id not in staged}
+    going = _where(unstaged, lambda file: file.path in unheld)
+    gone = {}
+    for folder, own in going.items():
+        deleted = [file for file in own if _deleted(folder.root.store, file)]
+        if deleted:
+            gone[folder] = deleted
+            _prune(folder.root.store, f"{folder.root.path}/{folder.job_id}")
     return gone
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pipeline.stage.folders import Stored, newest_ms
+from pipeline.lake.folders import Stored, newest_ms
 
 
 class Kind(StrEnum):

@@ -9,8 +9,8 @@ from pipeline.gc.finding import Finding, Kind
 from pipeline.gc.limits import Limits
 from pipeline.gc.waiting import Waiting, Works
 from pipeline.lake import Lake
+from pipeline.lake.folders import Stored
 from pipeline.plan import Plan
-from pipeline.stage.folders import Stored
 
 PLAN_FILE: Final = re.compile(r"[0-9a-f]{16}\.json")
 

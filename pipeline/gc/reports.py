@@ -17,9 +17,9 @@ from pipeline.gc.finding import Finding, Kind
 from pipeline.gc.limits import Limits
 from pipeline.gc.waiting import Waiting
 from pipeline.lake import Lake
+from pipeline.lake.folders import Stored
 from pipeline.overview.facts import Verdict
 from pipeline.overview.results import StoredResult, files_below
-from pipeline.stage.folders import Stored
 from pipeline.stage.leftovers import SETTLED_MS
 
 PARTS: Final = 4

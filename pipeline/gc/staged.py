@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from pipeline.gc.finding import Finding, Kind
 from pipeline.lake import Lake
+from pipeline.lake.folders import Stored
 from pipeline.segments.held import Unheld
-from pipeline.stage.folders import Stored
 from pipeline.stage.holders import look_at_table, look_beside
 from pipeline.stage.leftovers import End, Leftovers, LeftStage
 from pipeline.stage.sweep import clear

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from expectations.wording import printable
 from pipeline.errors import RefusedError
+from pipeline.lake.folders import DATA_FOLDER
 from pipeline.segments import Segment, TopicPartition
 from pipeline.segments.segment import MERGED, RUN, TAIL
 from pipeline.sense import Lane
@@ -20,8 +21,6 @@ from pipeline.sense.transactions import Marker
 LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.TIER: RUN, Lane.FULL: TAIL}
 """The lanes that make segments, and of which level. The lane ``retain`` only drops some."""
 STAGE_INFIX = "__stage_"
-DATA_FOLDER = "_firn"
-"""Below a table's data, with a folder per job. Iceberg's orphan removal leaves hidden names alone."""
 FOLDER_OF_JOB = re.compile(f"/{DATA_FOLDER}/[0-9a-f]{{16}}/")
 """In the path of every data file that Firn has written: the folder of its job below the table's data."""
 

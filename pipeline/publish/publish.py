@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from pipeline.errors import ConflictError, FirnError, RefusedError
@@ -23,7 +24,7 @@ from pipeline.segments.manifests import READERS, Manifests
 from pipeline.stage import Accounting, Stage, stages_of
 from pipeline.stage.claim import Claim, claimed
 from pipeline.stage.discard import drop, take_back
-from pipeline.stage.fence import check_undisturbed
+from pipeline.stage.fence import check_undisturbed, fence_others
 from pipeline.stage.inputs import CheckedInputs
 from pipeline.stage.published import published, summary
 from pipeline.stage.stage import SortedFiles
@@ -53,6 +54,7 @@ def publish_job(lake: Lake, identifier: str) -> Published:
     if before is not None:
         stage = _left_behind(lake, identifier)
         if stage:
+            fence_others(lake, identifier)
             drop(lake, stage)
         return repeated(lake.table(table), job_id, before, [plan.id for plan in stage.plans] if stage else ())
     try:
@@ -106,6 +108,7 @@ def _publish(lake: Lake, identifier: str) -> Published:
         failures = {**refused, **done.failures}
         if not done.publications:
             raise _NothingPublishedError(failures)
+        fence_others(lake, identifier, own=1)
         drop(lake, stage, [one.plan_id for one in done.publications if not one.repeated])
     return Published(done.publications, failures)
 
@@ -151,15 +154,22 @@ class _StagedWork:
     def hand_over(self, current: Table, plans: Collection[str]) -> None:
         chosen = self._chosen(plans)
         going = [one.plan for one in chosen]
-        quarantine.append(
-            self.lake, current, self.job_id, going, {one.plan.id: one.files.quarantined for one in chosen}
-        )
-        tombstones.append(self.lake, current, self.job_id, going, {one.plan.id: one.files.buried for one in chosen})
+        for append, files in (
+            (quarantine.append, {one.plan.id: one.files.quarantined for one in chosen}),
+            (tombstones.append, {one.plan.id: one.files.buried for one in chosen}),
+        ):
+            append(self.lake, current, self.job_id, going, files, self._check)
 
     def take_back(self, plans: Collection[str]) -> None:
         chosen = self._chosen(plans)
         replaced = {one.plan.id: one.replaced for one in chosen}
         take_back(self.lake, self.lake.table(self.table), self.job_id, [one.plan for one in chosen], replaced)
+
+    def _check(self) -> None:
+        """Whether the job is still to be published."""
+        check_undisturbed(self.lake, self.stage)
+        if published(self.lake.table(self.table), self.job_id) is not None:
+            raise CommitFailedException(f"job {self.job_id} was published by another process")
 
     def _chosen(self, plans: Collection[str]) -> list[_Validated]:
         return [one for plan_id, one in self.validated.items() if plan_id in plans]

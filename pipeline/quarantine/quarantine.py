@@ -1,6 +1,6 @@
-"""The quarantine table ``<table>__quarantine``: its files come from stages, by metadata alone.
+"""The quarantine table ``<table>__quarantine``: its files are copies of stages' files.
 
-Spark wrote the records into the stage once; here their files change hands. Reason and plan are identity partition
+Reason and plan are identity partition
 fields, so their values live in the manifests and readers see them as columns (Iceberg spec, "Column Projection").
 """
 
@@ -19,7 +19,7 @@ from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.derive import derive
 from pipeline.lake.follow import follow
-from pipeline.lake.handover import Added, hand_over, withdraw
+from pipeline.lake.handover import Added, Check, changed, hand_over, withdraw
 from pipeline.plan import Plan
 from pipeline.segments import TopicPartition
 from pipeline.segments.read import read_entries
@@ -38,10 +38,15 @@ def find(lake: Lake, identifier: str) -> Table | None:
 
 
 def append(
-    lake: Lake, target: Table, job_id: str, plans: Sequence[Plan], files: Mapping[str, Sequence[DataFile]]
+    lake: Lake,
+    target: Table,
+    job_id: str,
+    plans: Sequence[Plan],
+    files: Mapping[str, Sequence[DataFile]],
+    check: Check,
 ) -> None:
-    """Append ``files`` of ``plans`` of a job, by plan id, to ``target``'s quarantine table, once per plan, with one
-    commit.
+    """Append copies of ``files`` of ``plans`` of a job, by plan id, to ``target``'s quarantine table, once per plan,
+    with one commit. ``check`` as in ``hand_over``.
 
     Before the commit that removes their records from the target. Raises CommitFailedException when another process
     committed to it at the same time: look and try again.
@@ -55,7 +60,7 @@ def append(
     table = follow(lake, table, _schema(target), table.spec())
     columns, spec_id = Columns.of(target, identifier), table.spec().spec_id
     moved = {plan.id: [_moved(file, plan, columns, spec_id) for file in files[plan.id]] for plan in going}
-    hand_over(lake, table, moved, _added_by(job_id, going))
+    hand_over(lake, table, job_id, moved, _added_by(job_id, going), check)
 
 
 def retract(lake: Lake, job_id: str, plans: Sequence[Plan]) -> None:
@@ -74,7 +79,7 @@ def origin(file: DataFile, table: Table, identifier: str) -> tuple[TopicPartitio
 
 
 def _added_by(job_id: str, plans: Sequence[Plan]) -> Added:
-    """Files of the job's stage, whose id is a folder of their path, by the plan that their partition names.
+    """Files of the job, whose id is a folder of their path, by the plan that their partition names.
 
     Not those of the same plan in another job: another process may be publishing that at this moment.
     """
@@ -133,20 +138,6 @@ def _create(lake: Lake, target: Table, identifier: str) -> Table:
 def _moved(file: DataFile, plan: Plan, columns: Columns, spec_id: int) -> DataFile:
     """The same file as an entry of the quarantine table."""
     owner = [value for value, name in ((plan.topic, columns.topic), (plan.partition, columns.partition)) if name]
-    moved = DataFile.from_args(
-        content=file.content,
-        file_path=file.file_path,
-        file_format=file.file_format,
-        partition=Record(*owner, NULL_KEY, plan.id),
-        record_count=file.record_count,
-        file_size_in_bytes=file.file_size_in_bytes,
-        column_sizes=file.column_sizes,
-        value_counts=file.value_counts,
-        null_value_counts=file.null_value_counts,
-        nan_value_counts=file.nan_value_counts,
-        lower_bounds=file.lower_bounds,
-        upper_bounds=file.upper_bounds,
-        split_offsets=file.split_offsets,
-    )
+    moved = changed(file, partition=Record(*owner, NULL_KEY, plan.id))
     moved.spec_id = spec_id
     return moved

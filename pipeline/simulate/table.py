@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.lake.folders import DATA_FOLDER
 from pipeline.plan import Plan
-from pipeline.plan.plan import DATA_FOLDER
 from pipeline.plan.staying import staying
 from pipeline.segments import Segment, TopicPartition
 from pipeline.segments.segment import LANDED, RUN

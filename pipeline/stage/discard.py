@@ -13,15 +13,14 @@ from pyiceberg.table.snapshots import ancestors_of
 
 from pipeline.errors import MetadataLostError, RefusedError
 from pipeline.lake import Lake
+from pipeline.lake.folders import DATA_FOLDER, DATA_PATH, data_folder, delete_folder, files_in, store
 from pipeline.plan import Plan
 from pipeline.plan.failure import FAILURE_PROPERTY
-from pipeline.plan.plan import DATA_FOLDER
 from pipeline.quarantine import quarantine
 from pipeline.segments.held import Unheld, name_of
 from pipeline.segments.live import LiveInputs
 from pipeline.stage.claim import Claim, claimed
 from pipeline.stage.fence import fence
-from pipeline.stage.folders import DATA_PATH, delete_folder, files_in, store
 from pipeline.stage.holders import look_at_table, look_beside
 from pipeline.stage.published import plans_of, published
 from pipeline.stage.stage import Stage
@@ -158,28 +157,41 @@ def _published_plans(target: Table, job_id: str) -> frozenset[str]:
 
 
 def _delete_unreferenced(lake: Lake, stage: Stage, keep: Collection[str]) -> int:
-    """Delete what lies in the stage's data folder and no snapshot holds: also what a killed writer left there.
+    """Delete what lies in the job's data folders and no snapshot holds: also what a killed writer left there.
 
     The results of plans whose ids are in ``keep`` are spared without looking: a snapshot holds them.
     """
-    held: set[str] = set()
-    if keep:
+    own = (stage.table, stage.table.properties[DATA_PATH])
+    beside = (find(lake, stage.target) for find in (quarantine.find, tombstones.find))
+    folders = [own, *((table, f"{data_folder(table)}/{stage.job_id}") for table in beside if table)]
+    spared = _results(stage, keep)
+    return sum(_delete_unheld(lake, stage.target, *folder, spared) for folder in folders)
+
+
+def _results(stage: Stage, plan_ids: Collection[str]) -> frozenset[str]:
+    """Names of the files that those plans have in the topic table; fewer when that can't be told."""
+    if plan_ids:
         # Another process may be dropping the same stage, manifests and all; then the target is asked instead.
         with suppress(FileNotFoundError, RefusedError):
             sorted_files = stage.sorted_files()
-            held = {name_of(file.file_path) for plan_id in keep for file in sorted_files[plan_id].all}
-    files, folder = store(stage.table, stage.table.properties[DATA_PATH])
+            return frozenset(name_of(file.file_path) for plan_id in plan_ids for file in sorted_files[plan_id].kept)
+    return frozenset()
+
+
+def _delete_unheld(lake: Lake, target: str, table: Table, location: str, spared: Collection[str]) -> int:
+    """Delete the files in the folder ``location`` of ``table`` that no snapshot holds, but for those names."""
+    files, folder = store(table, location)
     found = {file.path for file in files_in(files, folder)}
-    suspects = {path for path in found if name_of(path) not in held}
+    suspects = {path for path in found if name_of(path) not in spared}
     if not suspects:
         return 0
     unheld = Unheld(suspects)
-    look_beside(lake, stage.target, unheld)
-    look_at_table(lake, stage.target, unheld)
+    look_beside(lake, target, unheld)
+    look_at_table(lake, target, unheld)
     unreferenced = {path for path in suspects if path in unheld}
     for path in sorted(unreferenced):
         with suppress(FileNotFoundError):
             files.delete_file(path)
     if found == unreferenced:
-        delete_folder(stage.table, stage.table.properties[DATA_PATH])
+        delete_folder(table, location)
     return len({name_of(path) for path in unreferenced})

@@ -28,13 +28,35 @@ def fence(lake: Lake, stage: Stage) -> None:
     publisher that tries again finds it.
     """
     if claims(stage.table.properties, Claim.PUBLISH):
-        for load in (lake.table, partial(quarantine.find, lake), partial(tombstones.find, lake)):
-            lake.until_committed(partial(_move, lake, partial(load, stage.target), stage.job_id))
+        _move(lake, partial(lake.table, stage.target), stage.job_id)
+        _fence_beside(lake, stage)
+
+
+def fence_others(lake: Lake, identifier: str, own: int = 0) -> None:
+    """Keep other publishers of the stage ``identifier``, which is published, from handing over what it left out.
+
+    The table itself has moved on already. ``own`` is how many of the claims are the caller's.
+    """
+    try:
+        stage = Stage.without_plans(lake, identifier)
+    except GoneError:
+        return
+    if len(claims(stage.table.properties, Claim.PUBLISH)) > own:
+        _fence_beside(lake, stage)
+
+
+def _fence_beside(lake: Lake, stage: Stage) -> None:
+    for find in (quarantine.find, tombstones.find):
+        _move(lake, partial(find, lake, stage.target), stage.job_id)
 
 
 def _move(lake: Lake, load: Callable[[], Table | None], job_id: str) -> None:
+    lake.until_committed(partial(_append_nothing, lake, load, job_id))
+
+
+def _append_nothing(lake: Lake, load: Callable[[], Table | None], job_id: str) -> None:
     table = load()
-    if table is not None and table.current_snapshot() is not None:
+    if table is not None:
         with lake.single_attempt(table).transaction() as transaction:
             # No files: readers see what they saw.
             transaction.update_snapshot({FENCE: job_id}).fast_append().commit()

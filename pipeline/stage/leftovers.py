@@ -12,13 +12,13 @@ from pyiceberg.table import Table
 from pipeline import clock
 from pipeline.errors import FirnError, MetadataLostError
 from pipeline.lake import Lake
+from pipeline.lake.folders import DATA_PATH, Stored, files_in, newest_ms, stages_folder, store
 from pipeline.plan.failure import stages_of
 from pipeline.plan.plan import STAGE_INFIX
 from pipeline.policy import Policies
 from pipeline.policy.policy import UNLIMITED
 from pipeline.segments.live import LiveInputs
 from pipeline.stage.claim import LEASE_MS
-from pipeline.stage.folders import DATA_PATH, Stored, files_in, newest_ms, stages_folder, store
 from pipeline.stage.published import commits_folder, document_of
 from pipeline.stage.stage import Stage
 

@@ -14,6 +14,7 @@ from pipeline.errors import ConflictError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.derive import derive
+from pipeline.lake.folders import DATA_PATH, data_folder, stages_folder
 from pipeline.lake.records import DICTIONARY_OF
 from pipeline.plan import Job
 from pipeline.plan.failure import FAILURE_PROPERTY, stages_of
@@ -21,7 +22,6 @@ from pipeline.plan.plan import LEVEL_OUT, STAGE_INFIX
 from pipeline.segments.manifests import Manifests
 from pipeline.sense import Lane
 from pipeline.stage.discard import discard
-from pipeline.stage.folders import DATA_PATH, data_folder, stages_folder
 from pipeline.stage.inputs import CheckedInputs
 from pipeline.stage.stage import INPUTS, LEFT_OUT, Stage, plan_properties
 from pipeline.stage.swap import Swap

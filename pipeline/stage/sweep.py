@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
+from pipeline.lake.folders import delete_folder, store
 from pipeline.stage.discard import discard, discard_lost, shelve
-from pipeline.stage.folders import delete_folder, store
 from pipeline.stage.leftovers import End, Leftovers, LeftStage
 from pipeline.stage.published import commits_folder
 

@@ -1,4 +1,4 @@
-"""The table ``<table>__tombstones``: every tombstone that a cleaning removed, by metadata alone.
+"""The table ``<table>__tombstones``: every tombstone that a cleaning removed.
 
 A log is append-only, a lake is not: a sink that restarts delivers old offsets again, a backfill lands them for the
 first time. Once a tombstone is gone nothing in the table tells that the value below it was deleted. So removed
@@ -20,7 +20,7 @@ from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.derive import derive
 from pipeline.lake.follow import follow
-from pipeline.lake.handover import Added, hand_over, withdraw
+from pipeline.lake.handover import Added, Check, hand_over, withdraw
 from pipeline.plan import Plan
 from pipeline.segments import TopicPartition
 from pipeline.segments.buried import SUFFIX, find
@@ -54,9 +54,15 @@ def files_of(lake: Lake, plan: Plan) -> list[DataFile]:
 
 
 def append(
-    lake: Lake, target: Table, job_id: str, plans: Sequence[Plan], files: Mapping[str, Sequence[DataFile]]
+    lake: Lake,
+    target: Table,
+    job_id: str,
+    plans: Sequence[Plan],
+    files: Mapping[str, Sequence[DataFile]],
+    check: Check,
 ) -> None:
-    """Add the tombstones that ``plans`` of a job remove, files by plan id, once per plan, with one commit.
+    """Add the tombstones that ``plans`` of a job remove, copies of files by plan id, once per plan, with one commit.
+    ``check`` as in ``hand_over``.
 
     Before the commit that removes them from ``target``. Raises CommitFailedException when another process committed at
     the same time: look and try again.
@@ -67,7 +73,8 @@ def append(
     identifier = going[0].table
     table = find(lake, identifier) or _create(lake, target, identifier)
     table = follow(lake, table, target.schema(), target.spec())
-    hand_over(lake, table, {plan.id: files[plan.id] for plan in going}, _added_by(job_id, going))
+    moved = {plan.id: files[plan.id] for plan in going}
+    hand_over(lake, table, job_id, moved, _added_by(job_id, going), check)
 
 
 def retract(lake: Lake, job_id: str, plans: Sequence[Plan]) -> None:
@@ -77,7 +84,7 @@ def retract(lake: Lake, job_id: str, plans: Sequence[Plan]) -> None:
 
 
 def _added_by(job_id: str, plans: Sequence[Plan]) -> Added:
-    """Files of the job's stage, whose id is a folder of their path, by the plan of their topic partition."""
+    """Files of the job, whose id is a folder of their path, by the plan of their topic partition."""
     ids = {plan.topic_partition: plan.id for plan in plans}
 
     def added(table: Table) -> Mapping[str, Sequence[DataFile]]:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyiceberg.table import Table
 
 from pipeline.stage import stages_of
 from pipeline.stage.claim import LEASE_MS
 from tests.faults.commands import dying, firn, start
 from tests.spark.topics import NOW, Record, Topic, updates
-from tests.unit.lakes import on_disk
+from tests.unit.lakes import held, on_disk
 
 HISTORY = [updates("a=1", "b=1", "c=", start=3 * part) for part in range(4)]
 KEPT = [9, 10, 11]
@@ -118,12 +119,14 @@ def _stage_files(topic: Topic) -> Iterator[Path]:
 
 
 def _data_files(topic: Topic) -> set[str]:
-    root = on_disk(topic.lake.table(topic.table).location()) / "data"
-    return {str(path) for path in root.rglob("*.parquet")}
+    roots = [on_disk(table.location()) / "data" for table in _tables(topic)]
+    return {str(path) for root in roots for path in root.rglob("*.parquet")}
 
 
 def _referenced(topic: Topic) -> set[str]:
-    """Every data file that a snapshot of the table or its quarantine holds, by PyIceberg's own inspection."""
-    tables = [topic.lake.table(topic.table), topic.lake.table(f"{topic.table}__quarantine")]
-    paths = (path for table in tables for path in table.inspect.all_files()["file_path"].to_pylist())
-    return {str(on_disk(path)) for path in paths}
+    """Every data file that a snapshot of the table or its quarantine holds."""
+    return {str(on_disk(path)) for table in _tables(topic) for path in held(table)}
+
+
+def _tables(topic: Topic) -> list[Table]:
+    return [topic.lake.table(topic.table), topic.lake.table(f"{topic.table}__quarantine")]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipeline.publish import publish
 from tests.spark.topics import DAY, NOW, Record, Topic, updates
-from tests.unit.lakes import on_disk
+from tests.unit.lakes import files_under, held, on_disk
 
 
 def test_it_leaves_what_only_firn_knows_of(topic: Topic) -> None:
@@ -19,6 +19,20 @@ def test_it_leaves_what_only_firn_knows_of(topic: Topic) -> None:
     assert [row["offset"] for row in topic.rows(f"{topic.table}__tombstones")] == [2]
     publish(topic.lake, stage)
     assert topic.offsets() == [3, 5, 6]
+
+
+def test_c5_c9_a_tool_that_knows_no_hidden_names_takes_nothing_that_was_moved(topic: Topic) -> None:
+    """Trino's and StarRocks' procedures list all that lies below the table's location."""
+    topic.land(updates("a=1", "b=1", "a=", "c=1"), [Record(4, None, b"no key")], updates("d=1", start=5)).clean("full")
+    topic.clean("full", NOW + DAY, force=True)
+    table = topic.lake.table(topic.table)
+    known = {on_disk(path) for path in held(table)}
+    for path in files_under(on_disk(table.location()) / "data") - known:
+        path.unlink()
+    assert [row["offset"] for row in topic.rows(f"{topic.table}__quarantine")] == [4]
+    assert [row["offset"] for row in topic.rows(f"{topic.table}__tombstones")] == [2]
+    topic.land(updates("a=1", start=0)).clean("full", NOW + 2 * DAY, force=True)
+    assert [offset for offset in topic.offsets() if offset < 3] == [1, 2], "C9: what turned up late is deleted still"
 
 
 def remove_orphan_files(topic: Topic) -> list[str]:

@@ -16,14 +16,16 @@ from functools import cached_property
 from pathlib import Path
 
 from pyarrow.fs import FileSelector
+from pyiceberg.table import Table
 
 from infra.processes import CHECKOUT
 from infra.stack.stack import Stack
 from pipeline.lake import Lake, records
+from pipeline.lake.folders import store
 from pipeline.land import land
 from pipeline.segments.commits import NOW_MS
 from pipeline.stage import stages_of
-from pipeline.stage.folders import store
+from tests.unit.lakes import held
 
 PROPERTIES = {
     "firn.merge.segments": "4",
@@ -159,10 +161,11 @@ class Workload:
         return [path for path in self.files() if "/data/_firn/" in path]
 
     def files(self) -> list[str]:
-        """Every object below the table's location."""
-        table = self.lake.table(self.table)
-        files, folder = store(table, table.location())
-        found = files.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
+        """Every object below the locations of the table and those beside it."""
+        found = []
+        for table in self._tables():
+            files, folder = store(table, table.location())
+            found += files.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
         return [info.path for info in found if info.is_file]
 
     def leave_behind(self) -> str:
@@ -211,13 +214,13 @@ class Workload:
         return found
 
     def _referenced(self) -> set[str]:
-        """Names of all data files below the table's location that a snapshot holds."""
-        paths: list[str] = self.lake.table(self.table).inspect.all_files()["file_path"].to_pylist()
-        beside = f"{self.table}__quarantine"
-        if beside in self.lake.tables(self.table.partition(".")[0]):
-            paths += self.lake.table(beside).inspect.all_files()["file_path"].to_pylist()
-        root = f"{self.lake.table(self.table).location()}/"
-        return {Path(path).name for path in paths if path.startswith(root)}
+        """Names of all data files that a snapshot holds, of the table and those beside it."""
+        return {Path(path).name for table in self._tables() for path in held(table)}
+
+    def _tables(self) -> list[Table]:
+        known = self.lake.tables(self.table.partition(".")[0])
+        names = [f"{self.table}{suffix}" for suffix in ("", "__quarantine", "__tombstones")]
+        return [self.lake.table(name) for name in names if name in known]
 
     def _spark_configuration(self) -> Path:
         """Spark's own configuration file: an event log, in which nothing secret may be."""

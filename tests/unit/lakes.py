@@ -81,6 +81,15 @@ def paths(table: Table) -> set[str]:
     return {task.file.file_path for task in table.scan().plan_files()}
 
 
+def held(table: Table) -> set[str]:
+    """The data files of all snapshots, by the manifests: PyIceberg's ``inspect.all_files`` needs at least one file."""
+    manifests = {one.manifest_path: one for snapshot in table.snapshots() for one in snapshot.manifests(table.io)}
+    entries = (
+        entry for one in manifests.values() for entry in one.fetch_manifest_entry(table.io, discard_deleted=True)
+    )
+    return {entry.data_file.file_path for entry in entries}
+
+
 def snapshot(lake: Lake, identifier: str = TABLE) -> int | None:
     """Id of the current snapshot, read afresh."""
     return lake.table(identifier).metadata.current_snapshot_id
@@ -94,6 +103,10 @@ def offsets(lake: Lake, identifier: str = TABLE) -> list[int]:
 def files_under(folder: Path) -> set[Path]:
     """Every file below ``folder``."""
     return {path for path in folder.rglob("*") if path.is_file()} if folder.exists() else set()
+
+
+def undisturbed() -> None:
+    """What a hand-over asks before it commits, where nobody discards the stage."""
 
 
 def on_disk(uri: str) -> Path:

@@ -468,7 +468,7 @@ class TestSideTables:
             target = lake.table(cdc)
             plan = lakes.only_plan(lake, identifier=cdc)
             (file,) = [entry.file for entry in target.scan().plan_files()][:1]
-            quarantine.append(lake, target, plan.id, [plan], {plan.id: [file]})
+            quarantine.append(lake, target, plan.id, [plan], {plan.id: [file]}, lakes.undisturbed)
             with lake.table(cdc).update_schema() as update:
                 update.add_column(f"later{lsn}", StringType())
         beside = quarantine.find(lake, cdc)

@@ -13,10 +13,10 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.lake import Lake, records
+from pipeline.lake.folders import data_folder
 from pipeline.plan import Plan
 from pipeline.publish import publish
 from pipeline.stage import QUARANTINED, mark, stages_of
-from pipeline.stage.folders import data_folder
 from tests.unit import lakes
 from tests.unit.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
 

@@ -8,6 +8,7 @@ import pytest
 from pipeline import clock
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
+from pipeline.lake.folders import DATA_PATH
 from pipeline.plan import Failure, Plan, failed_plans, plan_table
 from pipeline.plan.failure import FAILURE_PROPERTY
 from pipeline.publish import publish
@@ -15,7 +16,6 @@ from pipeline.segments import TopicPartition
 from pipeline.sense import Lane
 from pipeline.stage import INPUTS, Stage, discard, mark, retry, stages_of, sweep
 from pipeline.stage.claim import Claim, claimed
-from pipeline.stage.folders import DATA_PATH
 from pipeline.status import status_of
 from tests.unit import lakes
 from tests.unit.counting import counted

@@ -17,6 +17,7 @@ from pipeline.errors import FirnError, RefusedError
 from pipeline.explain import explain_partition, parse_key
 from pipeline.explain.history import History
 from pipeline.lake import Lake
+from pipeline.lake.folders import DATA_PATH
 from pipeline.overview import Overview, Query, path_of, read
 from pipeline.overview.results import last_verdicts
 from pipeline.plan import Plan
@@ -28,7 +29,6 @@ from pipeline.segments import TopicPartition
 from pipeline.segments.commits import LEFT_OUT_OF, NOW_MS
 from pipeline.stage import Stage, discard, parts_of, sweep
 from pipeline.stage.claim import Claim
-from pipeline.stage.folders import DATA_PATH
 from pipeline.stage.published import JOB_ID, LANE, PLAN_ID, PLANS_DOCUMENT, REASON, TOPIC_PARTITION
 from pipeline.stage.stage import BOOKS_PROPERTY, PLANS_PROPERTY, VERDICT_PROPERTY
 from pipeline.status import status_of, write_snapshot

@@ -14,6 +14,8 @@ from pipeline import clock, quarantine
 from pipeline.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from pipeline.gc import Finding, Kind, collect_table, data
 from pipeline.lake import Lake, records
+from pipeline.lake.derive import derive
+from pipeline.lake.folders import DATA_PATH, data_folder
 from pipeline.plan import Plan, plan_table
 from pipeline.policy.policy import DAY_MS
 from pipeline.publish import publish
@@ -22,7 +24,6 @@ from pipeline.segments.read import read_entries
 from pipeline.sense import Lane
 from pipeline.stage import BURIED, QUARANTINED, Stage, mark, stages_of
 from pipeline.stage.claim import LEASE_MS, Claim, claimed
-from pipeline.stage.folders import DATA_PATH, data_folder
 from pipeline.stage.holders import look_at_stages
 from pipeline.stage.published import commits_folder
 from pipeline.tombstones import tombstones
@@ -130,6 +131,15 @@ class TestData:
         assert (found.goes, found.files, found.bytes) == (False, 1, 4)
         assert found.reason == "no snapshot holds them; not older than firn.gc.orphans.age.ms = 259200000"
         assert path.exists()
+
+    @pytest.mark.parametrize("suffix", ["__quarantine", "__tombstones"])
+    def test_c5_what_a_publisher_that_died_has_copied_goes(self, lake: Lake, plan: Plan, suffix: str) -> None:
+        derive(lake, lake.table(TABLE), f"{TABLE}{suffix}", f"{lake.table(TABLE).location()}{suffix}", {})
+        path = lakes.on_disk(data_folder(lake.table(f"{TABLE}{suffix}"))) / plan.id / "copy.parquet"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"PAR1")
+        assert list(gone(collect(lake, LATER), Kind.DATA)) == [f"file://{path.parent}"]
+        assert not path.parent.exists()
 
     def test_the_age_limit_is_the_tables_own(self, lake: Lake, plan: Plan) -> None:
         path = stray(lake, f"_firn/{plan.id}")

@@ -15,12 +15,12 @@ from pipeline import clock
 from pipeline.errors import ConflictError
 from pipeline.gc import Kind, collect_table
 from pipeline.lake import Lake, records
+from pipeline.lake.folders import data_folder
 from pipeline.plan import plan_table
 from pipeline.policy.policy import DAY_MS
 from pipeline.publish import publish
 from pipeline.sense import Lane
 from pipeline.stage import QUARANTINED, stages_of
-from pipeline.stage.folders import data_folder
 from tests.unit import lakes
 from tests.unit.lakes import Fates, row
 

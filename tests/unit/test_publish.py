@@ -12,6 +12,7 @@ from pyiceberg.manifest import DataFile
 
 from pipeline.errors import ConflictError, FirnError, RefusedError
 from pipeline.lake import Lake, records
+from pipeline.lake.folders import DATA_FOLDER, DATA_PATH
 from pipeline.plan import Plan, plan_table
 from pipeline.publish import Publication, publish
 from pipeline.quarantine import quarantine
@@ -19,7 +20,6 @@ from pipeline.segments import read
 from pipeline.sense import Lane
 from pipeline.stage import INPUTS, QUARANTINED, Stage, discard, split, stages_of, sweep
 from pipeline.stage.claim import Claim, claimed
-from pipeline.stage.folders import DATA_PATH
 from pipeline.stage.published import published
 from tests.unit import lakes
 from tests.unit.foreign import append_again, delete_rows, rename, written_under_no_spec
@@ -519,17 +519,25 @@ class TestQuarantine:
 
     def test_c5_c25_after_a_crash_it_is_moved_once(self, lake: Lake, tmp_path: Path) -> None:
         stage = null_key_stage(lake)
-        file = staged_null_key(stage)
-        quarantine.append(lake, lake.table(TABLE), stage.job_id, stage.plans, {stage.plan.id: [file]})
+        hand_over(lake, stage)
         assert len(quarantined(lake)) == 1
         crash_after_commit(lake, stage, tmp_path / "copy")
         publish(lake, stage.identifier)
         assert [moved["offset"] for moved in quarantined(lake)] == [0]
-        assert lakes.on_disk(file.file_path).exists()
+
+    def test_c5_it_lies_below_the_quarantine_and_nothing_of_it_below_the_table(self, lake: Lake) -> None:
+        """Tools that remove orphans look below a table's location for what the table does not refer to."""
+        stage = null_key_stage(lake)
+        publish(lake, stage.identifier)
+        (home,) = {lakes.on_disk(path).parent for path in lakes.paths(lake.table(f"{TABLE}{quarantine.SUFFIX}"))}
+        assert home.parents[2] == lakes.on_disk(lake.table(f"{TABLE}{quarantine.SUFFIX}").location())
+        own = lakes.on_disk(lake.table(TABLE).location()) / "data" / DATA_FOLDER
+        kept = {lakes.on_disk(path) for path in lakes.paths(lake.table(TABLE))}
+        assert {path for path in lakes.files_under(own) if path.suffix == ".parquet"} <= kept
 
     def test_c5_after_a_lost_race_it_is_taken_back(self, lake: Lake) -> None:
         stage = null_key_stage(lake)
-        quarantine.append(lake, lake.table(TABLE), stage.job_id, stage.plans, {stage.plan.id: [staged_null_key(stage)]})
+        hand_over(lake, stage)
         lake.table(TABLE).delete("offset = 1")
         with pytest.raises(ConflictError):
             publish(lake, stage.identifier)
@@ -538,7 +546,7 @@ class TestQuarantine:
 
     def test_c5_a_discard_takes_it_back(self, lake: Lake) -> None:
         stage = null_key_stage(lake)
-        quarantine.append(lake, lake.table(TABLE), stage.job_id, stage.plans, {stage.plan.id: [staged_null_key(stage)]})
+        hand_over(lake, stage)
         discard(lake, stage.identifier)
         assert quarantined(lake) == []
         assert lakes.offsets(lake) == [0, 1]
@@ -562,7 +570,7 @@ class TestQuarantine:
     def test_c5_another_plan_that_was_published_instead_leaves_it_there_once(self, lake: Lake) -> None:
         """The first one's inputs are gone as if it had been published; the history knows that it was not."""
         stage = null_key_stage(lake)
-        quarantine.append(lake, lake.table(TABLE), stage.job_id, stage.plans, {stage.plan.id: [staged_null_key(stage)]})
+        hand_over(lake, stage)
         kept = [row(0, key=None, value=b"lost?", level=QUARANTINED), row(1)]
         instead = ready(lake, only_plan(lake, now_ms=NOW + 1), kept, Fates(quarantined=1))
         publish(lake, instead.identifier)
@@ -595,3 +603,9 @@ def staged_null_key(stage: Stage) -> DataFile:
     """The stage's file of records without a key."""
     (file,) = [one for one in stage.files() if one.partition[2] == QUARANTINED]
     return file
+
+
+def hand_over(lake: Lake, stage: Stage) -> None:
+    """What a publisher does that dies right after it."""
+    files = {stage.plan.id: [staged_null_key(stage)]}
+    quarantine.append(lake, lake.table(TABLE), stage.job_id, stage.plans, files, lakes.undisturbed)

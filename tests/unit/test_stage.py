@@ -13,6 +13,7 @@ from pipeline import clock
 from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError
 from pipeline.lake import Lake, records
 from pipeline.lake.derive import derive
+from pipeline.lake.folders import DATA_PATH
 from pipeline.lake.records import DICTIONARY_OF
 from pipeline.plan import Plan
 from pipeline.plan.failure import PLAN_PROPERTY
@@ -21,7 +22,6 @@ from pipeline.publish import publish
 from pipeline.sense import Lane
 from pipeline.stage import INPUTS, Accounting, Stage, discard, stages_of, sweep
 from pipeline.stage.claim import LEASE_MS, Claim, claimed
-from pipeline.stage.folders import DATA_PATH
 from pipeline.stage.stage import VERDICT_PROPERTY
 from tests.unit import lakes
 from tests.unit.foreign import delete_rows
@@ -50,10 +50,12 @@ def half_made(lake: Lake, plan: Plan, **changes: object) -> None:
 
 def crash_after_commit(lake: Lake, stage: Stage, folder: Path) -> None:
     """Publish the stage and die before it is dropped: as if nothing of it had been removed."""
-    home = lakes.on_disk(stage.table.location())
-    shutil.copytree(home, folder)
+    places = [lakes.on_disk(stage.table.location()), lakes.on_disk(stage.table.properties[DATA_PATH])]
+    for number, place in enumerate(places):
+        shutil.copytree(place, folder / str(number))
     publish(lake, stage.identifier)
-    shutil.copytree(folder, home)
+    for number, place in enumerate(places):
+        shutil.copytree(folder / str(number), place, dirs_exist_ok=True)
     lake.catalog.register_table(stage.identifier, stage.table.metadata_location)
 
 

@@ -43,10 +43,10 @@ def test_c26_any_topic_goes_all_the_way(lake: Lake, tmp_path: Path, topic: str) 
     (status,) = status_of(lake, TABLE, NOW)
     assert [part.topic_partition.topic for part in status.partitions] == [topic]
     assert stages_of(lake, TABLE) == []
-    home = on_disk(lake.table(TABLE).location())
-    for path in lakes.paths(lake.table(TABLE)) | lakes.paths(lake.table(f"{TABLE}{quarantine.SUFFIX}")):
-        assert home / "data" in on_disk(path).resolve().parents
-        assert on_disk(path).exists()
+    for table in (lake.table(TABLE), lake.table(f"{TABLE}{quarantine.SUFFIX}")):
+        for path in map(on_disk, lakes.paths(table)):
+            assert on_disk(table.location()) / "data" in path.resolve().parents
+            assert path.exists()
     assert set(lake.home.parent.iterdir()) - around == {tmp_path / "plans"}
 
 

@@ -39,7 +39,7 @@ TASKS = {
     "plan": "Senses from metadata what is due and writes the plans down. No JVM.",
     "compact": "`firn compact PLAN…` on Spark: the results lie in stages, invisible to readers of the table.",
     "validate": "`firn validate STAGE…` on Spark: Great Expectations judges every plan's result.",
-    "publish": "Commits every result that passed, by metadata alone; asks before if the run was told to.",
+    "publish": "Commits every result that passed, with one commit a job; asks before if the run was told to.",
     "drop": "Drops the segments of every plan: one commit, by metadata alone.",
     "report": "Builds the data-quality pages and the table's page, and sends its metrics.",
     "verdict": "Fails the run when a topic partition or a task failed, and names it.",

@@ -28,7 +28,7 @@ from tests.faults.harness.injector import FIRED
 from tests.faults.harness.model import Place, unbalanced
 from tests.faults.harness.trial import Trial
 from tests.spark.topics import DAY, NOW, Record, kafka_rows, record_of
-from tests.unit.lakes import on_disk
+from tests.unit.lakes import held, on_disk
 
 STEPS: Final = 6
 RETENTION_MS: Final = 5 * DAY
@@ -152,9 +152,9 @@ def _all_can_be_read(stand: Stand, found: Trial) -> None:
     """Now and by time travel."""
     if stand.seen() != stand.expected:
         found.violations.append("collecting has changed what readers see")
-    held = {str(on_disk(path)) for path in stand.lake.table(stand.table).inspect.all_files()["file_path"].to_pylist()}
-    if held - _files(stand):
-        found.violations.append(f"collecting has taken {held - _files(stand)}, which a snapshot holds")
+    there = {str(on_disk(path)) for path in held(stand.lake.table(stand.table))}
+    if there - _files(stand):
+        found.violations.append(f"collecting has taken {there - _files(stand)}, which a snapshot holds")
 
 
 def _disturbed(stand: Stand, found: Trial, work: Callable[[Lake], object]) -> Ended:

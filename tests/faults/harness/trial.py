@@ -21,7 +21,7 @@ from tests.faults.harness.injector import FIRED, GO, PAUSED
 from tests.faults.harness.model import Model, unbalanced
 from tests.faults.harness.reader import Reader
 from tests.spark.topics import DAY, NOW, Record, Topic
-from tests.unit.lakes import on_disk
+from tests.unit.lakes import held, on_disk
 
 STEPS = 2
 KEYS = (b"a", b"b", b"c", b"d", b"")
@@ -171,13 +171,15 @@ def _settle(stand: Stand, found: Trial) -> None:
 
 
 def left_behind(topic: Topic) -> Iterator[Path]:
-    """What Firn has written below the table and no snapshot of it, its quarantine or its tombstones holds."""
-    root = on_disk(topic.lake.table(topic.table).location())
-    yield from (path for path in (root / "stages").rglob("*") if path.is_file())
+    """What Firn has written below the table and those beside it, and no snapshot of them holds."""
+    stages = on_disk(topic.lake.table(topic.table).location()) / "stages"
+    yield from (path for path in stages.rglob("*") if path.is_file())
     names = [name for name in topic.lake.tables(topic.table.partition(".")[0]) if name.startswith(topic.table)]
     tables = [topic.lake.table(name) for name in names if name.removeprefix(topic.table)[:2] in ("", "__")]
-    held = {str(on_disk(path)) for table in tables for path in table.inspect.all_files()["file_path"].to_pylist()}
-    yield from (path for path in (root / "data" / "_firn").rglob("*.parquet") if str(path) not in held)
+    known = {str(on_disk(path)) for table in tables for path in held(table)}
+    for table in tables:
+        folder = on_disk(table.location()) / "data" / "_firn"
+        yield from (path for path in folder.rglob("*.parquet") if str(path) not in known)
 
 
 def _append(stand: Stand, _: Trial) -> None:

@@ -1,4 +1,4 @@
-"""Folders of stages on whatever store the warehouse is on."""
+"""Folders of Firn's files on whatever store the warehouse is on."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -10,8 +10,9 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
 from pipeline.errors import RefusedError
-from pipeline.plan.plan import DATA_FOLDER
 
+DATA_FOLDER = "_firn"
+"""Below a table's data, with a folder per job. Iceberg's orphan removal leaves hidden names alone."""
 DATA_PATH = "write.data.path"
 """Iceberg's property for the folder of a table's data files."""
 
@@ -67,13 +68,13 @@ def newest_ms(files: Iterable[Stored]) -> int | None:
     return max((one for one in found if one is not None), default=None) if None not in found else None
 
 
-def data_folder(target: Table) -> str:
-    """Where the data of all stages of ``target`` lies, one folder per job id.
+def data_folder(table: Table) -> str:
+    """Where the data that Firn writes for ``table`` lies, one folder per job id.
 
     Iceberg's ``remove_orphan_files`` leaves alone what lies below a name that begins with an underscore. To the table
-    a stage's data is an orphan until it is published, and what was moved to the tables beside it for good.
+    a stage's data is an orphan until it is published.
     """
-    data = target.properties.get(DATA_PATH, f"{target.location().rstrip('/')}/data").rstrip("/")
+    data = table.properties.get(DATA_PATH, f"{table.location().rstrip('/')}/data").rstrip("/")
     return f"{data}/{DATA_FOLDER}"
 
 
