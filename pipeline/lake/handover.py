@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -32,38 +33,45 @@ Check = Callable[[], None]
 """Raises when the plans are no longer to be handed over."""
 
 
-def hand_over(
-    lake: Lake, table: Table, job_id: str, files: Mapping[str, Sequence[DataFile]], added: Added, check: Check
-) -> None:
-    """Append copies of ``files``, by plan id, to ``table`` as it was loaded: in one commit, those of plans that have
-    none there.
+@dataclass(frozen=True)
+class Handover:
+    """What the job ``job_id`` hands over from its stage below ``target`` to the tables beside it."""
 
-    ``check`` is called after ``table`` was loaded, which the commit asks for unchanged: who deletes the files says so
-    first, then moves ``table``'s branch, then deletes. So either the check or the commit fails.
+    lake: Lake
+    target: Table
+    job_id: str
+    check: Check
 
-    Raises CommitFailedException when another process committed at the same time: PyIceberg's own retry would append a
-    second time what that process may just have appended, so the caller looks again first. ConflictError when a file is
-    gone.
-    """
-    there = added(table)
-    fresh = [file for plan_id, own in files.items() if not there.get(plan_id) for file in own]
-    if not fresh:
-        return
-    check()
-    copies = _copied(table, fresh, f"{data_folder(table)}/{job_id}")
+    def to(self, table: Table, files: Mapping[str, Sequence[DataFile]], added: Added) -> None:
+        """Append copies of ``files``, by plan id, to ``table`` as it was loaded: in one commit, those of plans that
+        have none there.
 
-    def commit() -> None:
-        pinned = lake.single_attempt(table)
-        with pinned.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
-            for file in copies:
-                append.append_data_file(file)
+        ``check`` is called after ``table`` was loaded, which the commit asks for unchanged: who deletes the files says
+        so first, then moves ``table``'s branch, then deletes. So either the check or the commit fails.
 
-    try:
-        lake.when_free(commit)
-    except CommitFailedException:
-        # Any other error leaves it open whether they are in use now. Who drops the stage finds out.
-        _delete(table.io, [file.file_path for file in copies])
-        raise
+        Raises CommitFailedException when another process committed at the same time: PyIceberg's own retry would append
+        a second time what that process may just have appended, so the caller looks again first. ConflictError when a
+        file is gone.
+        """
+        there = added(table)
+        fresh = [file for plan_id, own in files.items() if not there.get(plan_id) for file in own]
+        if not fresh:
+            return
+        self.check()
+        copies = _copied(self.target, fresh, table, f"{data_folder(table)}/{self.job_id}")
+
+        def commit() -> None:
+            pinned = self.lake.single_attempt(table)
+            with pinned.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+                for file in copies:
+                    append.append_data_file(file)
+
+        try:
+            self.lake.when_free(commit)
+        except CommitFailedException:
+            # Any other error leaves it open whether they are in use now. Who drops the stage finds out.
+            _delete(table.io, [file.file_path for file in copies])
+            raise
 
 
 def withdraw(lake: Lake, find: Callable[[], Table | None], added: Added) -> None:
@@ -90,26 +98,29 @@ def changed(file: DataFile, **changes: Any) -> DataFile:
     return found
 
 
-def _copied(table: Table, files: Sequence[DataFile], folder: str) -> list[DataFile]:
-    """Copies of ``files`` in ``folder``, of names that nobody else writes to; none is left when one fails."""
+def _copied(source: Table, files: Sequence[DataFile], table: Table, folder: str) -> list[DataFile]:
+    """Copies of ``files`` in ``folder``, of names that nobody else writes to; none is left when one fails.
+
+    Each table is asked for with its own credentials: a catalog may give them for the table's location only.
+    """
     copies = [changed(file, file_path=f"{folder}/{uuid.uuid4().hex}-{_name(file)}") for file in files]
     try:
         with ThreadPoolExecutor(COPIERS) as copiers:
-            list(copiers.map(partial(_copy, table.io), files, copies))
+            list(copiers.map(partial(_copy, source.io, table.io), files, copies))
     except BaseException:
         _delete(table.io, [file.file_path for file in copies])
         raise
     return copies
 
 
-def _copy(io: FileIO, file: DataFile, copy: DataFile) -> None:
+def _copy(source: FileIO, target: FileIO, file: DataFile, copy: DataFile) -> None:
     try:
-        source = io.new_input(file.file_path).open()
+        original = source.new_input(file.file_path).open()
     except FileNotFoundError as error:
         raise ConflictError(f"{file.file_path} is gone: its stage was discarded; plan again") from error
-    written = io.new_output(copy.file_path)
-    with source, written.create() as output:
-        shutil.copyfileobj(source, output, _CHUNK)
+    written = target.new_output(copy.file_path)
+    with original, written.create() as output:
+        shutil.copyfileobj(original, output, _CHUNK)
     if len(written) != file.file_size_in_bytes:
         raise OSError(f"{copy.file_path} has {len(written)} bytes, and was copied from {file.file_size_in_bytes}")
 

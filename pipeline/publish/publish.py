@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 
 from pipeline.errors import ConflictError, FirnError, RefusedError
 from pipeline.lake import Lake
+from pipeline.lake.handover import Handover
 from pipeline.lake.mapping import COLUMNS
 from pipeline.plan import Plan
 from pipeline.plan.plan import STAGE_INFIX
@@ -154,11 +155,9 @@ class _StagedWork:
     def hand_over(self, current: Table, plans: Collection[str]) -> None:
         chosen = self._chosen(plans)
         going = [one.plan for one in chosen]
-        for append, files in (
-            (quarantine.append, {one.plan.id: one.files.quarantined for one in chosen}),
-            (tombstones.append, {one.plan.id: one.files.buried for one in chosen}),
-        ):
-            append(self.lake, current, self.job_id, going, files, self._check)
+        handover = Handover(self.lake, current, self.job_id, self._check)
+        quarantine.append(handover, going, {one.plan.id: one.files.quarantined for one in chosen})
+        tombstones.append(handover, going, {one.plan.id: one.files.buried for one in chosen})
 
     def take_back(self, plans: Collection[str]) -> None:
         chosen = self._chosen(plans)

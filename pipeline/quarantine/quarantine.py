@@ -19,7 +19,7 @@ from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.derive import derive
 from pipeline.lake.follow import follow
-from pipeline.lake.handover import Added, Check, changed, hand_over, withdraw
+from pipeline.lake.handover import Added, Handover, changed, withdraw
 from pipeline.plan import Plan
 from pipeline.segments import TopicPartition
 from pipeline.segments.read import read_entries
@@ -37,16 +37,9 @@ def find(lake: Lake, identifier: str) -> Table | None:
     return lake.table(name) if lake.when_free(lambda: lake.catalog.table_exists(name)) else None
 
 
-def append(
-    lake: Lake,
-    target: Table,
-    job_id: str,
-    plans: Sequence[Plan],
-    files: Mapping[str, Sequence[DataFile]],
-    check: Check,
-) -> None:
-    """Append copies of ``files`` of ``plans`` of a job, by plan id, to ``target``'s quarantine table, once per plan,
-    with one commit. ``check`` as in ``hand_over``.
+def append(handover: Handover, plans: Sequence[Plan], files: Mapping[str, Sequence[DataFile]]) -> None:
+    """Append copies of ``files`` of ``plans`` of a job, by plan id, to the quarantine of its table, once per plan, with
+    one commit.
 
     Before the commit that removes their records from the target. Raises CommitFailedException when another process
     committed to it at the same time: look and try again.
@@ -54,13 +47,13 @@ def append(
     going = [plan for plan in plans if files.get(plan.id)]
     if not going:
         return
-    identifier = going[0].table
+    lake, target, identifier = handover.lake, handover.target, going[0].table
     table = find(lake, identifier) or _create(lake, target, identifier)
     # The topic table may have been given columns since.
     table = follow(lake, table, _schema(target), table.spec())
     columns, spec_id = Columns.of(target, identifier), table.spec().spec_id
     moved = {plan.id: [_moved(file, plan, columns, spec_id) for file in files[plan.id]] for plan in going}
-    hand_over(lake, table, job_id, moved, _added_by(job_id, going), check)
+    handover.to(table, moved, _added_by(handover.job_id, going))
 
 
 def retract(lake: Lake, job_id: str, plans: Sequence[Plan]) -> None:

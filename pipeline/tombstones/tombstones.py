@@ -20,7 +20,7 @@ from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.derive import derive
 from pipeline.lake.follow import follow
-from pipeline.lake.handover import Added, Check, hand_over, withdraw
+from pipeline.lake.handover import Added, Handover, withdraw
 from pipeline.plan import Plan
 from pipeline.segments import TopicPartition
 from pipeline.segments.buried import SUFFIX, find
@@ -53,28 +53,20 @@ def files_of(lake: Lake, plan: Plan) -> list[DataFile]:
     return live.files
 
 
-def append(
-    lake: Lake,
-    target: Table,
-    job_id: str,
-    plans: Sequence[Plan],
-    files: Mapping[str, Sequence[DataFile]],
-    check: Check,
-) -> None:
+def append(handover: Handover, plans: Sequence[Plan], files: Mapping[str, Sequence[DataFile]]) -> None:
     """Add the tombstones that ``plans`` of a job remove, copies of files by plan id, once per plan, with one commit.
-    ``check`` as in ``hand_over``.
 
-    Before the commit that removes them from ``target``. Raises CommitFailedException when another process committed at
+    Before the commit that removes them from their table. Raises CommitFailedException when another process committed at
     the same time: look and try again.
     """
     going = [plan for plan in plans if files.get(plan.id)]
     if not going:
         return
-    identifier = going[0].table
+    lake, target, identifier = handover.lake, handover.target, going[0].table
     table = find(lake, identifier) or _create(lake, target, identifier)
     table = follow(lake, table, target.schema(), target.spec())
     moved = {plan.id: files[plan.id] for plan in going}
-    hand_over(lake, table, job_id, moved, _added_by(job_id, going), check)
+    handover.to(table, moved, _added_by(handover.job_id, going))
 
 
 def retract(lake: Lake, job_id: str, plans: Sequence[Plan]) -> None:

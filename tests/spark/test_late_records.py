@@ -5,7 +5,7 @@ from pipeline.sense import Lane
 from pipeline.stage import Stage, discard
 from pipeline.tombstones import tombstones
 from tests.spark.topics import DAY, NOW, Topic, updates
-from tests.unit.lakes import undisturbed
+from tests.unit.lakes import handover
 
 HISTORY = updates("a=1", "b=1", "a=", "c=1")
 
@@ -70,7 +70,7 @@ def test_a_new_value_is_not_deleted_by_an_old_tombstone(topic: Topic) -> None:
 def append_tombstones(topic: Topic, stage: Stage) -> None:
     """Hand over what the stage removes, as publishing does before its commit."""
     files = {plan_id: own.buried for plan_id, own in stage.sorted_files().items()}
-    tombstones.append(topic.lake, topic.lake.table(topic.table), stage.job_id, stage.plans, files, undisturbed)
+    tombstones.append(handover(topic.lake, stage), stage.plans, files)
 
 
 def test_c25_a_plan_that_is_given_up_takes_its_tombstones_back(topic: Topic) -> None:

@@ -18,6 +18,7 @@ from pyiceberg.table import Table
 from pipeline.clock import from_ms
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
+from pipeline.lake.handover import Handover
 from pipeline.lake.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
 from pipeline.plan import Job, Plan, plan_table
 from pipeline.segments import Segment, TopicPartition
@@ -107,6 +108,11 @@ def files_under(folder: Path) -> set[Path]:
 
 def undisturbed() -> None:
     """What a hand-over asks before it commits, where nobody discards the stage."""
+
+
+def handover(lake: Lake, stage: Stage) -> Handover:
+    """That of a publisher of ``stage`` to whom nothing happens."""
+    return Handover(lake, lake.table(stage.target), stage.job_id, undisturbed)
 
 
 def on_disk(uri: str) -> Path:

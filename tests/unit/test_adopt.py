@@ -26,6 +26,7 @@ from pipeline.cli.main import app
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
+from pipeline.lake.handover import Handover
 from pipeline.lake.mapping import COLUMNS, RELEASED
 from pipeline.plan import plan_table
 from pipeline.publish import publish
@@ -468,7 +469,7 @@ class TestSideTables:
             target = lake.table(cdc)
             plan = lakes.only_plan(lake, identifier=cdc)
             (file,) = [entry.file for entry in target.scan().plan_files()][:1]
-            quarantine.append(lake, target, plan.id, [plan], {plan.id: [file]}, lakes.undisturbed)
+            quarantine.append(Handover(lake, target, plan.id, lakes.undisturbed), [plan], {plan.id: [file]})
             with lake.table(cdc).update_schema() as update:
                 update.add_column(f"later{lsn}", StringType())
         beside = quarantine.find(lake, cdc)

@@ -608,4 +608,4 @@ def staged_null_key(stage: Stage) -> DataFile:
 def hand_over(lake: Lake, stage: Stage) -> None:
     """What a publisher does that dies right after it."""
     files = {stage.plan.id: [staged_null_key(stage)]}
-    quarantine.append(lake, lake.table(TABLE), stage.job_id, stage.plans, files, lakes.undisturbed)
+    quarantine.append(lakes.handover(lake, stage), stage.plans, files)

@@ -343,7 +343,7 @@ class TestOneFails:
         ]
         stage = judged(lake, compacted_job(lake, parts))
         files = {plan_id: own.quarantined for plan_id, own in stage.sorted_files().items()}
-        quarantine.append(lake, lake.table(TABLE), stage.job_id, stage.plans, files, lakes.undisturbed)  # and died
+        quarantine.append(lakes.handover(lake, stage), stage.plans, files)  # and died
         lake.table(TABLE).delete("partition = 0 and offset = 1")
         publish_job(lake, stage.identifier)
         beside = quarantine.find(lake, TABLE)
