@@ -16,15 +16,19 @@ from pipeline.lake import Lake
 from pipeline.lake.folders import DATA_FOLDER, DATA_PATH, data_folder, delete_folder, files_in, store
 from pipeline.plan import Plan
 from pipeline.plan.failure import FAILURE_PROPERTY
+from pipeline.plan.plan import STAGE_INFIX
 from pipeline.quarantine import quarantine
 from pipeline.segments.held import Unheld, name_of
 from pipeline.segments.live import LiveInputs
 from pipeline.stage.claim import Claim, claimed
-from pipeline.stage.fence import fence
+from pipeline.stage.fence import fence, fence_all
 from pipeline.stage.holders import look_at_table, look_beside
 from pipeline.stage.published import plans_of, published
 from pipeline.stage.stage import Stage
 from pipeline.tombstones import tombstones
+
+_Folder = tuple[Table, str]
+"""A table, and the location of a folder to which its credentials lead."""
 
 
 def discard(lake: Lake, identifier: str) -> int:
@@ -50,7 +54,19 @@ def discard_lost(lake: Lake, identifier: str) -> None:
             fence(lake, stage)
             _remove(lake, stage, committed=())
     except MetadataLostError:
+        _delete_data(lake, *identifier.split(STAGE_INFIX, 1))
         forget(lake, identifier)
+
+
+def _delete_data(lake: Lake, target: str, job_id: str) -> None:
+    """Delete what no snapshot holds of a job whose stage can't be read."""
+    table = lake.table(target)
+    folders = _folders(lake, target, job_id, (table, f"{data_folder(table)}/{job_id}"))
+    if any(files_in(*store(*folder)) for folder in folders):
+        # Nobody can tell who had claimed it. Who tries to publish it finds no stage, or a branch that has moved.
+        fence_all(lake, target, job_id)
+        for folder in folders:
+            _delete_unheld(lake, target, folder, spared=())
 
 
 def shelve(lake: Lake, identifier: str) -> None:
@@ -161,11 +177,15 @@ def _delete_unreferenced(lake: Lake, stage: Stage, keep: Collection[str]) -> int
 
     The results of plans whose ids are in ``keep`` are spared without looking: a snapshot holds them.
     """
-    own = (stage.table, stage.table.properties[DATA_PATH])
-    beside = (find(lake, stage.target) for find in (quarantine.find, tombstones.find))
-    folders = [own, *((table, f"{data_folder(table)}/{stage.job_id}") for table in beside if table)]
+    folders = _folders(lake, stage.target, stage.job_id, (stage.table, stage.table.properties[DATA_PATH]))
     spared = _results(stage, keep)
-    return sum(_delete_unheld(lake, stage.target, *folder, spared) for folder in folders)
+    return sum(_delete_unheld(lake, stage.target, folder, spared) for folder in folders)
+
+
+def _folders(lake: Lake, target: str, job_id: str, own: _Folder) -> list[_Folder]:
+    """Where data of the job may lie: its ``own`` folder, and what was copied to the tables beside ``target``."""
+    beside = (find(lake, target) for find in (quarantine.find, tombstones.find))
+    return [own, *((table, f"{data_folder(table)}/{job_id}") for table in beside if table)]
 
 
 def _results(stage: Stage, plan_ids: Collection[str]) -> frozenset[str]:
@@ -178,10 +198,10 @@ def _results(stage: Stage, plan_ids: Collection[str]) -> frozenset[str]:
     return frozenset()
 
 
-def _delete_unheld(lake: Lake, target: str, table: Table, location: str, spared: Collection[str]) -> int:
-    """Delete the files in the folder ``location`` of ``table`` that no snapshot holds, but for those names."""
-    files, folder = store(table, location)
-    found = {file.path for file in files_in(files, folder)}
+def _delete_unheld(lake: Lake, target: str, folder: _Folder, spared: Collection[str]) -> int:
+    """Delete the files in ``folder`` that no snapshot holds, but for those whose names are ``spared``; how many."""
+    files, path = store(*folder)
+    found = {file.path for file in files_in(files, path)}
     suspects = {path for path in found if name_of(path) not in spared}
     if not suspects:
         return 0
@@ -193,5 +213,5 @@ def _delete_unheld(lake: Lake, target: str, table: Table, location: str, spared:
         with suppress(FileNotFoundError):
             files.delete_file(path)
     if found == unreferenced:
-        delete_folder(table, location)
+        delete_folder(*folder)
     return len({name_of(path) for path in unreferenced})

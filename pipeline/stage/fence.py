@@ -28,8 +28,13 @@ def fence(lake: Lake, stage: Stage) -> None:
     publisher that tries again finds it.
     """
     if claims(stage.table.properties, Claim.PUBLISH):
-        _move(lake, partial(lake.table, stage.target), stage.job_id)
-        _fence_beside(lake, stage)
+        fence_all(lake, stage.target, stage.job_id)
+
+
+def fence_all(lake: Lake, target: str, job_id: str) -> None:
+    """Move the branches of ``target`` and of the tables beside it, whoever may be publishing the job."""
+    _move(lake, partial(lake.table, target), job_id)
+    _fence_beside(lake, target, job_id)
 
 
 def fence_others(lake: Lake, identifier: str, own: int = 0) -> None:
@@ -42,12 +47,12 @@ def fence_others(lake: Lake, identifier: str, own: int = 0) -> None:
     except GoneError:
         return
     if len(claims(stage.table.properties, Claim.PUBLISH)) > own:
-        _fence_beside(lake, stage)
+        _fence_beside(lake, stage.target, stage.job_id)
 
 
-def _fence_beside(lake: Lake, stage: Stage) -> None:
+def _fence_beside(lake: Lake, target: str, job_id: str) -> None:
     for find in (quarantine.find, tombstones.find):
-        _move(lake, partial(find, lake, stage.target), stage.job_id)
+        _move(lake, partial(find, lake, target), job_id)
 
 
 def _move(lake: Lake, load: Callable[[], Table | None], job_id: str) -> None:

@@ -143,6 +143,18 @@ class TestPlanning:
         assert planned(counting, Lane.MERGE) == []
         assert [one for one in asked if "list" in one or "__stage_" in one] == []
 
+    def test_c25_of_a_stage_whose_metadata_is_gone_no_data_is_left(self, lake: Lake, table: str) -> None:
+        """And whoever was about to publish it does not: nothing says who that was."""
+        append_two(lake, row(0, headers=[]), row(1, headers=[]))
+        stage = ready(lake, only_plan(lake), [row(1, headers=[])], Fates(superseded=1))
+        before = lakes.snapshot(lake)
+        for path in lakes.files_under(lakes.on_disk(stage.table.location())):
+            path.unlink()
+        assert list(sweep(lake, table).discarded) == [stage.identifier]
+        assert staged_files(lake, stage.plan) == set()
+        assert lakes.snapshot(lake) != before, "what was committed on it is refused"
+        assert lakes.offsets(lake) == [0, 1]
+
     def test_a_stage_whose_metadata_is_gone_marks_nothing_and_is_forgotten(self, lake: Lake, failed: Plan) -> None:
         """Other tools' orphan removal may take it: then the topic partition is tried once more."""
         lakes.on_disk(lake.table(failed.stage).metadata_location).unlink()
