@@ -13,8 +13,9 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 # What pytest prints last is what a person and the CI read.
 PYTEST := $(BIN)/python -m pytest
-# Two files at a time: each process has a Spark session of its own.
-WORKERS ?= --numprocesses=2 --dist=loadfile
+# Two files at a time: each process has a Spark session of its own. In the order of the folders: pytest-xdist would begin
+# with the files of many tests, those of tests/unit, and end with one process on a single long test.
+WORKERS ?= --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export FIRN_JARS ?= $(CURDIR)/$(CACHE)/jars
