@@ -35,7 +35,8 @@ PROPERTIES = {
     "firn.clean.segments": "3",
     "firn.leave.to.full.fraction": "inf",
     "firn.delete.retention.ms": "20000",
-    "firn.stage.max.age.ms": "60000",
+    # Longer than a cleaning takes on a busy machine: what a writer writes after its stage is gone is left to `firn gc`.
+    "firn.stage.max.age.ms": "300000",
     # What loads a table beside a busy writer that does this has to be quick, or try again.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "10",
