@@ -84,6 +84,12 @@ class Compactor:
         process.start()
         return cls(lake, work, stop, results, process)
 
+    @property
+    def expires(self) -> bool:
+        """Whether it is at ``expire_snapshots``: killed between that commit and its deletions, Iceberg leaves files
+        that nobody holds. They are `firn gc`'s then, and say nothing about Firn's own."""
+        return _expiring(self.work, self._process.pid).exists()
+
     def kill(self) -> None:
         """SIGKILL to it, its JVM and its driver, all at once."""
         with suppress(psutil.NoSuchProcess):
@@ -155,8 +161,19 @@ def _maintained(spark: "SparkSession", work: Work, random: Random) -> Cleaned:
     """What the owners of tables do; whoever loses a race does it the next time."""
     procedure = random.choice([REWRITE, EXPIRE, EXPIRE])
     name = procedure.partition("(")[0]
+    expiring = _expiring(work, os.getpid())
+    if procedure == EXPIRE:
+        expiring.parent.mkdir(parents=True, exist_ok=True)
+        expiring.touch()
     try:
         spark.sql(f"CALL lake.system.{procedure.format(table=work.table)}").collect()
     except PySparkException:
         return Cleaned(foreign=Counter([f"{name} lost"]))
+    finally:
+        expiring.unlink(missing_ok=True)
     return Cleaned(foreign=Counter([name]))
+
+
+def _expiring(work: Work, pid: int | None) -> Path:
+    """There while the compactor with that process id expires snapshots."""
+    return work.folder / f"expiring-{pid}"

@@ -94,7 +94,7 @@ def soak(
             for one_of_them in news:
                 done.add(one_of_them)
             # Not before it has come to anything: on a busy machine its start takes a while.
-            busy = [place for place, found in enumerate(news) if found.ended]
+            busy = [place for place, found in enumerate(news) if found.ended and not crew[place].expires]
             if busy and time.monotonic() > death:
                 deaths += _replace(crew, random.choice(busy))
                 death = time.monotonic() + DEATH_SECONDS
