@@ -122,7 +122,7 @@ faults: setup ## random faults against real cleanings, SEEDS=1-500 of them (abou
 	@$(BIN)/python -m tests.faults.harness --seeds $(SEEDS) --catalog $(CATALOG)
 
 .PHONY: faults-rooms
-faults-rooms: setup ## random faults while records are landed, expire or are collected, SEEDS=1-500 (five minutes)
+faults-rooms: setup ## random faults while records are landed, expire or are collected, SEEDS=1-500 (about a second each)
 	@$(BIN)/python -m tests.faults.harness --rooms --seeds $(SEEDS) --catalog $(CATALOG)
 
 # Where the catalog of these is kept: sqlite, or postgres.
