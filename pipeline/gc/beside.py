@@ -76,12 +76,16 @@ def old_beside(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> Bes
 def _neighbours(lake: Lake, identifier: str) -> tuple[_Neighbour, ...]:
     policy = Policies.parse(identifier, lake.table(identifier).properties).default
     quarantined = Limits(
-        *("firn.gc.quarantine.age.ms", policy.gc_quarantine_age_ms),
-        *("firn.gc.quarantine.bytes", policy.gc_quarantine_bytes),
+        age_setting="firn.gc.quarantine.age.ms",
+        age_ms=policy.gc_quarantine_age_ms,
+        bytes_setting="firn.gc.quarantine.bytes",
+        bytes=policy.gc_quarantine_bytes,
     )
     removed = Limits(
-        *("firn.gc.tombstones.age.ms", policy.gc_tombstones_age_ms),
-        *("firn.gc.tombstones.bytes", policy.gc_tombstones_bytes),
+        age_setting="firn.gc.tombstones.age.ms",
+        age_ms=policy.gc_tombstones_age_ms,
+        bytes_setting="firn.gc.tombstones.bytes",
+        bytes=policy.gc_tombstones_bytes,
     )
     return (
         _Neighbour(Kind.QUARANTINE, partial(quarantine.find, lake, identifier), quarantined),

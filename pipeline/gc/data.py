@@ -21,10 +21,8 @@ from pipeline.lake.folders import Stored, data_folder, files_in, store
 from pipeline.plan.failure import stages_of
 from pipeline.plan.plan import STAGE_INFIX
 from pipeline.policy import Policies
-from pipeline.quarantine import quarantine
 from pipeline.segments.held import Unheld
-from pipeline.stage.holders import look_at_stages, look_at_table, look_beside
-from pipeline.tombstones import tombstones
+from pipeline.stage.holders import look_at_stages, look_at_table, look_beside, tables_beside
 
 JOB_ID: Final = re.compile("[0-9a-f]{16}")
 
@@ -99,9 +97,7 @@ def unheld_data(lake: Lake, identifier: str, now_ms: int, *, remove: bool, besid
 def _roots(lake: Lake, target: Table, identifier: str) -> tuple[list[_Root], list[Finding]]:
     """Firn's folders of ``target`` and the tables beside it; why one is not looked at."""
     found, refused = [], []
-    for table in (target, *(find(lake, identifier) for find in (quarantine.find, tombstones.find))):
-        if table is None:
-            continue
+    for table in (target, *tables_beside(lake, identifier)):
         location = data_folder(table)
         if location.startswith(f"{table.location().rstrip('/')}/"):
             files, path = store(table, location)

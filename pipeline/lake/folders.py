@@ -78,6 +78,11 @@ def data_folder(table: Table) -> str:
     return f"{data}/{DATA_FOLDER}"
 
 
+def job_folder(table: Table, job_id: str) -> str:
+    """Where the data of the job ``job_id`` lies that is written for ``table``."""
+    return f"{data_folder(table)}/{job_id}"
+
+
 def files_in(files: FileSystem, folder: str, recursive: bool = True) -> list[Stored]:
     """The files below ``folder``; none when there is no such folder."""
     found = files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=recursive))

@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 
 from pipeline.errors import ConflictError
 from pipeline.lake.catalog import Lake
-from pipeline.lake.folders import data_folder
+from pipeline.lake.folders import job_folder
 
 COPIERS: Final = 8
 """Files that are copied at the same time: most of it is waiting for the store."""
@@ -58,7 +58,7 @@ class Handover:
         if not fresh:
             return
         self.check()
-        copies = _copied(self.target, fresh, table, f"{data_folder(table)}/{self.job_id}")
+        copies = _copied(self.target, fresh, table, job_folder(table, self.job_id))
 
         def commit() -> None:
             pinned = self.lake.single_attempt(table)
@@ -103,7 +103,9 @@ def _copied(source: Table, files: Sequence[DataFile], table: Table, folder: str)
 
     Each table is asked for with its own credentials: a catalog may give them for the table's location only.
     """
-    copies = [changed(file, file_path=f"{folder}/{uuid.uuid4().hex}-{_name(file)}") for file in files]
+    copies = [
+        changed(file, file_path=f"{folder}/{uuid.uuid4().hex}-{file.file_path.rpartition('/')[2]}") for file in files
+    ]
     try:
         with ThreadPoolExecutor(COPIERS) as copiers:
             list(copiers.map(partial(_copy, source.io, table.io), files, copies))
@@ -130,7 +132,3 @@ def _delete(io: FileIO, paths: Sequence[str]) -> None:
         # What can't be deleted goes with the stage.
         with suppress(OSError):
             io.delete(path)
-
-
-def _name(file: DataFile) -> str:
-    return file.file_path.rpartition("/")[2]

@@ -1,7 +1,7 @@
 """The quarantine table ``<table>__quarantine``: its files are copies of stages' files.
 
-Reason and plan are identity partition
-fields, so their values live in the manifests and readers see them as columns (Iceberg spec, "Column Projection").
+Reason and plan are identity partition fields, so their values live in the manifests and readers see them as columns
+(Iceberg spec, "Column Projection").
 """
 
 from collections import defaultdict

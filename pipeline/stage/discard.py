@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import ancestors_of
 
 from pipeline.errors import MetadataLostError, RefusedError
 from pipeline.lake import Lake
-from pipeline.lake.folders import DATA_FOLDER, DATA_PATH, data_folder, delete_folder, files_in, store
+from pipeline.lake.folders import DATA_FOLDER, DATA_PATH, delete_folder, files_in, job_folder, store
 from pipeline.plan import Plan
 from pipeline.plan.failure import FAILURE_PROPERTY
 from pipeline.plan.plan import STAGE_INFIX
@@ -22,7 +22,7 @@ from pipeline.segments.held import Unheld, name_of
 from pipeline.segments.live import LiveInputs
 from pipeline.stage.claim import Claim, claimed
 from pipeline.stage.fence import fence, fence_all
-from pipeline.stage.holders import look_at_table, look_beside
+from pipeline.stage.holders import look_at_table, look_beside, tables_beside
 from pipeline.stage.published import plans_of, published
 from pipeline.stage.stage import Stage
 from pipeline.tombstones import tombstones
@@ -61,7 +61,7 @@ def discard_lost(lake: Lake, identifier: str) -> None:
 def _delete_data(lake: Lake, target: str, job_id: str) -> None:
     """Delete what no snapshot holds of a job whose stage can't be read."""
     table = lake.table(target)
-    folders = _folders(lake, target, job_id, (table, f"{data_folder(table)}/{job_id}"))
+    folders = _folders(lake, target, job_id, (table, job_folder(table, job_id)))
     if any(files_in(*store(*folder)) for folder in folders):
         # Nobody can tell who had claimed it. Who tries to publish it finds no stage, or a branch that has moved.
         fence_all(lake, target, job_id)
@@ -184,8 +184,7 @@ def _delete_unreferenced(lake: Lake, stage: Stage, keep: Collection[str]) -> int
 
 def _folders(lake: Lake, target: str, job_id: str, own: _Folder) -> list[_Folder]:
     """Where data of the job may lie: its ``own`` folder, and what was copied to the tables beside ``target``."""
-    beside = (find(lake, target) for find in (quarantine.find, tombstones.find))
-    return [own, *((table, f"{data_folder(table)}/{job_id}") for table in beside if table)]
+    return [own, *((table, job_folder(table, job_id)) for table in tables_beside(lake, target))]
 
 
 def _results(stage: Stage, plan_ids: Collection[str]) -> frozenset[str]:

@@ -12,10 +12,9 @@ from pyiceberg.table import Table
 
 from pipeline.errors import ConflictError, GoneError
 from pipeline.lake import Lake
-from pipeline.quarantine import quarantine
 from pipeline.stage.claim import Claim, claims
+from pipeline.stage.holders import FINDERS
 from pipeline.stage.stage import Stage
-from pipeline.tombstones import tombstones
 
 FENCE = "firn.fence"
 """Key of a snapshot's summary: the job that can't be published any more."""
@@ -51,7 +50,7 @@ def fence_others(lake: Lake, identifier: str, own: int = 0) -> None:
 
 
 def _fence_beside(lake: Lake, target: str, job_id: str) -> None:
-    for find in (quarantine.find, tombstones.find):
+    for find in FINDERS:
         _move(lake, partial(find, lake, target), job_id)
 
 

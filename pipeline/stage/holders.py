@@ -20,6 +20,13 @@ from pipeline.segments.held import Unheld
 from pipeline.tombstones import tombstones
 
 TRIES: Final = 5
+FINDERS: Final = (quarantine.find, tombstones.find)
+"""Each loads one of the tables beside a table; None while there is none."""
+
+
+def tables_beside(lake: Lake, identifier: str) -> list[Table]:
+    """The tables beside table ``identifier``."""
+    return [table for find in FINDERS if (table := find(lake, identifier))]
 
 
 def look_at_stages(lake: Lake, identifier: str, unheld: Unheld) -> None:
@@ -37,7 +44,7 @@ def look_beside(lake: Lake, identifier: str, unheld: Unheld, expired: Collection
     Snapshots whose ids are ``expired`` don't count. Raises UnavailableError when snapshots are
     expired all the time while they are read: then nobody knows what is held.
     """
-    for find in (quarantine.find, tombstones.find):
+    for find in FINDERS:
         _look(partial(find, lake, identifier), unheld, lambda _: expired)
 
 

@@ -14,7 +14,7 @@ from pipeline.errors import ConflictError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.derive import derive
-from pipeline.lake.folders import DATA_PATH, data_folder, stages_folder
+from pipeline.lake.folders import DATA_PATH, job_folder, stages_folder
 from pipeline.lake.records import DICTIONARY_OF
 from pipeline.plan import Job
 from pipeline.plan.failure import FAILURE_PROPERTY, stages_of
@@ -74,7 +74,7 @@ def register_stage(lake: Lake, target: Table, identifier: str, properties: Mappi
     }
     own = {
         # A folder of its own below the target's data: what a killed writer leaves behind can be found there.
-        DATA_PATH: f"{data_folder(target)}/{job_id}",
+        DATA_PATH: job_folder(target, job_id),
         # The files belong to the target the moment they are published: dropping the stage must never purge them.
         "gc.enabled": "false",
     }

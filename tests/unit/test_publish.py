@@ -529,8 +529,8 @@ class TestQuarantine:
         """Tools that remove orphans look below a table's location for what the table does not refer to."""
         stage = null_key_stage(lake)
         publish(lake, stage.identifier)
-        (home,) = {lakes.on_disk(path).parent for path in lakes.paths(lake.table(f"{TABLE}{quarantine.SUFFIX}"))}
-        assert home.parents[2] == lakes.on_disk(lake.table(f"{TABLE}{quarantine.SUFFIX}").location())
+        (home,) = {lakes.on_disk(path).parent for path in lakes.paths(lake.table(QUARANTINE))}
+        assert home.parents[2] == lakes.on_disk(lake.table(QUARANTINE).location())
         own = lakes.on_disk(lake.table(TABLE).location()) / "data" / DATA_FOLDER
         kept = {lakes.on_disk(path) for path in lakes.paths(lake.table(TABLE))}
         assert {path for path in lakes.files_under(own) if path.suffix == ".parquet"} <= kept
