@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 from pyiceberg.table import Table
@@ -17,14 +17,12 @@ from pyiceberg.table import Table
 from pipeline.gc.beside import Beside
 from pipeline.gc.finding import Finding, Kind
 from pipeline.lake import Lake
-from pipeline.lake.folders import Stored, data_folder, files_in, store
+from pipeline.lake.folders import JOB_ID, Stored, data_folder, files_in, store
 from pipeline.plan.failure import stages_of
 from pipeline.plan.plan import STAGE_INFIX
 from pipeline.policy import Policies
 from pipeline.segments.held import Unheld
 from pipeline.stage.holders import look_at_stages, look_at_table, look_beside, tables_beside
-
-JOB_ID: Final = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,7 @@ def _found(roots: Iterable[_Root]) -> Iterator[tuple[_Folder, list[Stored]]]:
     """What lies in the folders of jobs."""
     for root in roots:
         for info in root.store.get_file_info(FileSelector(root.path, allow_not_found=True)):
-            if info.type == FileType.Directory and JOB_ID.fullmatch(info.base_name):
+            if info.type == FileType.Directory and re.fullmatch(JOB_ID, info.base_name):
                 yield _Folder(root, info.base_name), files_in(root.store, info.path)
 
 

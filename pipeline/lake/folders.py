@@ -1,9 +1,11 @@
 """Folders of Firn's files on whatever store the warehouse is on."""
 
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from pyarrow.fs import FileInfo, FileSelector, FileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -15,6 +17,9 @@ DATA_FOLDER = "_firn"
 """Below a table's data, with a folder per job. Iceberg's orphan removal leaves hidden names alone."""
 DATA_PATH = "write.data.path"
 """Iceberg's property for the folder of a table's data files."""
+JOB_ID: Final = "[0-9a-f]{16}"
+"""What a job id looks like (a regular expression)."""
+_JOB: Final = re.compile(f"/{DATA_FOLDER}/({JOB_ID})/")
 
 
 def stages_folder(target: Table) -> str:
@@ -81,6 +86,12 @@ def data_folder(table: Table) -> str:
 def job_folder(table: Table, job_id: str) -> str:
     """Where the data of the job ``job_id`` lies that is written for ``table``."""
     return f"{data_folder(table)}/{job_id}"
+
+
+def job_of(path: str) -> str | None:
+    """Id of the job that wrote the data file at ``path``; None when it does not lie in a folder of Firn's."""
+    found = _JOB.search(path)
+    return found.group(1) if found else None
 
 
 def files_in(files: FileSystem, folder: str, recursive: bool = True) -> list[Stored]:

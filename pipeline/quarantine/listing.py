@@ -9,11 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.types import NestedField, PrimitiveType
+from pyiceberg.types import NestedField
 
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
@@ -22,7 +21,7 @@ from pipeline.lake.filters import EVERYTHING, both, equals
 from pipeline.lake.records import TRANSACTION_COLUMNS
 from pipeline.lake.times import in_ms
 from pipeline.policy import samples_of
-from pipeline.quarantine.quarantine import PLAN, REASON, SUFFIX, find, origin
+from pipeline.quarantine.quarantine import PLAN, REASON, SUFFIX, find, offsets, origin
 from pipeline.segments import TopicPartition
 from pipeline.segments.read import read_entries
 
@@ -154,17 +153,14 @@ def _filter(only: TopicPartition | None, plan: str | None) -> BooleanExpression:
 def _batch(
     offset: NestedField, topic_partition: TopicPartition, reason: str, plan: str, files: list[DataFile]
 ) -> Batch:
-    kind, number = offset.field_type, offset.field_id
-    assert isinstance(kind, PrimitiveType)
-    lower = [bounds[number] for file in files if number in (bounds := file.lower_bounds or {})]
-    upper = [bounds[number] for file in files if number in (bounds := file.upper_bounds or {})]
+    bounds = [offsets(file, offset) for file in files]
     return Batch(
         topic_partition=topic_partition,
         reason=reason,
         plan=plan,
         records=sum(file.record_count for file in files),
-        base_offset=min((int(from_bytes(kind, bound)) for bound in lower), default=None),
-        last_offset=max((int(from_bytes(kind, bound)) for bound in upper), default=None),
+        base_offset=min((first for first, _ in bounds if first is not None), default=None),
+        last_offset=max((last for _, last in bounds if last is not None), default=None),
     )
 
 

@@ -5,15 +5,17 @@ Reason and plan are identity partition fields, so their values live in the manif
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
+from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import NestedField, StringType
+from pyiceberg.types import NestedField, PrimitiveType, StringType
 
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
@@ -53,14 +55,14 @@ def append(handover: Handover, plans: Sequence[Plan], files: Mapping[str, Sequen
     table = follow(lake, table, _schema(target), table.spec())
     columns, spec_id = Columns.of(target, identifier), table.spec().spec_id
     moved = {plan.id: [_moved(file, plan, columns, spec_id) for file in files[plan.id]] for plan in going}
-    handover.to(table, moved, _added_by(handover.job_id, going))
+    handover.to(table, moved, added_by(handover.job_id, [plan.id for plan in going]))
 
 
 def retract(lake: Lake, job_id: str, plans: Sequence[Plan]) -> None:
     """Take back what ``append`` added for plans of a job that it did not publish: their records are still in the topic
     table, or another job has moved them here as well."""
     if plans:
-        withdraw(lake, lambda: find(lake, plans[0].table), _added_by(job_id, plans))
+        withdraw(lake, partial(find, lake, plans[0].table), added_by(job_id, [plan.id for plan in plans]))
 
 
 def origin(file: DataFile, table: Table, identifier: str) -> tuple[TopicPartition, str, str]:
@@ -71,19 +73,27 @@ def origin(file: DataFile, table: Table, identifier: str) -> tuple[TopicPartitio
     return TopicPartition(topic, owner.pop(0) if columns.partition else 0), reason, plan_id
 
 
-def _added_by(job_id: str, plans: Sequence[Plan]) -> Added:
-    """Files of the job, whose id is a folder of their path, by the plan that their partition names.
+def offsets(file: DataFile, field: NestedField) -> tuple[int | None, int | None]:
+    """Of the first and the last record in ``file``, both inclusive; ``field`` is the column of offsets."""
+    kind = field.field_type
+    assert isinstance(kind, PrimitiveType)
+    bounds = [(found or {}).get(field.field_id) for found in (file.lower_bounds, file.upper_bounds)]
+    first, last = (None if bound is None else int(from_bytes(kind, bound)) for bound in bounds)
+    return first, last
+
+
+def added_by(job_id: str, plan_ids: Collection[str] | None = None) -> Added:
+    """Files of the job, whose id is a folder of their path, by the plan that their partition names: all or some plans'.
 
     Not those of the same plan in another job: another process may be publishing that at this moment.
     """
-    ids = frozenset(plan.id for plan in plans)
 
     def added(table: Table) -> Mapping[str, Sequence[DataFile]]:
         place = [field.name for field in table.spec().fields].index(PLAN)
         found: dict[str, list[DataFile]] = defaultdict(list)
         for entry, _ in read_entries(table):
-            own = f"/{job_id}/" in entry.data_file.file_path
-            if own and (plan_id := entry.data_file.partition[place]) in ids:
+            plan_id = entry.data_file.partition[place]
+            if f"/{job_id}/" in entry.data_file.file_path and (plan_ids is None or plan_id in plan_ids):
                 found[plan_id].append(entry.data_file)
         return found
 

@@ -18,6 +18,7 @@ from pipeline.plan import Plan
 from pipeline.plan.failure import FAILURE_PROPERTY
 from pipeline.plan.plan import STAGE_INFIX
 from pipeline.quarantine import quarantine
+from pipeline.quarantine.repeated import retract_repeated
 from pipeline.segments.held import Unheld, name_of
 from pipeline.segments.live import LiveInputs
 from pipeline.stage.claim import Claim, claimed
@@ -45,13 +46,15 @@ def discard(lake: Lake, identifier: str) -> int:
 def discard_lost(lake: Lake, identifier: str) -> None:
     """Clear away the stage ``identifier``, which can't be read any more: its plans are gone, or all of its metadata.
 
-    What its plans may have moved to the tables beside their own stays there: nothing says any more what that was.
-    Raises ConflictError while it is being published, by a process that has read it before.
+    What its plans may have moved to the tables beside their own stays there, but for what lies there a second time:
+    nothing says any more whether they were published. Raises ConflictError while it is being published, by a process
+    that has read it before.
     """
     try:
         with claimed(lake, identifier, Claim.DISCARD, load=Stage.without_plans) as stage:
             check_places(stage)
             fence(lake, stage)
+            retract_repeated(lake, stage.target, stage.job_id)
             _remove(lake, stage, committed=())
     except MetadataLostError:
         _delete_data(lake, *identifier.split(STAGE_INFIX, 1))
@@ -65,6 +68,7 @@ def _delete_data(lake: Lake, target: str, job_id: str) -> None:
     if any(files_in(*store(*folder)) for folder in folders):
         # Nobody can tell who had claimed it. Who tries to publish it finds no stage, or a branch that has moved.
         fence_all(lake, target, job_id)
+        retract_repeated(lake, target, job_id)
         for folder in folders:
             _delete_unheld(lake, target, folder, spared=())
 
@@ -141,7 +145,8 @@ def take_back(
 
     That an input which was to be ``replaced`` (paths by plan id) is live proves that a plan was not published. Where
     another job has replaced them since, a history without this one does, if it is whole from the snapshot on that was
-    planned for. Snapshots expire: without proof nothing is ever taken back, because nothing else may hold it.
+    planned for. Snapshots expire: without proof only that is taken back which lies there a second time, because nothing
+    else may hold it.
     """
     live = {file.file_path for file in LiveInputs.find(target, [one for own in replaced.values() for one in own]).files}
     known = {snapshot.snapshot_id for snapshot in ancestors_of(target.current_snapshot(), target.metadata)}
@@ -151,6 +156,9 @@ def take_back(
     ]
     quarantine.retract(lake, job_id, unpublished)
     tombstones.retract(lake, job_id, unpublished)
+    unknown = [plan for plan in plans if plan not in unpublished]
+    if unknown:
+        retract_repeated(lake, unknown[0].table, job_id, [plan.id for plan in unknown])
 
 
 def _take_back(lake: Lake, target: Table, stage: Stage, plans: Sequence[Plan]) -> None:

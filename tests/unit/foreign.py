@@ -33,7 +33,7 @@ PARTITION = Record(lakes.TOPIC_PARTITION.topic, lakes.TOPIC_PARTITION.partition,
 def append_empty_file(lake: Lake) -> None:
     """Append an L0 data file of orders-0 that holds no row."""
     table = lake.table(lakes.TABLE)
-    file = _write(table, lakes.stored([]), DataFileContent.DATA)
+    file = _write(table, lakes.stored([]), DataFileContent.DATA, PARTITION)
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         append.append_data_file(file)
 
@@ -96,14 +96,14 @@ def written_under_no_spec(lake: Lake, rows: Iterable[lakes.Row], **properties: s
     return path
 
 
-def delete_rows(lake: Lake, path: str, positions: Sequence[int]) -> None:
-    """Commit a position delete on the L0 data file ``path`` of orders-0, as a merge-on-read engine does."""
-    table = lake.table(lakes.TABLE)
+def delete_rows(lake: Lake, path: str, positions: Sequence[int], identifier: str = lakes.TABLE) -> None:
+    """Commit a position delete on the data file ``path``, as a merge-on-read engine does."""
+    table = lake.table(identifier)
     rows = pa.table({"file_path": [path] * len(positions), "pos": pa.array(positions, pa.int64())})
-    _commit(lake, table, _write(table, rows, DataFileContent.POSITION_DELETES))
+    _commit(lake, table, _write(table, rows, DataFileContent.POSITION_DELETES, _listed(table, path).partition))
 
 
-def _write(table: Table, rows: pa.Table, content: DataFileContent) -> DataFile:
+def _write(table: Table, rows: pa.Table, content: DataFileContent, partition: Record) -> DataFile:
     place = f"{table.location()}/data/{uuid.uuid4()}.parquet"
     lakes.on_disk(place).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows, lakes.on_disk(place))
@@ -111,7 +111,7 @@ def _write(table: Table, rows: pa.Table, content: DataFileContent) -> DataFile:
         content=content,
         file_path=place,
         file_format=FileFormat.PARQUET,
-        partition=PARTITION,
+        partition=partition,
         record_count=rows.num_rows,
         file_size_in_bytes=lakes.on_disk(place).stat().st_size,
     )

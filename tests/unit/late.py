@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table
 
+from pipeline.lake import Lake
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -32,3 +34,13 @@ class LateCatalog(SqlCatalog):
             raise ConnectionError("the connection broke")
         assert self.go.wait(60)
         return self.under_way()
+
+
+def late(lake: Lake, table: str, answers: str) -> tuple[Lake, LateCatalog]:
+    """``lake`` through a catalog that is ``late`` for ``table``, and that catalog."""
+    own = {key: value for key, value in lake.properties.items() if key != "type"}
+    impl = f"{LateCatalog.__module__}.{LateCatalog.__name__}"
+    found = Lake(lake.name, own | {"py-catalog-impl": impl, "late": table, "answers": answers}, lake.home)
+    catalog = found.catalog
+    assert isinstance(catalog, LateCatalog)
+    return found, catalog

@@ -19,7 +19,7 @@ from pipeline.stage.claim import LEASE_MS
 from pipeline.stage.fence import FENCE
 from tests.unit import lakes
 from tests.unit.lakes import NOW, TABLE, Fates, Part, append_two, compacted_job, judged, only_plan, ready, row
-from tests.unit.late import LateCatalog
+from tests.unit.late import late
 
 QUARANTINE = f"{TABLE}{quarantine.SUFFIX}"
 
@@ -30,15 +30,6 @@ def stage(lake: Lake, table: str) -> Stage:
     append_two(lake, row(0, key=None, headers=[]), row(1, headers=[]))
     kept = [row(0, key=None, headers=[], level=QUARANTINED), row(1, headers=[])]
     return ready(lake, only_plan(lake), kept, Fates(quarantined=1))
-
-
-def late(lake: Lake, table: str, answers: str) -> tuple[Lake, LateCatalog]:
-    own = {key: value for key, value in lake.properties.items() if key != "type"}
-    impl = f"{LateCatalog.__module__}.{LateCatalog.__name__}"
-    found = Lake(lake.name, own | {"py-catalog-impl": impl, "late": table, "answers": answers}, lake.home)
-    catalog = found.catalog
-    assert isinstance(catalog, LateCatalog)
-    return found, catalog
 
 
 def earlier(lake: Lake) -> None:
