@@ -132,9 +132,10 @@ SOAK_SECONDS ?= 1800
 soak: setup ## appenders, compactors, readers, other tools and faults at once, for SOAK_SECONDS=1800
 	@$(BIN)/python -m tests.faults.harness.soak --seconds $(SOAK_SECONDS) --catalog $(CATALOG)
 
+LOAD_SECONDS ?= 60
 .PHONY: load
-load: setup ## ten appenders alone and beside four compactors: tries, times, throughput
-	@$(BIN)/python -m tests.faults.harness.load --catalog $(CATALOG)
+load: setup ## ten appenders for LOAD_SECONDS=60, alone and beside four compactors: tries, times, throughput
+	@$(BIN)/python -m tests.faults.harness.load --seconds $(LOAD_SECONDS) --catalog $(CATALOG)
 
 # The full compiler, a parallel collector and room for joins: what a user would give to jobs of this size.
 BENCH_JVM := SPARK_SUBMIT_OPTS="-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m -Xlog:disable"

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing.synchronize import Event
+from multiprocessing.synchronize import Event, Semaphore
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,10 @@ BATCH = 10
 
 @dataclass(frozen=True)
 class Appended:
-    """What one writer did: all offsets below ``log_end`` of its partition are in the table."""
+    """What one writer did: all offsets below ``log_end`` of its partition are in the table.
+
+    The rest is what it did since it began, or since ``Appenders.count``.
+    """
 
     partition: int
     log_end: int
@@ -44,18 +47,33 @@ def record(seed: int, partition: int, offset: int) -> Record:
     return Record(offset, key, value, partition, NOW - 1_000_000 + offset)
 
 
+@dataclass(frozen=True)
+class _Signals:
+    """What all writers and whoever started them share."""
+
+    stop: Event
+    counts: Event
+    started: Semaphore
+    results: "Queue[Appended]"
+
+
 @dataclass
 class Appenders:
     """Writers that are under way, one for each partition."""
 
-    _stop: Event
-    _results: "Queue[Appended]"
+    _signals: _Signals
     _processes: "list[BaseProcess]"
+
+    def count(self) -> None:
+        """Count from the moment on when each of them has committed something: before, processes start."""
+        for _ in self._processes:
+            self._signals.started.acquire()
+        self._signals.counts.set()
 
     def stop(self) -> list[Appended]:
         """Let them end what they are at; what they did."""
-        self._stop.set()
-        return [self._results.get() for _ in self._processes]
+        self._signals.stop.set()
+        return [self._signals.results.get() for _ in self._processes]
 
 
 @contextmanager
@@ -64,31 +82,30 @@ def appending(
 ) -> Iterator[Appenders]:
     """Writers of ``table``; each goes on where the log of its partition ends."""
     context = multiprocessing.get_context("spawn")
-    stop, results = context.Event(), context.Queue()
+    signals = _Signals(context.Event(), context.Event(), context.Semaphore(0), context.Queue())
     processes = [
-        context.Process(
-            target=_append, args=(replace(lake), table, partition, seed, pause_seconds, stop, results), daemon=True
-        )
-        for partition in partitions
+        context.Process(target=_append, args=(replace(lake), table, one, seed, pause_seconds, signals), daemon=True)
+        for one in partitions
     ]
     for process in processes:
         process.start()
     try:
-        yield Appenders(stop, results, list(processes))
+        yield Appenders(signals, list(processes))
     finally:
         for process in processes:
             process.kill()
             process.join()
 
 
-def _append(
-    lake: Lake, table: str, partition: int, seed: int, pause_seconds: float, stop: Event, results: "Queue[Appended]"
-) -> None:
+def _append(lake: Lake, table: str, partition: int, seed: int, pause_seconds: float, signals: _Signals) -> None:
     random = Random(f"{seed} {partition}")  # noqa: S311  # a seed is what it is for
     log_end = _log_end(lake, table, partition)
     commits = refused = 0
-    began = time.monotonic()
-    while not stop.is_set():
+    began, counting = time.monotonic(), False
+    while not signals.stop.is_set():
+        if signals.counts.is_set() and not counting:
+            commits = refused = 0
+            began, counting = time.monotonic(), True
         batch = [record(seed, partition, log_end + one) for one in range(random.randint(1, BATCH))]
         try:
             lake.table(table).append(foreign_rows(kafka_rows(batch, "orders")))
@@ -98,8 +115,10 @@ def _append(
             continue
         log_end += len(batch)
         commits += 1
+        if commits == 1:
+            signals.started.release()
         time.sleep(pause_seconds)
-    results.put(Appended(partition, log_end, commits, refused, time.monotonic() - began))
+    signals.results.put(Appended(partition, log_end, commits, refused, time.monotonic() - began))
 
 
 def _log_end(lake: Lake, table: str, partition: int) -> int:

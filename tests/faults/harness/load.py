@@ -40,6 +40,7 @@ def main(
 def _alone(lake: Lake, seconds: int, appenders: int) -> dict[str, object]:
     records.create(lake, "load.alone", PROPERTIES)
     with appending(lake, "load.alone", range(appenders), seed=1) as writers:
+        writers.count()
         time.sleep(seconds)
         appended = writers.stop()
     return _of_appenders(appended)
@@ -53,12 +54,13 @@ def _beside(lake: Lake, seconds: int, appenders: int, compactors: int, folder: P
     ]
     done = Cleaned()
     with appending(lake, table, range(appenders), seed=1) as first:
-        time.sleep(5)  # each topic partition has to be there before a compactor is asked for it
+        first.count()  # each topic partition has to be there before a compactor is asked for it
         first.stop()
     with compacting(lake, works) as crew:
         # Alone: beside busy appenders the start of four Spark sessions takes two cores many minutes.
         _wait_for_all(crew)
         with appending(lake, table, range(appenders), seed=1) as writers:
+            writers.count()
             time.sleep(seconds)
             # Appenders go on until the last cleaning is published: none has the table to itself.
             for compactor in crew:
