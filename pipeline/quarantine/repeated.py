@@ -86,5 +86,6 @@ class _Repeated:
     def _records(self, file: DataFile) -> Iterator[bytes]:
         """A digest for each record."""
         for batch in self._scan.to_record_batches([FileScanTask(file)]):
-            for row in batch.to_pylist():
-                yield blake2b(repr(row).encode(), digest_size=16).digest()
+            # One by one: their values may be large.
+            for row in batch.to_struct_array():
+                yield blake2b(repr(row.as_py()).encode(), digest_size=16).digest()
