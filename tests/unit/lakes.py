@@ -21,9 +21,10 @@ from pipeline.lake import Lake
 from pipeline.lake.handover import Handover
 from pipeline.lake.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
 from pipeline.plan import Job, Plan, plan_table
+from pipeline.quarantine import quarantine
 from pipeline.segments import Segment, TopicPartition
 from pipeline.sense import Lane
-from pipeline.stage import Accounting, Books, Stage, open_stage
+from pipeline.stage import QUARANTINED, Accounting, Books, Stage, open_stage
 
 NOW = 1_700_000_000_000
 """The clock of the tests, epoch milliseconds."""
@@ -113,6 +114,18 @@ def undisturbed() -> None:
 def handover(lake: Lake, stage: Stage) -> Handover:
     """That of a publisher of ``stage`` to whom nothing happens."""
     return Handover(lake, lake.table(stage.target), stage.job_id, undisturbed)
+
+
+def hand_over(lake: Lake, stage: Stage) -> None:
+    """What a publisher of ``stage`` does that dies right after it."""
+    files = {stage.plan.id: [file for file in stage.files() if file.partition[2] == QUARANTINED]}
+    quarantine.append(handover(lake, stage), stage.plans, files)
+
+
+def publishes(lake: Lake, plan: Plan) -> list[int]:
+    """Snapshots of the target that say they published ``plan``."""
+    found = lake.table(TABLE).metadata.snapshots
+    return [one.snapshot_id for one in found if one.summary and one.summary["firn.plan-id"] == plan.id]
 
 
 def on_disk(uri: str) -> Path:

@@ -28,7 +28,7 @@ def test_every_file_that_the_contract_names_exists() -> None:
     for row in _read("contract.md").splitlines():
         if row.startswith("| C"):
             folder = ""
-            for place in re.findall(r"`((?:tests/\w+/)?test_\w+\.py)`", row):
+            for place in re.findall(r"`((?:tests/[\w/]+/)?test_\w+\.py)`", row):
                 folder = place.rpartition("/")[0] or folder
                 found = [folder, "tests/spark"] if place.startswith("test_expectations") else [folder]
                 assert any((ROOT / name / place.rpartition("/")[2]).exists() for name in found), place
@@ -41,7 +41,7 @@ def test_every_counterpart_of_a_case_of_kafkas_exists() -> None:
     for row in cases:
         answer = row.split(" | ", 1)[1]
         assert answer.startswith(("Random", "not applicable: ", "`tests/")), row
-    for path, name in re.findall(r"`(tests/\w+/test_\w+\.py)::(test_\w+)`", text):
+    for path, name in re.findall(r"`(tests/[\w/]+/test_\w+\.py)::(test_\w+)`", text):
         assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{name}"
 
 

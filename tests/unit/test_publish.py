@@ -8,17 +8,15 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.manifest import DataFile
 
 from pipeline.errors import ConflictError, FirnError, RefusedError
 from pipeline.lake import Lake, records
-from pipeline.lake.folders import DATA_FOLDER, DATA_PATH
+from pipeline.lake.folders import DATA_PATH
 from pipeline.plan import Plan, plan_table
 from pipeline.publish import Publication, publish
-from pipeline.quarantine import quarantine
 from pipeline.segments import read
 from pipeline.sense import Lane
-from pipeline.stage import INPUTS, QUARANTINED, Stage, discard, split, stages_of, sweep
+from pipeline.stage import INPUTS, Stage, discard, stages_of, sweep
 from pipeline.stage.claim import Claim, claimed
 from pipeline.stage.published import published
 from tests.unit import lakes
@@ -27,7 +25,6 @@ from tests.unit.lakes import (
     NOW,
     TABLE,
     Fates,
-    Part,
     append,
     append_file,
     append_two,
@@ -38,8 +35,6 @@ from tests.unit.lakes import (
     row,
 )
 from tests.unit.test_stage import crash_after_commit
-
-QUARANTINE = f"{TABLE}{quarantine.SUFFIX}"
 
 
 @pytest.fixture
@@ -53,25 +48,6 @@ def plan(lake: Lake, table: str) -> Plan:
 def stage(lake: Lake, plan: Plan) -> Stage:
     """The stage of ``plan``, ready to be published."""
     return ready(lake, plan, [row(1)], Fates(superseded=1))
-
-
-def null_key_stage(lake: Lake) -> Stage:
-    """A stage that moves the record without a key, offset 0, to the quarantine table."""
-    append_two(lake, row(0, key=None, value=b"lost?"), row(1))
-    kept = [row(0, key=None, value=b"lost?", level=QUARANTINED), row(1)]
-    return ready(lake, only_plan(lake), kept, Fates(quarantined=1))
-
-
-def quarantined(lake: Lake) -> list[lakes.Row]:
-    if QUARANTINE not in lake.tables("lake"):
-        return []
-    return list(lake.table(QUARANTINE).scan().to_arrow().to_pylist())
-
-
-def publishes(lake: Lake, plan: Plan) -> list[int]:
-    """Snapshots of the target that say they published ``plan``."""
-    found = lake.table(TABLE).metadata.snapshots
-    return [one.snapshot_id for one in found if one.summary and one.summary["firn.plan-id"] == plan.id]
 
 
 class TestPublishing:
@@ -372,7 +348,7 @@ class TestOnce:
         assert publish(lake, stage.identifier).repeated
         assert stages_of(lake, TABLE) == []
         assert lakes.offsets(lake) == [1]
-        assert publishes(lake, stage.plan) == [lakes.snapshot(lake)]
+        assert lakes.publishes(lake, stage.plan) == [lakes.snapshot(lake)]
 
     def test_c25_a_second_stage_of_a_published_job_leaves_no_files(
         self, lake: Lake, stage: Stage, tmp_path: Path
@@ -395,8 +371,10 @@ class TestOnce:
     def test_c25_publishing_at_the_same_time_changes_the_table_once(self, lake: Lake, stage: Stage) -> None:
         found = lakes.together(*[lambda: publish(Lake.embedded(lake.home), stage.identifier)] * 3)
         assert all(isinstance(one, Publication) for one in found), found
-        assert {one.snapshot_id for one in found if isinstance(one, Publication)} == set(publishes(lake, stage.plan))
-        assert len(publishes(lake, stage.plan)) == 1
+        assert {one.snapshot_id for one in found if isinstance(one, Publication)} == set(
+            lakes.publishes(lake, stage.plan)
+        )
+        assert len(lakes.publishes(lake, stage.plan)) == 1
         assert lakes.offsets(lake) == [1]
         assert stages_of(lake, TABLE) == []
 
@@ -407,7 +385,7 @@ class TestOnce:
         found = lakes.together(*[lambda name=name: publish(Lake.embedded(lake.home), name) for name in stages])
         assert sorted(type(one).__name__ for one in found) == ["ConflictError", "Publication"]
         assert lakes.offsets(lake) == [1]
-        assert len(publishes(lake, plan)) + len(publishes(lake, later)) == 1
+        assert len(lakes.publishes(lake, plan)) + len(lakes.publishes(lake, later)) == 1
 
     def test_c25_publish_and_discard_at_the_same_time(self, lake: Lake, stage: Stage) -> None:
         actions: list[Callable[[], object]] = [
@@ -478,134 +456,3 @@ def append_anyhow(lake: Lake, offset: int) -> None:
         except CommitFailedException:
             continue
         return
-
-
-@pytest.mark.usefixtures("table")
-class TestQuarantine:
-    """C5: a record without a key is moved before the commit that removes it, with the reason, and never lost."""
-
-    def test_c5_it_is_moved_with_reason_and_plan(self, lake: Lake) -> None:
-        stage = null_key_stage(lake)
-        publish(lake, stage.identifier)
-        assert lakes.offsets(lake) == [1]
-        (moved,) = quarantined(lake)
-        assert (moved["quarantine_reason"], moved["quarantine_plan"]) == ("null key", stage.plan.id)
-        assert (moved["topic"], moved["partition"], moved["offset"]) == ("orders", 0, 0)
-        assert (moved["key"], moved["value"]) == (None, b"lost?")
-        assert moved["timestamp"] == row(0)["timestamp"]
-
-    def test_c5_its_columns_are_the_tables_and_two_more(self, lake: Lake) -> None:
-        publish(lake, null_key_stage(lake).identifier)
-        schema = lake.table(QUARANTINE).schema()
-        assert schema.column_names[-2:] == ["quarantine_reason", "quarantine_plan"]
-        assert schema.fields[:-2] == lake.table(TABLE).schema().fields
-        found = lake.table(QUARANTINE).scan(row_filter="quarantine_reason = 'null key' and topic = 'orders'")
-        assert found.to_arrow().num_rows == 1
-        assert lake.table(QUARANTINE).scan(row_filter="quarantine_plan = 'other'").to_arrow().num_rows == 0
-
-    def test_c5_nothing_is_quarantined_without_a_publish(self, lake: Lake) -> None:
-        stage = null_key_stage(lake)
-        assert quarantined(lake) == []
-        discard(lake, stage.identifier)
-        assert quarantined(lake) == []
-        assert lakes.offsets(lake) == [0, 1]
-
-    def test_c5_quarantines_of_several_plans_add_up(self, lake: Lake) -> None:
-        publish(lake, null_key_stage(lake).identifier)
-        append(lake, [row(2, key=None)])
-        kept = [row(1), row(2, key=None, level=QUARANTINED)]
-        publish(lake, ready(lake, only_plan(lake), kept, Fates(quarantined=1)).identifier)
-        assert sorted(moved["offset"] for moved in quarantined(lake)) == [0, 2]
-
-    def test_c5_c25_after_a_crash_it_is_moved_once(self, lake: Lake, tmp_path: Path) -> None:
-        stage = null_key_stage(lake)
-        hand_over(lake, stage)
-        assert len(quarantined(lake)) == 1
-        crash_after_commit(lake, stage, tmp_path / "copy")
-        publish(lake, stage.identifier)
-        assert [moved["offset"] for moved in quarantined(lake)] == [0]
-
-    def test_c5_it_lies_below_the_quarantine_and_nothing_of_it_below_the_table(self, lake: Lake) -> None:
-        """Tools that remove orphans look below a table's location for what the table does not refer to."""
-        stage = null_key_stage(lake)
-        publish(lake, stage.identifier)
-        (home,) = {lakes.on_disk(path).parent for path in lakes.paths(lake.table(QUARANTINE))}
-        assert home.parents[2] == lakes.on_disk(lake.table(QUARANTINE).location())
-        own = lakes.on_disk(lake.table(TABLE).location()) / "data" / DATA_FOLDER
-        kept = {lakes.on_disk(path) for path in lakes.paths(lake.table(TABLE))}
-        assert {path for path in lakes.files_under(own) if path.suffix == ".parquet"} <= kept
-
-    def test_c5_after_a_lost_race_it_is_taken_back(self, lake: Lake) -> None:
-        stage = null_key_stage(lake)
-        hand_over(lake, stage)
-        lake.table(TABLE).delete("offset = 1")
-        with pytest.raises(ConflictError):
-            publish(lake, stage.identifier)
-        assert quarantined(lake) == []
-        assert lakes.offsets(lake) == [0]
-
-    def test_c5_a_discard_takes_it_back(self, lake: Lake) -> None:
-        stage = null_key_stage(lake)
-        hand_over(lake, stage)
-        discard(lake, stage.identifier)
-        assert quarantined(lake) == []
-        assert lakes.offsets(lake) == [0, 1]
-
-    @pytest.mark.parametrize("act", [publish, discard])
-    def test_c5_a_plan_whose_publish_the_history_forgot_is_not_taken_back(
-        self, lake: Lake, tmp_path: Path, act: Callable[[Lake, str], object]
-    ) -> None:
-        stage = null_key_stage(lake)
-        crash_after_commit(lake, stage, tmp_path / "copy")
-        (snapshot,) = publishes(lake, stage.plan)
-        append(lake, [row(2)])
-        lake.table(TABLE).maintenance.expire_snapshots().by_id(snapshot).commit()
-        try:
-            act(lake, stage.identifier)
-        except ConflictError as error:
-            assert "no longer live" in str(error)  # noqa: PT017
-        assert [moved["value"] for moved in quarantined(lake)] == [b"lost?"]
-        assert lakes.offsets(lake) == [1, 2]
-
-    def test_c5_another_plan_that_was_published_instead_leaves_it_there_once(self, lake: Lake) -> None:
-        """The first one's inputs are gone as if it had been published; the history knows that it was not."""
-        stage = null_key_stage(lake)
-        hand_over(lake, stage)
-        kept = [row(0, key=None, value=b"lost?", level=QUARANTINED), row(1)]
-        instead = ready(lake, only_plan(lake, now_ms=NOW + 1), kept, Fates(quarantined=1))
-        publish(lake, instead.identifier)
-        discard(lake, stage.identifier)
-        (moved,) = quarantined(lake)
-        assert (moved["offset"], moved["quarantine_plan"]) == (0, instead.plan.id)
-
-    def test_c5_what_the_parts_of_a_job_have_moved_stays_when_its_own_stage_goes(self, lake: Lake) -> None:
-        """Where the answer to its books was lost it is split: the plans are published from stages of their own."""
-        append_two(lake, row(0, key=None, value=b"lost?"), row(1))
-        append_two(lake, row(0, partition=1), row(1, partition=1))
-        first, second = sorted(plan_table(lake, TABLE, Lane.FULL, NOW, force=True), key=lambda plan: plan.partition)
-        kept = [row(0, key=None, value=b"lost?", level=QUARANTINED), row(1)]
-        parts = [Part(first, kept, Fates(quarantined=1)), Part(second, [row(1, partition=1)], Fates(superseded=1))]
-        whole = lakes.compacted_job(lake, parts)
-        split(lake, whole)
-        publish(lake, ready(lake, first, kept, Fates(quarantined=1)).identifier)
-        discard(lake, whole.identifier)
-        assert [moved["offset"] for moved in quarantined(lake)] == [0]
-
-    def test_c5_c25_publishing_at_the_same_time_moves_it_once(self, lake: Lake) -> None:
-        stage = null_key_stage(lake)
-        found = lakes.together(*[lambda: publish(Lake.embedded(lake.home), stage.identifier)] * 3)
-        assert all(isinstance(one, Publication) for one in found), found
-        assert [moved["offset"] for moved in quarantined(lake)] == [0]
-        assert lakes.offsets(lake) == [1]
-
-
-def staged_null_key(stage: Stage) -> DataFile:
-    """The stage's file of records without a key."""
-    (file,) = [one for one in stage.files() if one.partition[2] == QUARANTINED]
-    return file
-
-
-def hand_over(lake: Lake, stage: Stage) -> None:
-    """What a publisher does that dies right after it."""
-    files = {stage.plan.id: [staged_null_key(stage)]}
-    quarantine.append(lakes.handover(lake, stage), stage.plans, files)

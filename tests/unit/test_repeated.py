@@ -13,7 +13,7 @@ from pipeline.stage import QUARANTINED, Stage, discard, stages_of
 from pipeline.stage.discard import discard_lost
 from tests.unit import lakes
 from tests.unit.foreign import delete_rows
-from tests.unit.lakes import NOW, TABLE, Fates, append, append_two, only_plan, ready, row
+from tests.unit.lakes import NOW, TABLE, Fates, append, append_two, hand_over, only_plan, ready, row
 from tests.unit.late import late
 
 QUARANTINE = f"{TABLE}{quarantine.SUFFIX}"
@@ -33,11 +33,6 @@ def first(lake: Lake, table: str) -> Stage:
 def staged(lake: Lake, plan: Plan, *keyless: int, value: bytes | None = LOST) -> Stage:
     kept = [row(offset, key=None, value=value, level=QUARANTINED) for offset in keyless]
     return ready(lake, plan, [*kept, row(2)], Fates(quarantined=len(keyless)))
-
-
-def hand_over(lake: Lake, stage: Stage) -> None:
-    files = {stage.plan.id: [file for file in stage.files() if file.partition[2] == QUARANTINED]}
-    quarantine.append(lakes.handover(lake, stage), stage.plans, files)
 
 
 def publish_instead(lake: Lake, value: bytes | None = LOST) -> Plan:

@@ -1,0 +1,31 @@
+"""How a test runs the command, and what it looks at then."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How one command ended and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What was printed, which is nothing but one JSON document."""
+        return json.loads(self.out)
+
+
+Firn = Callable[..., Ran]
+
+
+def refused(ran: Ran, text: str, code: int = 1) -> None:
+    """One line on standard error, nothing on standard output."""
+    assert (ran.code, ran.out) == (code, ""), ran
+    assert ran.err.startswith("firn: ")
+    assert ran.err.count("\n") == 1, ran.err
+    assert text in ran.err

@@ -1,0 +1,193 @@
+"""plan, retain, publish, and what is done with stages."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.lake import Lake
+from pipeline.plan import Plan
+from pipeline.stage import mark, stages_of
+from tests.unit import lakes
+from tests.unit.cli.command import Firn, refused
+from tests.unit.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
+
+
+class TestPlan:
+    """plan prints and changes nothing."""
+
+    def test_plans_are_printed_as_json_and_written_as_files(
+        self, firn: Firn, landed: str, lake: Lake, tmp_path: Path
+    ) -> None:
+        before = lake.table(landed).metadata_location
+        folder = tmp_path / "plans"
+        (printed,) = firn("plan", landed, "--lane", "merge", "--now", NOW, "--write", folder, "--json").json
+        assert Plan.read(folder / f"{printed['id']}.json") == Plan.parse(json.dumps(printed), "output")
+        assert (printed["lane"], printed["now_ms"], len(printed["inputs"])) == ("merge", NOW, 2)
+        assert lake.table(landed).metadata_location == before
+        assert stages_of(lake, landed) == []
+
+    def test_the_same_clock_gives_the_same_plan_however_it_is_told(self, firn: Firn, landed: str) -> None:
+        clocks = (NOW, "2023-11-14T22:13:20Z", "2023-11-14T22:13:20", "2023-11-15T00:13:20+02:00")
+        ids = {firn("plan", landed, "--lane", "full", "--now", clock, "--json").json[0]["id"] for clock in clocks}
+        assert len(ids) == 1
+
+    def test_nothing_due_is_an_empty_list(self, firn: Firn, landed: str) -> None:
+        assert firn("plan", landed, "--lane", "clean", "--json").json == []
+        assert firn("plan", landed, "--lane", "clean").code == 0
+
+    def test_force_plans_below_the_threshold(self, firn: Firn, lake: Lake) -> None:
+        firn("create", TABLE)
+        for offset in range(2):
+            append(lake, [row(offset)])
+        assert firn("plan", TABLE, "--lane", "merge", "--json").json == []
+        assert len(firn("plan", TABLE, "--lane", "merge", "--force", "--json").json) == 1
+
+    def test_c26_what_has_no_room_is_named_beside_the_plans(self, firn: Firn, lake: Lake) -> None:
+        firn("create", TABLE, "--property", "firn.run.max.records=3")
+        for partition in range(2):
+            append(lake, [row(offset, partition=partition) for offset in range(2)])
+        append(lake, [row(offset, partition=2) for offset in range(4)])
+        ran = firn("plan", TABLE, "--lane", "full", "--force", "--json")
+        assert [plan["partition"] for plan in ran.json] == [0]
+        assert "orders-1 full waits for the next run: it needs 2 records; available: 1 of 3" in ran.err
+        assert "orders-2 L0 [0..3]" in ran.err
+        assert "needs 4 records; available: 3 (firn.run.max.records)" in ran.err
+
+    def test_people_see_what_goes_in_and_why(self, firn: Firn, landed: str) -> None:
+        out = firn("plan", landed, "--lane", "merge").out
+        assert "2 of 2 L0 segments" in out
+        assert "orders-0" in out
+
+
+@pytest.fixture
+def expired(firn: Firn, lake: Lake, tmp_path: Path) -> list[Path]:
+    """Retain plans for two partitions, each of which drops offset 0 of 0 and 1."""
+    firn("create", TABLE, "--property", "firn.cleanup.policy=delete", "--property", "firn.retention.ms=1000")
+    for offset in range(2):
+        append(lake, [row(offset, partition=partition) for partition in range(2)])
+    folder = tmp_path / "plans"
+    assert firn("plan", TABLE, "--lane", "retain", "--now", NOW, "--write", folder).code == 0
+    return sorted(folder.iterdir(), key=lambda path: Plan.read(path).partition)
+
+
+class TestRetain:
+    """retain, and what plan, status, compact and run say of retention (C19)."""
+
+    def test_retain_drops_and_drops_once(self, firn: Firn, lake: Lake, expired: list[Path]) -> None:
+        done = firn("retain", *expired, "--json").json
+        assert [(one["repeated"], one["accounting"]["expired"]) for one in done] == [(False, 1), (False, 1)]
+        assert lakes.offsets(lake) == [1, 1]
+        assert [one["repeated"] for one in firn("retain", *expired, "--json").json] == [True, True]
+        assert "was published before as snapshot" in firn("retain", *expired).out
+
+    def test_c20_retain_goes_on_after_a_conflict_and_exits_with_its_code(
+        self, firn: Firn, lake: Lake, expired: list[Path]
+    ) -> None:
+        append(lake, [row(0)])
+        ran = firn("retain", *expired)
+        assert (ran.code, ran.out.count("published as snapshot")) == (3, 1)
+        assert ran.err.startswith("firn: plan ")
+        assert lakes.offsets(lake) == [0, 0, 1, 1]
+
+    def test_c26_plans_go_to_the_command_of_their_lane(
+        self, firn: Firn, lake: Lake, expired: list[Path], tmp_path: Path
+    ) -> None:
+        refused(firn("compact", *expired), "is of the lane retain; allowed here: merge, ")
+        firn("create", "lake.other")
+        append(lake, [row(0)], "lake.other")
+        full = only_plan(lake, identifier="lake.other").write(tmp_path)
+        refused(firn("retain", expired[0], full), "is of the lane full; allowed here: retain")
+        assert lakes.offsets(lake) == [0, 0, 1, 1], "refused before anything was done"
+
+    def test_plan_and_status_say_what_goes_and_what_stays(self, firn: Firn, expired: list[Path]) -> None:
+        assert len(expired) == 2
+        assert "1 segments older than retention.ms 1000" in firn("plan", TABLE, "--lane", "retain").out
+        (status,) = firn("status", TABLE, "--json").json
+        assert [part["due"] for part in status["partitions"]] == [
+            {"retain": "1 segments older than retention.ms 1000"}
+        ] * 2
+        assert status["partitions"][0]["retained"].endswith("it holds the log end")
+        out = firn("status", TABLE).out
+        assert "it holds the log end" in out
+        firn("create", "lake.compacted")
+        assert "retention" not in firn("status", "lake.compacted").out
+
+    def test_run_drops_without_spark(self, firn: Firn, lake: Lake, expired: list[Path]) -> None:
+        assert len(expired) == 2
+        ran = firn("run", TABLE)
+        assert ran.code == 0, ran
+        assert "of 2 plans: 2 segments with 2 records became 0 with 0" in ran.out
+        assert "2 expired" in ran.out
+        assert "report" not in ran.out
+        assert lakes.offsets(lake) == [1, 1]
+
+
+class TestStages:
+    """stages, publish, discard, sweep."""
+
+    def test_stages_are_listed_published_and_published_once(self, firn: Firn, landed: str, lake: Lake) -> None:
+        stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1)).identifier
+        (listed,) = firn("stages", landed, "--json").json
+        assert (listed["stage"], listed["state"]) == (stage, "passed")
+        assert stage in firn("stages", landed).out
+        (done,) = firn("publish", stage, "--json").json
+        assert (done["snapshot_id"], done["repeated"]) == (lakes.snapshot(lake), False)
+        assert done["accounting"]["superseded"] == 1
+        (again,) = firn("publish", stage, "--json").json
+        assert (again["snapshot_id"], again["repeated"]) == (done["snapshot_id"], True)
+        assert firn("stages", landed, "--json").json == []
+
+    def test_c20_publish_goes_on_after_a_refusal_and_exits_with_its_code(
+        self, firn: Firn, landed: str, lake: Lake
+    ) -> None:
+        assert landed == TABLE
+        stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1)).identifier
+        ran = firn("publish", f"{TABLE}__stage_0", stage, "--json")
+        assert (ran.code, len(ran.json)) == (1, 1)
+        assert ran.err.startswith(f"firn: table {TABLE}__stage_0 does not exist")
+
+    def test_a_conflict_is_exit_code_3(self, firn: Firn, landed: str, lake: Lake) -> None:
+        stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1)).identifier
+        lake.table(landed).delete()
+        ran = firn("publish", stage)
+        assert (ran.code, ran.out) == (3, "")
+        assert "plan again" in ran.err
+
+    def test_discard_removes_the_stage(self, firn: Firn, landed: str, lake: Lake) -> None:
+        stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1)).identifier
+        ran = firn("discard", stage)
+        assert (ran.code, ran.out) == (0, f"discarded {stage}, deleted 1 data files\n")
+        assert stages_of(lake, landed) == []
+        refused(firn("discard", stage), "does not exist")
+
+    def test_c20_discard_goes_on_after_a_refusal(self, firn: Firn, landed: str, lake: Lake) -> None:
+        stage = lakes.opened(lake, only_plan(lake)).identifier
+        ran = firn("discard", f"{TABLE}__stage_0", stage)
+        assert ran.code == 1
+        assert f"discarded {stage}" in ran.out
+        assert stages_of(lake, landed) == []
+
+    def test_c20_a_failed_stage_is_listed_shelved_shown_and_retried(self, firn: Firn, landed: str, lake: Lake) -> None:
+        lake.set_properties(landed, {"firn.clean.segments": "9"})
+        plan = only_plan(lake)
+        mark(lake, lakes.opened(lake, plan).identifier, plan, "compact", "two different records")
+        (listed,) = firn("stages", landed, "--json").json
+        assert (listed["state"], listed["failure"]["reason"]) == ("failed", "two different records")
+        assert "failed in compact" in firn("stages", landed).out
+        assert f"shelved {plan.stage}: it failed in compact" in firn("sweep", landed).out
+        ran = firn("plan", landed, "--lane", "full", "--json")
+        assert (ran.code, ran.json) == (0, [])
+        assert "orders-0 full waits: it failed in compact" in firn("status", landed).out
+        assert "nothing in orders-9 waits" in firn("retry", landed, "orders-9").out
+        assert "orders-0 full is tried again; it failed in compact" in firn("retry", landed, "orders-0").out
+        assert len(firn("plan", landed, "--lane", "full", "--json").json) == 1
+        refused(firn("retry", landed, "orders"), "is not a topic partition; allowed: <topic>-<partition>")
+
+    def test_sweep_says_what_went_and_why(self, firn: Firn, landed: str, lake: Lake) -> None:
+        stage = lakes.opened(lake, only_plan(lake)).identifier
+        assert firn("sweep", landed).out == ""
+        lake.table(landed).delete()
+        ran = firn("sweep", landed)
+        assert ran.out.startswith(f"discarded {stage}: its input")
+        assert ran.out.count("\n") == 1

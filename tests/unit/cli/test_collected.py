@@ -1,0 +1,57 @@
+"""gc shows what is of no use any more, and removes it when it is told to."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline.lake import Lake
+from pipeline.lake.folders import data_folder
+from tests.unit import lakes
+from tests.unit.cli.command import Firn
+from tests.unit.lakes import only_plan
+
+
+@pytest.fixture
+def orphan(landed: str, lake: Lake) -> Path:
+    path = lakes.on_disk(data_folder(lake.table(landed))) / ("0" * 16) / "lost.parquet"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"PAR1")
+    os.utime(path, (0, 0))
+    return path
+
+
+def test_it_shows_what_would_go_and_why(firn: Firn, landed: str, lake: Lake, orphan: Path) -> None:
+    stage = lakes.opened(lake, only_plan(lake)).identifier
+    ran = firn("gc", landed)
+    assert ran.code == 0
+    assert "no snapshot holds them; older than" in ran.out.replace("\n", " ")
+    assert f"{landed}: 1 files, 4 bytes; nothing is changed without --yes" in ran.out
+    assert stage in ran.out
+    assert "Firn's home: nothing to remove" in ran.out
+    assert orphan.exists()
+
+
+def test_c25_with_yes_it_goes_once(firn: Firn, landed: str, orphan: Path) -> None:
+    (gone,) = firn("gc", landed, "--yes", "--json").json
+    assert (gone["table"], gone["kind"], gone["bytes"], gone["removed"]) == (landed, "data files", 4, True)
+    assert not orphan.exists()
+    assert firn("gc", landed, "--yes", "--json").json == []
+    assert f"{landed}: nothing to remove" in firn("gc", landed).out
+
+
+def test_plan_files_are_of_all_tables(firn: Firn, landed: str, lake: Lake) -> None:
+    path = only_plan(lake).write(lake.plans_folder)
+    os.utime(path, (0, 0))
+    (shown,) = firn("gc", landed, "--json").json
+    assert (shown["table"], shown["kind"], shown["removed"]) == (None, "plan", False)
+    assert path.exists()
+    assert "Firn's home: removed" in firn("gc", landed, "--yes").out
+    assert not path.exists()
+
+
+def test_c20_a_table_that_is_refused_does_not_keep_the_others(firn: Firn, landed: str, orphan: Path) -> None:
+    ran = firn("gc", "no.table", landed, "--yes", "--json")
+    assert (ran.code, len(ran.json)) == (1, 1)
+    assert "table no.table does not exist" in ran.err
+    assert not orphan.exists()

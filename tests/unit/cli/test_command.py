@@ -1,0 +1,112 @@
+"""The command as a whole: what it says of itself, how it refuses, what it loads."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.lake import Lake, records
+from tests.unit.cli.command import Firn, Ran, refused
+from tests.unit.lakes import TABLE
+
+COMMANDS = (
+    "create", "land", "status", "checkpoint", "plan", "compact", "validate", "publish", "retain", "stages",
+    "discard", "sweep", "gc", "report", "run", "quarantine", "retry", "explain", "simulate",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_subcommand_explains_itself(firn: Firn, command: str) -> None:
+    ran = firn(command, "--help")
+    assert ran.code == 0
+    assert f"firn {command}" in ran.out
+
+
+def test_without_arguments_it_lists_the_subcommands(firn: Firn) -> None:
+    ran = firn()
+    assert all(command in ran.out + ran.err for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("create", "t"), "table 't' is not a table name; allowed: namespace.name"),
+        (("create", "a.t", "--property", "x"), "--property 'x' is not a property; allowed: name=value"),
+        (("create", "a.t", "--property", "firn.merge.segments=1"), "property firn.merge.segments is '1'; allowed:"),
+        (("create", TABLE), "table lake.records exists already"),
+        (("land", TABLE, "none.parquet"), "file none.parquet does not exist"),
+        (
+            ("land", "lake.other", "x.parquet"),
+            "table lake.other does not exist in catalog lake; found: lake.records",
+        ),
+        (("status", "lake.other"), "table lake.other does not exist"),
+        (("plan", "lake.other", "--lane", "merge"), "table lake.other does not exist"),
+        (("stages", "lake.other"), "table lake.other does not exist"),
+        (("sweep", "lake.other"), "table lake.other does not exist"),
+        (("quarantine", "lake.other"), "table lake.other does not exist"),
+        (("explain", "lake.other", "--key", "k"), "table lake.other does not exist"),
+        (("explain", TABLE, "--key", "hex:0"), "key 'hex:0' is not hex:"),
+        (("explain", TABLE, "--key", "k", "--partition", "orders-1"), "holds no segment of orders-1; found: none"),
+        (("explain", TABLE, "orders-1"), "table lake.records holds no segment of orders-1; found: none"),
+        (("explain", TABLE, "orders"), "'orders' is not a topic partition; allowed: <topic>-<partition>"),
+        (("explain", TABLE, "--segment", "x.parquet"), "holds no segment 'x.parquet', and none of the 0 commits"),
+        (("quarantine", TABLE, "--partition", "orders"), "'orders' is not a topic partition; allowed:"),
+        (("quarantine", TABLE, "--export", "x.csv"), "file x.csv has suffix '.csv'; allowed: .parquet, .jsonl"),
+        (("discard", TABLE), "table lake.records is not a stage"),
+        (("publish", TABLE), "'lake.records' is not a stage"),
+        (("status", TABLE, "--now", "noon"), "'noon' is not a time; allowed: ISO 8601"),
+        (("compact", "none.json"), "plan none.json can't be read: there is no such file"),
+    ],
+)
+def test_c26_a_refusal_is_one_line_and_exit_code_1(
+    firn: Firn, lake: Lake, arguments: tuple[str, ...], text: str
+) -> None:
+    records.create(lake, TABLE, {})
+    refused(firn(*arguments), text)
+
+
+def test_c26_a_catalog_that_can_not_be_reached_is_exit_code_4(firn: Firn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__GONE__URI", "http://me:secret@127.0.0.1:1")
+    monkeypatch.setenv("PYICEBERG_CATALOG__GONE__TYPE", "rest")
+    ran = firn("status", "a.b")
+    refused(ran, "catalog gone (127.0.0.1:1) can't be reached", code=4)
+    assert "secret" not in ran.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", TABLE),
+        ("plan", TABLE, "--lane", "tiers"),
+        ("nothing",),
+        ("land",),
+        ("explain", TABLE),
+        ("explain", TABLE, "--key", "k", "--segment", "s"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(firn: Firn, arguments: tuple[str, ...]) -> None:
+    assert firn(*arguments).code == 2
+
+
+def test_the_installed_command_leaves_as_it_says(tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("firn")
+    ran = subprocess.run([command, "status", "no.table"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    refused(Ran(ran.returncode, ran.stdout, ran.stderr), "table no.table does not exist in catalog lake")
+
+
+def test_metadata_commands_start_no_jvm_and_load_neither_spark_nor_great_expectations(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from pipeline.cli import main\n"
+        "sys.argv = ['firn', 'status']\n"
+        "try:\n    main()\nexcept SystemExit as left:\n    assert not left.code\n"
+        "heavy = {'pyspark', 'great_expectations', 'airflow'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    root = Path(__file__).parents[3]
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(root), "HOME": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr

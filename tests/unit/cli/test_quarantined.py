@@ -1,0 +1,57 @@
+"""quarantine lists and exports (C5)."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.lake import Lake, records
+from pipeline.publish import publish
+from pipeline.stage import QUARANTINED
+from tests.unit.cli.command import Firn, Ran, refused
+from tests.unit.lakes import TABLE, Fates, append, only_plan, ready, row
+
+
+@pytest.fixture
+def plan(lake: Lake) -> str:
+    """The plan that moved the records without a key at offsets 0 and 1 of orders-0 to the quarantine."""
+    records.create(lake, TABLE, {})
+    lost = [row(0, key=None, value=b"who \x00am I"), row(1, key=None, value=None)]
+    append(lake, [*lost, row(2)])
+    moved = [one | {"level": QUARANTINED} for one in lost]
+    return publish(lake, ready(lake, only_plan(lake), [*moved, row(2)], Fates(quarantined=2)).identifier).plan_id
+
+
+def test_without_a_quarantine_it_says_so(firn: Firn, landed: str) -> None:
+    assert firn("quarantine", landed) == Ran(0, f"{landed}: no record is in quarantine\n", "")
+    assert firn("quarantine", landed, "--json").json == []
+    assert firn("quarantine", landed, "--export", "x.jsonl").out == f"{landed}: nothing to export\n"
+
+
+def test_batches_say_where_why_and_by_which_plan(firn: Firn, plan: str) -> None:
+    batch = {
+        "topic": "orders", "partition": 0, "reason": "null key", "plan": plan,
+        "records": 2, "base_offset": 0, "last_offset": 1,
+    }  # fmt: skip
+    assert firn("quarantine", TABLE, "--json").json == [batch]
+    assert firn("quarantine", TABLE, "--json", "--plan", "other").json == []
+    assert firn("quarantine", TABLE, "--json", "--partition", "orders-0").json == [batch]
+    assert all(text in firn("quarantine", TABLE).out for text in ("orders-0", "null key", plan))
+
+
+def test_records_show_how_their_values_begin_where_reports_may(firn: Firn, plan: str, lake: Lake) -> None:
+    kept_back, _ = firn("quarantine", TABLE, "--records", "--json").json
+    assert (kept_back["value_bytes"], kept_back["value"]) == (9, None)
+    lake.set_properties(TABLE, {"firn.report.samples": "full"})
+    first, second = firn("quarantine", TABLE, "--records", "--json").json
+    assert (first["offset"], first["timestamp"], first["plan"]) == (0, "2023-11-14T22:12:20.000Z", plan)
+    assert (first["value_bytes"], first["value"]) == (9, "who \\x00am I")
+    assert (second["offset"], second["value_bytes"], second["value"]) == (1, None, None)
+    shown = firn("quarantine", TABLE, "--records", "--limit", "1").out
+    assert "who \\x00am I" in shown
+    assert "1 of 2 records" in shown
+
+
+def test_records_are_exported(firn: Firn, plan: str, tmp_path: Path) -> None:
+    ran = firn("quarantine", TABLE, "--export", tmp_path / "lost.parquet", "--plan", plan)
+    assert (ran.code, ran.out) == (0, f"wrote 2 records to {tmp_path / 'lost.parquet'}\n")
+    refused(firn("quarantine", TABLE, "--export", tmp_path / "lost.parquet"), "exists already; allowed: a new file")

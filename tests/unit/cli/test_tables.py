@@ -1,0 +1,92 @@
+"""create, land, status, checkpoint."""
+
+from pathlib import Path
+
+from pipeline.lake import Lake, records
+from tests.unit import lakes
+from tests.unit.cli.command import Firn
+from tests.unit.lakes import NOW, TABLE, append, only_plan, row
+
+
+def test_c21_a_lag_that_can_not_be_held_is_said_by_create_and_status(firn: Firn) -> None:
+    created = firn("create", TABLE, "--property", "firn.max.compaction.lag.ms=60000")
+    assert created.code == 0
+    assert created.err.startswith(f"firn: {TABLE}: max.compaction.lag.ms 60000 can't be held: runs come every 900000")
+    assert "lag.ms 60000 can't be held" in firn("status", TABLE).out
+    (status,) = firn("status", TABLE, "--json").json
+    assert [f"firn: {TABLE}: {text}\n" for text in status["doubts"]] == [created.err]
+
+
+def test_create_land_and_status_tell_the_same_story(firn: Firn, tmp_path: Path) -> None:
+    created = firn(
+        "create", TABLE, "--property", "firn.merge.segments=2", "--property", "firn.topic.a.b.null.keys=fail"
+    )
+    assert (created.code, created.err) == (0, "")
+    assert created.out.startswith(f"created {TABLE} at file://")
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"key":"k","value":null,"topic":"orders","partition":0,"offset":7,"timestamp":1}\n')
+    landed = firn("land", TABLE, path, path, "--json").json
+    assert (landed["files"], landed["segments"], landed["records"]) == (2, 2, 2)
+    (status,) = firn("status", TABLE, "--json").json
+    assert (status["table"], status["snapshot_id"]) == (TABLE, landed["snapshot_id"])
+    (part,) = status["partitions"]
+    assert (part["topic"], part["partition"], part["dirty_ratio"]) == ("orders", 0, 1.0)
+    (level,) = part["levels"]
+    assert level | {"bytes": 0} == {
+        "level": 0, "segments": 2, "records": 2, "bytes": 0, "tombstones": 2, "base_offset": 7, "last_offset": 7,
+    }  # fmt: skip
+    assert part["due"]["merge"] == "2 of 2 L0 segments"
+    assert part["due"]["full"].startswith("dirty ratio 1.000 > 0.65")
+
+
+def test_c10_create_with_transactions(firn: Firn, lake: Lake) -> None:
+    assert firn("create", TABLE, "--transactions").code == 0
+    assert records.has_transactions(lake.table(TABLE))
+
+
+def test_status_for_people_says_what_is_due_and_what_is_in_the_way(firn: Firn, landed: str) -> None:
+    ran = firn("status", landed)
+    assert ran.code == 0
+    assert "orders-0" in ran.out
+    assert "merge: 2 of 2 L0 segments" in ran.out
+
+
+def test_status_for_people_says_until_when(firn: Firn, landed: str, lake: Lake) -> None:
+    assert " now " in firn("status", landed).out
+    with lake.table(landed).transaction() as transaction:
+        transaction.set_properties({"firn.min.compaction.lag.ms": "180000", "firn.merge.segments": "3"})
+    out = firn("status", landed, "--now", NOW).out
+    assert " 0:02:59 " in out
+    assert "left alone until" in out
+
+
+def test_c16_checkpoint_prints_kafkas_text_and_nothing_else(
+    firn: Firn, landed: str, lake: Lake, tmp_path: Path
+) -> None:
+    append(lake, [row(9, partition=3, level=3)])
+    ran = firn("checkpoint", landed)
+    assert (ran.code, ran.out, ran.err) == (0, "0\n1\norders 3 10\n", "")
+    ran = firn("checkpoint", landed, "--output", tmp_path / "checkpoint")
+    assert (ran.code, ran.out) == (0, "")
+    assert (tmp_path / "checkpoint").read_text() == "0\n1\norders 3 10\n"
+
+
+def test_status_of_all_tables_leaves_out_what_is_none_of_records(firn: Firn, landed: str, lake: Lake) -> None:
+    lakes.opened(lake, only_plan(lake))
+    lake.catalog.create_table("lake.other", lake.table(landed).schema())
+    firn("create", "second.table")
+    assert [status["table"] for status in firn("status", "--json").json] == [landed, "second.table"]
+
+
+def test_status_without_tables(firn: Firn) -> None:
+    assert firn("status").out == "catalog lake has no table of records\n"
+    assert firn("status", "--json").json == []
+
+
+def test_status_has_a_clock(firn: Firn, landed: str, lake: Lake) -> None:
+    with lake.table(landed).transaction() as transaction:
+        transaction.set_properties({"firn.min.compaction.lag.ms": "5000"})
+    (early,) = firn("status", landed, "--json", "--now", NOW).json
+    (late,) = firn("status", landed, "--json", "--now", NOW + 5000).json
+    assert early["partitions"][0]["cleanable_bytes"] == 0
+    assert late["partitions"][0]["uncleanable_bytes"] == 0
