@@ -59,5 +59,8 @@ def derive(
     try:
         return lake.when_free(lambda: lake.catalog.register_table(identifier, place))
     except TableAlreadyExistsError:
-        model.io.delete(place)
-        return lake.table(identifier)
+        found = lake.table(identifier)
+        # A catalog that was too busy to say so may have registered this very file before it was asked again.
+        if found.metadata.table_uuid != metadata.table_uuid:
+            model.io.delete(place)
+        return found

@@ -1,16 +1,18 @@
-"""A real SQL catalog that applies one commit to the topic table and then says that the connection broke.
+"""Real SQL catalogs that do what they are asked to and don't say so.
 
-PyIceberg loads the class through its own ``py-catalog-impl`` setting. With ``down`` = ``yes`` it loads nothing then.
+PyIceberg loads the classes through its own ``py-catalog-impl`` setting.
 """
 
 from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table
+from sqlalchemy.exc import OperationalError
 
 
 class ForgetfulCatalog(SqlCatalog):
-    """Everything is the SQL catalog's own, but for what is said after that commit."""
+    """Applies one commit to the topic table and then says that the connection broke. With ``down`` = ``yes`` it loads
+    nothing then."""
 
     forgot = False
 
@@ -24,4 +26,23 @@ class ForgetfulCatalog(SqlCatalog):
     def load_table(self, identifier: Any) -> Table:
         if self.forgot and self.properties.get("down") == "yes":
             raise ConnectionError("the catalog is down")
+        return super().load_table(identifier)
+
+
+class BusyCatalog(SqlCatalog):
+    """Registers a table, and is busy the first time that it is to load it, which is for its answer."""
+
+    def __init__(self, name: str, **properties: str) -> None:
+        super().__init__(name, **properties)
+        self.registered: set[Any] = set()
+        self.answered: set[Any] = set()
+
+    def register_table(self, identifier: Any, metadata_location: str, overwrite: bool = False) -> Table:
+        self.registered.add(identifier)
+        return super().register_table(identifier, metadata_location, overwrite)
+
+    def load_table(self, identifier: Any) -> Table:
+        if identifier in self.registered - self.answered:
+            self.answered.add(identifier)
+            raise OperationalError("SELECT", {}, Exception("database is locked"))
         return super().load_table(identifier)

@@ -2,14 +2,16 @@
 
 import pytest
 
+from pipeline import quarantine
 from pipeline.errors import OutcomeUnknownError
 from pipeline.lake import Lake
 from pipeline.publish import publish
-from pipeline.stage import Stage
+from pipeline.stage import QUARANTINED, Stage
 from tests.unit import lakes
 from tests.unit.lakes import Fates, append, only_plan, ready, row
 
 FORGETFUL = "tests.unit.forgetful.ForgetfulCatalog"
+BUSY = "tests.unit.forgetful.BusyCatalog"
 
 
 @pytest.fixture
@@ -20,9 +22,9 @@ def stage(lake: Lake, table: str) -> Stage:
     return ready(lake, only_plan(lake), [row(1, b"b"), row(2, b"a"), row(3, b"z")], Fates(superseded=1))
 
 
-def through(lake: Lake, down: str) -> Lake:
+def through(lake: Lake, down: str, catalog: str = FORGETFUL) -> Lake:
     properties = {key: value for key, value in lake.properties.items() if key != "type"}
-    return Lake(lake.name, properties | {"py-catalog-impl": FORGETFUL, "down": down}, lake.home)
+    return Lake(lake.name, properties | {"py-catalog-impl": catalog, "down": down}, lake.home)
 
 
 def test_c25_a_lost_answer_is_found_out(lake: Lake, stage: Stage) -> None:
@@ -37,3 +39,14 @@ def test_c25_a_catalog_that_goes_down_leaves_everything(lake: Lake, stage: Stage
     assert lakes.offsets(lake) == [1, 2, 3]
     assert publish(lake, stage.identifier).repeated
     assert lakes.offsets(lake) == [1, 2, 3]
+
+
+def test_c25_a_table_that_was_registered_without_an_answer_keeps_its_metadata(lake: Lake, table: str) -> None:
+    """Asked again, the catalog says that there is such a table: it is this one, and not somebody else's."""
+    busy = through(lake, "no", BUSY)
+    append(lake, [row(0, None, headers=[]), row(1, b"a", headers=[])])
+    kept = [row(0, None, headers=[], level=QUARANTINED), row(1, b"a", headers=[])]
+    stage = ready(busy, only_plan(lake), kept, Fates(quarantined=1))
+    publish(busy, stage.identifier)
+    assert lakes.offsets(lake) == [1]
+    assert [one.offset for one in quarantine.records(lake, table, 10)] == [0]
