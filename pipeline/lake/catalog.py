@@ -26,7 +26,14 @@ from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 from requests import RequestException
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
+from tenacity import (
+    Retrying,
+    retry_if_exception,
+    retry_if_exception_type,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_random_exponential,
+)
 
 from pipeline.errors import MetadataLostError, NotFoundError, RefusedError, UnavailableError
 from pipeline.lake.secrets import without_credentials
@@ -181,10 +188,11 @@ class Lake:
         """Run a catalog ``action`` again while a SQL catalog says it is busy, for at most BUSY_SECONDS.
 
         SQLite refuses a write at once, whatever the busy timeout, when waiting could deadlock. Such a refusal changed
-        nothing, so running it again is safe.
+        nothing, so running it again is safe. A connection that broke is another matter: its last request may have been
+        carried out, and who asked has to find out.
         """
         attempts = Retrying(
-            retry=retry_if_exception_type(OperationalError),
+            retry=retry_if_exception(_is_busy),
             stop=stop_after_delay(BUSY_SECONDS),
             wait=wait_random_exponential(multiplier=0.05, max=2),
             reraise=True,
@@ -269,3 +277,7 @@ class Lake:
     def _address(self) -> str:
         """The catalog's address without credentials, fit for an error message."""
         return self.properties.get("uri", "no uri").rpartition("@")[2].partition("?")[0]
+
+
+def _is_busy(error: BaseException) -> bool:
+    return isinstance(error, OperationalError) and not error.connection_invalidated

@@ -11,8 +11,8 @@ from sqlalchemy.exc import OperationalError
 
 
 class ForgetfulCatalog(SqlCatalog):
-    """Applies one commit to the topic table and then says that the connection broke. With ``down`` = ``yes`` it loads
-    nothing then."""
+    """Applies one commit to a table that is no stage and then says that the connection broke: in Python's words, or in
+    SQLAlchemy's when it ``says`` = ``sql``. With ``down`` = ``yes`` it loads nothing then."""
 
     forgot = False
 
@@ -20,7 +20,10 @@ class ForgetfulCatalog(SqlCatalog):
         response = super().commit_table(table, requirements, updates)
         if "__stage_" not in table.name()[-1] and not self.forgot:
             self.forgot = True
-            raise ConnectionError("the connection broke")
+            reason = ConnectionError("the connection broke")
+            if self.properties.get("says") == "sql":
+                raise OperationalError("COMMIT", {}, reason, connection_invalidated=True)
+            raise reason
         return response
 
     def load_table(self, identifier: Any) -> Table:
