@@ -43,7 +43,7 @@ class Injector:
             self._fail()
         yield
         if hit and self.fault.kind is Kind.LOST_ANSWER:
-            raise ConnectionError("the connection broke")
+            self._break()
         if hit and self.fault.after:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -72,7 +72,9 @@ class Injector:
         match self.fault.kind:
             case Kind.KILL:
                 os.kill(os.getpid(), signal.SIGKILL)
-            case Kind.LOST_REQUEST | Kind.DOWN:
+            case Kind.LOST_REQUEST:
+                self._break()
+            case Kind.DOWN:
                 raise ConnectionError("the catalog is down")
             case Kind.BUSY:
                 raise OperationalError("BEGIN IMMEDIATE", None, Exception("database is locked"))
@@ -84,6 +86,13 @@ class Injector:
                 time.sleep(SLOW_SECONDS)
             case Kind.PAUSE:
                 self._pause()
+
+    def _break(self) -> None:
+        """As a REST catalog's client says it, or a SQL catalog's."""
+        broken = ConnectionError("the connection broke")
+        if self.fault.nth % 2:
+            raise OperationalError("COMMIT", None, broken, connection_invalidated=True)
+        raise broken
 
     def _pause(self) -> None:
         (self._folder / PAUSED).touch()
