@@ -86,9 +86,12 @@ def _wait_for_all(crew: Sequence[Compactor]) -> None:
 
 
 def _of_appenders(appended: Sequence[Appended]) -> dict[str, object]:
+    commits, refused = sum(one.commits for one in appended), sum(one.refused for one in appended)
     return {
         "commits a second": round(sum(one.commits / one.seconds for one in appended), 2),
-        "appends refused": sum(one.refused for one in appended),
+        "commits": commits,
+        "appends refused": refused,
+        "refused, of all": round(refused / (commits + refused), 2),
     }
 
 
