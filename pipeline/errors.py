@@ -4,6 +4,8 @@ Every message names the table, partition, segment or property, what was found, a
 prints it as one line and exits with ``exit_code``.
 """
 
+from typing import Any
+
 
 class FirnError(Exception):
     """Base of every error that Firn raises on purpose; anything else is a defect.
@@ -18,6 +20,10 @@ class FirnError(Exception):
         from expectations.wording import printable
 
         super().__init__(printable(message))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors come back from workers: pickled with their fields, whatever arguments their class takes."""
+        return _revived, (type(self), self.args, self.__dict__)
 
 
 class RefusedError(FirnError):
@@ -56,3 +62,9 @@ class OutcomeUnknownError(FirnError):
     """The catalog did not say whether a commit was applied. Everything is kept; the next run finds out."""
 
     exit_code = 5
+
+
+def _revived(kind: type[FirnError], arguments: tuple[Any, ...], fields: dict[str, Any]) -> FirnError:
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(fields)
+    return error

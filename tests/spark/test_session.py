@@ -1,11 +1,34 @@
-"""What is told of a Spark session."""
+"""What Firn's own Spark session is: nothing but a scheduler, started without a word."""
 
-import re
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
+STARTED = """
+import json
+from pipeline.engine import Engines
+
+told = []
+engine = Engines("spark", "firn test", tell=told.append).of(0)
+found = engine.map(abs, [-1, -2, -3])
 from pyspark.sql import SparkSession
+settings = dict(SparkSession.getActiveSession().sparkContext.getConf().getAll())
+print(json.dumps({"found": found, "told": told, "settings": settings}))
+"""
 
-from pipeline.lake.spark import application
 
-
-def test_the_application_is_named_for_logs(spark: SparkSession) -> None:
-    assert re.fullmatch(r"Spark application local-\d+ on local\[2\]", application(spark) or "")
+def test_it_has_no_jar_no_catalog_and_no_credential_and_is_quiet(tmp_path: Path) -> None:
+    own = {"FIRN_SPARK_MASTER": "local[2]", "PYICEBERG_CATALOG__SHOP__TOKEN": "open sesame", "PYSPARK_PYTHON": "/none"}
+    ran = subprocess.run(
+        [sys.executable, "-c", STARTED], env={**os.environ, **own}, cwd=tmp_path, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, "")
+    said = json.loads(ran.stdout)
+    assert said["found"] == [1, 2, 3]
+    assert len(said["told"]) == 1
+    assert not {"spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"} & set(said["settings"])
+    assert not [name for name in said["settings"] if "catalog" in name]
+    assert "open sesame" not in ran.stdout

@@ -1,0 +1,60 @@
+"""Firn's Spark session: no Iceberg jar, no catalog, no credentials; a scheduler for Python workers."""
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from pipeline.engine.quiet import quiet
+from pipeline.engine.spark import reason
+from pipeline.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def start(name: str) -> "SparkSession":
+    """The Spark session of this process, started when there is none, under the application name ``name``.
+
+    ``SPARK_REMOTE`` names a Spark Connect server; under ``spark-submit`` the master is the submitter's; else it is
+    FIRN_SPARK_MASTER, or Spark's own default (``local[*]``). Raises UnavailableError when Spark does not start.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    remote = os.environ.get("SPARK_REMOTE", "")
+    master = os.environ.get("FIRN_SPARK_MASTER", "")
+    builder = SparkSession.builder.appName(name)
+    # What a server is set to is its owner's business.
+    if not remote:
+        for key, value in _settings().items():
+            builder = builder.config(key, value)
+        if master and not submitted:
+            builder = builder.master(master)
+    if not submitted and (remote or master or "local").startswith("local"):
+        # Workers on this machine are this Python, which has what they need; Spark takes python3 of the PATH.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    try:
+        with quiet(enabled=not submitted):
+            return builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        raise UnavailableError(f"Spark does not start: {reason(error)}") from error
+
+
+def application(spark: "SparkSession") -> str | None:
+    """The Spark application and where it can be watched, for logs; None of a remote session."""
+    if not hasattr(spark, "sparkContext"):
+        return None
+    context = spark.sparkContext
+    watched = f", UI {context.uiWebUrl}" if context.uiWebUrl else ""
+    return f"Spark application {context.applicationId} on {context.master}{watched}"
+
+
+def _settings() -> dict[str, str]:
+    """Everything else is the cluster's own."""
+    return {
+        "spark.ui.enabled": os.environ.get("FIRN_SPARK_UI", "false"),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }

@@ -1,0 +1,307 @@
+"""Tasks as Spark's: its Python workers run them, and it moves what a shuffle moves. It never looks at a record.
+
+DataFrame API only, so that a classic session and Spark Connect both serve. What a job does travels in the pickled
+function, credentials included: nothing of it is in settings, in the UI or in event logs.
+"""
+
+import os
+import pickle
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from pipeline.engine.engine import WorkerLostError, attempt, pickled
+from pipeline.engine.groups import balanced
+from pipeline.engine.identity import identity
+from pipeline.engine.progress import Progress
+from pipeline.errors import FirnError, RefusedError, UnavailableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+SETTINGS = {
+    # The number of partitions is chosen here; adaptive execution would make every shuffle a job of its own.
+    "spark.sql.adaptive.enabled": "false",
+    # Pieces of a shuffle are tens of megabytes: ten thousand of them in a batch would not fit.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 2**20),
+}
+
+GATHERS_PER_WORKER = 2
+MOST_ASKED = 4096
+"""The largest parallelism that is found out of a remote session."""
+
+_CANT_WORK = re.compile(
+    r"(?i)PyArrow >= \S+ must be installed|No module named '(?:pyarrow|pyspark)\b|UNSUPPORTED_PACKAGE_VERSION"
+    r"|PYTHON_VERSION_MISMATCH|Cannot run program"
+)
+"""How Spark says that a worker's Python lacks what Spark itself needs, or is not there."""
+_DIED = re.compile(
+    r"Python worker exited unexpectedly|Python worker failed to connect|ExecutorLostFailure|EOFException"
+    r"|OutOfMemoryError|Executor heartbeat timed out|Slave lost|worker lost"
+)
+
+_REMEDY = (
+    "allowed: the driver's Firn and pyarrow on every worker, by an image that holds them or a packed environment in "
+    "spark.archives (docs/operations.md)"
+)
+
+
+class _WorkerDiedError(Exception):
+    """A job ended because a worker did; which of its tasks killed it is not known."""
+
+
+class SparkEngine:
+    """A Spark session that runs tasks. ``owned``: closing the engine ends its session on a Spark Connect server.
+
+    ``expected`` is the Firn that workers must have: this one, which those of a local master have anyway. Both calls
+    raise RefusedError for workers that can't be used, which is nothing that a plan could be blamed for, and
+    UnavailableError where Spark does not answer.
+    """
+
+    name = "spark"
+
+    def __init__(self, session: "SparkSession", *, owned: bool = False, expected: str | None = None) -> None:
+        self._given = session
+        self._owned = owned
+        self._expected = expected or ("" if _is_here(session) else identity())
+        # A classic session shares settings with everybody who uses it: this one gets settings of its own.
+        self._session = session.newSession() if hasattr(session, "sparkContext") else session
+        for key, value in SETTINGS.items():
+            self._session.conf.set(key, value)
+
+    @property
+    def parallelism(self) -> int:
+        """As many as the cluster has cores now; of a remote session, as many as it had when it was asked first."""
+        context = _context(self._session)
+        return int(context.defaultParallelism) if context else self._remote_parallelism
+
+    @cached_property
+    def _remote_parallelism(self) -> int:
+        from pyspark.sql import functions as F
+
+        with _told():
+            found = self._session.range(MOST_ASKED).select(F.spark_partition_id()).collect()
+        return len({row[0] for row in found})
+
+    def map(
+        self, function: Callable[[T], R], tasks: Sequence[T], *, weights: Sequence[int] | None = None, title: str = ""
+    ) -> list[R | Exception]:
+        """See Engine. A job that a task kills is halved until the task is alone; what ends well is not run again."""
+        work = _Work(pickled(function), [pickled(task) for task in tasks], list(weights or [0] * len(tasks)), title)
+        found = self._mapped(work, range(len(tasks)), alone=False) if tasks else {}
+        return [cast("R | Exception", found[number]) for number in range(len(tasks))]
+
+    def shuffle(
+        self,
+        spread: "Callable[[T], Iterable[tuple[int, pa.Table]]]",
+        gather: "Callable[[int, Iterable[pa.Table]], R]",
+        tasks: Sequence[T],
+        buckets: int,
+        *,
+        title: str = "",
+    ) -> list[R | Exception]:
+        """See Engine. Which task or bucket kills a worker is not known: after a second try all buckets are lost."""
+        if not tasks:
+            return self.map(partial(_of_nothing, gather), range(buckets), title=title)
+        groups = balanced([0] * len(tasks), self.parallelism)
+        partitions = min(buckets, self.parallelism * GATHERS_PER_WORKER)
+        blobs = [pickled(task) for task in tasks]
+        spreading = entry_of(self._expected, "run_spread", pickled(spread), blobs, groups, buckets)
+        gathering = entry_of(self._expected, "run_gather", pickled(gather))
+        moved = self._numbers(len(groups)).mapInArrow(spreading, _schema()).repartitionById(partitions, "id")
+        frame = moved.mapInArrow(gathering, _schema())
+        found = attempt(self._results, frame, title)
+        if isinstance(found, _WorkerDiedError):
+            found = attempt(self._results, frame, title)
+        if isinstance(found, _WorkerDiedError):
+            return [_lost(title, found)] * buckets
+        if isinstance(found, Exception):
+            raise found
+        return [cast("R | Exception", found[bucket]) for bucket in range(buckets)]
+
+    def check(self) -> None:
+        """Raise RefusedError unless a worker has what it needs; its first call also starts what later ones use."""
+        for found in self.map(bool, [0], title="starting workers"):
+            if isinstance(found, Exception):
+                raise found
+
+    def close(self) -> None:
+        """End a session on a server. A JVM of this process is shared, and ends with it: stopping it costs a second."""
+        if self._owned and not _context(self._given):
+            self._given.stop()
+
+    def _mapped(self, work: "_Work", numbers: Sequence[int], *, alone: bool) -> dict[int, object]:
+        """The results of the tasks ``numbers``. ``alone``: they have been in a job that died, so one is tried once."""
+        groups = [[numbers[at] for at in group] for group in balanced(work.weights_of(numbers), self.parallelism)]
+        running = entry_of(self._expected, "run_map", work.function, work.only(numbers), groups)
+        try:
+            return self._results(self._numbers(len(groups)).mapInArrow(running, _schema()), work.title)
+        except _WorkerDiedError as error:
+            if len(numbers) == 1:
+                return {numbers[0]: _lost(work.title, error)} if alone else self._mapped(work, numbers, alone=True)
+        middle = len(numbers) // 2
+        return self._mapped(work, numbers[:middle], alone=True) | self._mapped(work, numbers[middle:], alone=True)
+
+    def _numbers(self, count: int) -> "DataFrame":
+        """A row in a partition of its own for every number below ``count``."""
+        return self._session.range(0, count, 1, count)
+
+    def _results(self, frame: "DataFrame", title: str) -> dict[int, object]:
+        """What the workers gave, by task or bucket."""
+        from pipeline.engine.worker import REFUSED
+
+        with _told(), _watched(self._session, title):
+            rows = frame.collect()
+        for row in rows:
+            if row["id"] == REFUSED:
+                raise RefusedError(f"a worker of Spark can't be used: {bytes(row['blob']).decode()}; {_REMEDY}")
+        return {row["id"]: pickle.loads(bytes(row["blob"])) for row in rows}  # noqa: S301  # from Firn's own workers
+
+
+class _Work:
+    """The tasks of one call, pickled one by one: a worker unpickles only its own."""
+
+    def __init__(self, function: bytes, tasks: Sequence[bytes], weights: Sequence[int], title: str) -> None:
+        self.function = function
+        self.title = title
+        self._tasks = tasks
+        self._weights = weights
+
+    def weights_of(self, numbers: Sequence[int]) -> list[int]:
+        return [self._weights[number] for number in numbers]
+
+    def only(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        return {number: self._tasks[number] for number in numbers}
+
+
+def entry_of(expected: str, name: str, *work: object) -> Callable[[Iterable[Any]], Iterable[Any]]:
+    """The function that Spark gives to its workers: it travels whole, so that a worker without Firn can say so."""
+
+    def firn(batches: Iterable[Any]) -> Iterable[Any]:
+        import importlib
+
+        import pyarrow
+
+        try:
+            worker = importlib.import_module("pipeline.engine.worker")
+            refused = worker.complaint(expected)
+        except ImportError as error:
+            refused = f"it has no Firn ({error})"
+        if refused:
+            row = {"id": [-1], "task": [0], "piece": [0], "blob": [refused.encode()]}
+            kinds = [("id", "int32"), ("task", "int32"), ("piece", "int32"), ("blob", "binary")]
+            schema = pyarrow.schema([(column, getattr(pyarrow, kind)()) for column, kind in kinds])
+            yield pyarrow.RecordBatch.from_pydict(row, schema=schema)
+            return
+        yield from getattr(worker, name)(batches, *work)
+
+    return firn
+
+
+def _of_nothing(gather: "Callable[[int, Iterable[pa.Table]], R]", bucket: int) -> R:
+    return gather(bucket, ())
+
+
+def _schema() -> str:
+    from pipeline.engine.worker import SCHEMA
+
+    return SCHEMA
+
+
+def _lost(title: str, error: Exception) -> WorkerLostError:
+    return WorkerLostError(
+        f"{title or 'a task'}: the worker of Spark that ran it died, and died again when it was tried alone ({error}); "
+        "the worker's log may say why: too little memory, or a crash of native code"
+    )
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Errors of Spark in Firn's words: a worker that died, one that can't work, or no Spark at all."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError, OSError) as error:
+        raise _meaning(error) from error
+
+
+def _meaning(error: Exception) -> FirnError | _WorkerDiedError:
+    text = str(error)
+    if found := _CANT_WORK.search(text):
+        line = next(line for line in text.splitlines() if found[0] in line)
+        return RefusedError(f"a worker of Spark can't be used: {line.strip()}; {_REMEDY}")
+    if died := _DIED.search(text):
+        return _WorkerDiedError(died[0])
+    return UnavailableError(f"Spark could not do its work: {reason(error)}")
+
+
+def reason(error: Exception) -> str:
+    """One line of what Spark said: the innermost cause. Stack traces are in Spark's own log."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    plain = [line for line in lines if not line.startswith(("at ", "An error occurred"))]
+    return (causes[-1:] or plain[:1] or [type(error).__name__])[0]
+
+
+@contextmanager
+def _watched(session: "SparkSession", title: str) -> Iterator[None]:
+    """Show the progress of the job that this thread starts, and name it in Spark's UI."""
+    context = _context(session)
+    if context is None:
+        with _watched_remotely(session, title):
+            yield
+        return
+    group = f"firn {uuid.uuid4()}"
+    before = {key: context.getLocalProperty(key) for key in ("spark.jobGroup.id", "spark.job.description")}
+    context.setJobGroup(group, title or "firn")
+    try:
+        with Progress(title, 0, partial(_figures, context, group)):
+            yield
+    finally:
+        for key, value in before.items():
+            context.setLocalProperty(key, value)
+
+
+def _figures(context: Any, group: str) -> tuple[int, int] | None:
+    """Spark tasks that are done, and all of them."""
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    found = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage]
+    return (sum(done for done, _ in found), sum(total for _, total in found)) if found else None
+
+
+@contextmanager
+def _watched_remotely(session: "SparkSession", title: str) -> Iterator[None]:
+    seen: list[tuple[int, int]] = []
+
+    def handle(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:  # noqa: ARG001  # called by name
+        known = [(stage.num_completed_tasks, stage.num_tasks) for stage in stages or ()]
+        seen[:] = [(sum(ended for ended, _ in known), sum(total for _, total in known))]
+
+    session.registerProgressHandler(handle)
+    try:
+        with Progress(title, 0, lambda: seen[0] if seen else None):
+            yield
+    finally:
+        session.removeProgressHandler(handle)
+
+
+def _is_here(session: "SparkSession") -> bool:
+    """Whether workers are processes of this machine, which run this very checkout."""
+    context = _context(session)
+    return (context.master if context else os.environ.get("SPARK_REMOTE", "")).startswith("local")
+
+
+def _context(session: "SparkSession") -> Any:
+    """The Spark context of a classic session; a remote one has none."""
+    return getattr(session, "sparkContext", None)

@@ -1,0 +1,79 @@
+"""Spark as an engine: the contract of every engine, workers that die, workers that can't be used."""
+
+from functools import partial
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.engine import Engine, Engines, WorkerLostError
+from pipeline.engine.engine import attempt
+from pipeline.engine.local import LocalEngine
+from pipeline.engine.session import application, start
+from pipeline.engine.spark import SparkEngine
+from pipeline.errors import RefusedError
+from tests.support.engine_contract import EngineContract, Numbers, collected, die_on, spread_by_remainder
+
+
+@pytest.fixture(scope="module")
+def engine(spark: SparkSession) -> SparkEngine:
+    """On the session of this process, as `firn` would start it."""
+    return SparkEngine(start("firn engine tests"))
+
+
+class TestContract(EngineContract):
+    """Tests that every engine passes."""
+
+
+def test_the_application_is_named_for_logs(engine: SparkEngine) -> None:
+    said = application(start("firn engine tests"))
+
+    assert said
+    assert said.startswith("Spark application local-")
+    assert said.endswith(" on local[2]")
+
+
+def test_both_engines_give_the_same(engine: SparkEngine) -> None:
+    tasks = [Numbers(start, 37) for start in range(0, 500, 37)]
+    engines: list[Engine] = [engine, LocalEngine(2)]
+
+    spark, local = (one.shuffle(partial(spread_by_remainder, 11), collected, tasks, 11) for one in engines)
+
+    assert spark == local
+
+
+def test_c20_only_the_task_that_kills_its_worker_is_lost(engine: SparkEngine) -> None:
+    found = engine.map(partial(die_on, 5), list(range(9)), title="deadly")
+
+    assert [one for one in found if not isinstance(one, Exception)] == [0, 1, 2, 3, 4, 6, 7, 8]
+    assert isinstance(found[5], WorkerLostError)
+    assert str(found[5]).startswith("deadly: the worker of Spark that ran it died")
+
+
+def test_c20_a_task_that_kills_its_worker_alone_is_lost(engine: SparkEngine) -> None:
+    assert [type(one) for one in engine.map(partial(die_on, 0), [0])] == [WorkerLostError]
+
+
+def test_a_worker_of_another_firn_is_refused(engine: SparkEngine) -> None:
+    other = SparkEngine(start("firn engine tests"), expected="0.0.9+feedfeedfeed")
+
+    refused = attempt(other.map, abs, [-1, -2])
+
+    assert isinstance(refused, RefusedError)
+    assert "the driver has 0.0.9+feedfeedfeed" in str(refused)
+    assert "docs/operations.md" in str(refused)
+
+
+def test_a_shuffle_over_workers_of_another_firn_is_refused(engine: SparkEngine) -> None:
+    other = SparkEngine(start("firn engine tests"), expected="0.0.9+feedfeedfeed")
+
+    with pytest.raises(RefusedError, match=r"the driver has 0\.0\.9"):
+        other.shuffle(partial(spread_by_remainder, 3), collected, [Numbers(0, 9), Numbers(9, 9)], 3)
+
+
+def test_spark_is_started_once_and_told_of(engine: SparkEngine) -> None:
+    told: list[str] = []
+    engines = Engines("spark", "firn tests", tell=told.append)
+
+    assert engines.of(0) is engines.of(2**40)
+    assert engines.of(0).parallelism == 2
+    assert len(told) == 1

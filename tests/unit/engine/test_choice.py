@@ -1,0 +1,51 @@
+"""Which engine a command takes."""
+
+import pytest
+
+from pipeline.engine import Engines
+from pipeline.errors import RefusedError
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FIRN_ENGINE", raising=False)
+    monkeypatch.delenv("FIRN_LOCAL_MAX_BYTES", raising=False)
+
+
+def test_spark_is_the_default() -> None:
+    assert Engines().choice == "spark"
+
+
+def test_the_environment_chooses_where_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRN_ENGINE", "local")
+
+    assert Engines().choice == "local"
+    assert Engines("auto").choice == "auto"
+
+
+def test_an_engine_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(RefusedError, match=r"engine 'flink'; allowed: spark, local, auto"):
+        Engines("flink")
+
+
+def test_local_needs_no_spark_whatever_the_size() -> None:
+    with Engines("local") as engines:
+        assert engines.of(2**50).name == "local"
+
+
+def test_auto_takes_local_below_the_limit() -> None:
+    with Engines("auto", local_max_bytes=100) as engines:
+        assert engines.of(99).name == "local"
+
+
+def test_auto_asks_the_environment_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRN_LOCAL_MAX_BYTES", "2000")
+
+    assert Engines("auto").local_max_bytes == 2000
+
+
+def test_a_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRN_LOCAL_MAX_BYTES", "2 GB")
+
+    with pytest.raises(RefusedError, match=r"FIRN_LOCAL_MAX_BYTES is '2 GB'; allowed: a number of bytes"):
+        Engines("auto")

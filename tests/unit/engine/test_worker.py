@@ -1,0 +1,43 @@
+"""A worker that can't be used says so itself, in one line: the function that reaches it needs no Firn."""
+
+import subprocess
+import sys
+
+import pyarrow as pa
+
+from pipeline.engine.engine import pickled
+from pipeline.engine.identity import identity
+from pipeline.engine.spark import entry_of
+from pipeline.engine.worker import complaint
+
+WITHOUT_FIRN = """
+import pickle, sys
+import pyarrow as pa
+
+sys.modules["pipeline"] = None  # as if it was not installed
+run = pickle.load(sys.stdin.buffer)
+(said,) = run([pa.record_batch({"id": [0]})])
+print(said.schema.names, said["id"].to_pylist(), said["blob"].to_pylist()[0].decode())
+"""
+
+
+def test_a_worker_without_firn_says_so() -> None:
+    entry = entry_of("0.1.0+0123456789ab", "run_map", pickled(abs), {0: pickled(-1)}, [[0]])
+
+    ran = subprocess.run([sys.executable, "-c", WITHOUT_FIRN], input=pickled(entry), capture_output=True, check=False)
+
+    assert ran.stderr.decode() == ""
+    assert ran.stdout.decode().startswith("['id', 'task', 'piece', 'blob'] [-1] it has no Firn (")
+
+
+def test_a_worker_with_the_drivers_firn_works() -> None:
+    entry = entry_of(identity(), "run_map", pickled(abs), {0: pickled(-1), 1: pickled(-2)}, [[0, 1]])
+
+    (batch,) = entry([pa.record_batch({"id": [0]})])
+
+    assert batch["id"].to_pylist() == [0, 1]
+
+
+def test_a_worker_of_another_firn_names_both() -> None:
+    assert complaint("0.0.1+0") == f"it has Firn {identity()}, the driver has 0.0.1+0"
+    assert complaint(identity()) is None
