@@ -1,5 +1,1 @@
-"""Compact: Spark reads a plan's inputs from its stage and writes what is left as the stage's result."""
-
-from pipeline.compact.compact import Outcome, compact
-
-__all__ = ["Outcome", "compact"]
+"""Compact: read a plan's segments as Arrow batches and write what the rules keep; `outcome` holds the rules."""

@@ -1,89 +1,159 @@
-"""Reading a stage: the records that a job takes, with everything that is told of them before keys are compared."""
+"""What a task is told of one plan: its segments as files to read, and the columns that mean something."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import reduce
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile
+from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, StringType
 
-from expectations.reading import Reading, fingerprint
-from pipeline.compact.figures import with_figures
-from pipeline.compact.layout import Scan
-from pipeline.compact.newest import FILE
-from pipeline.compact.rounds import EVERYTHING, Round
-from pipeline.compact.working import KEY, OFFSET, WAS_BURIED, column, with_working_columns
-from pipeline.lake import Lake
+from pipeline.compact.keys import keys_of
+from pipeline.compact.latest_per_key import Longs
+from pipeline.compact.transactions import COLUMNS as TRANSACTION_COLUMNS
+from pipeline.compact.transactions import TransactionRecords
+from pipeline.errors import RefusedError
 from pipeline.lake.columns import Columns
-from pipeline.lake.condition import quoted
-from pipeline.plan import Plan
+from pipeline.lake.data_files import DataFiles, Source
+from pipeline.plan import Input, Plan
 from pipeline.policy.policy import Samples
 from pipeline.segments.segment import TAIL
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-FINGERPRINT = "_firn_fingerprint"
-"""A bigint over all that a cleaning must leave as it is (C1), as the expectations compute it."""
-
-_PLACE = "_firn_place"
+from pipeline.stage.stage import BURIED
 
 
 @dataclass(frozen=True)
-class Reader:
-    """Reads the snapshots of one stage in the terms of its plans. ``samples`` says what refusals show of records."""
+class InputSegment:
+    """One segment of a plan. ``key_bounds`` are what its manifest says of the keys of a tail: no key is below the first
+    or above the second."""
 
-    spark: "SparkSession"
-    name: str
+    source: Source
+    facts: Input
+    level: int
+    key_bounds: tuple[Any, Any] | None = None
+
+    @property
+    def path(self) -> str:
+        return self.source.path
+
+    @property
+    def records(self) -> int:
+        """Records in the file, each copy of which the table lists."""
+        return self.source.records
+
+    @property
+    def removed_before(self) -> bool:
+        """Whether the records are tombstones that earlier cleanings removed (C9)."""
+        return self.level == BURIED
+
+
+@dataclass(frozen=True)
+class PlanInputs:
+    """A plan with its segments in offset order, those of removed tombstones last; picklable."""
+
+    plan: Plan
+    files: DataFiles = field(repr=False)
     columns: Columns
-    plans: Sequence[Plan]
+    segments: tuple[InputSegment, ...]
     samples: Samples = "keys"
 
-    def records(self, tag: str, scans: Sequence[Scan] = (Scan({}),), part: Round = EVERYTHING) -> DataFrame:
-        """The records under ``tag`` of one round, each scan packing segments into tasks in its own way."""
-        found = reduce(DataFrame.unionByName, [self._scan(tag, scan) for scan in scans])
-        offset = column(self.columns.offset)
-        if part.lowest is not None:
-            found = found.where(offset >= part.lowest)
-        if part.highest is not None:
-            found = found.where(offset <= part.highest)
+    @classmethod
+    def of(
+        cls, plan: Plan, files: DataFiles, columns: Columns, listed: Mapping[str, DataFile], samples: Samples
+    ) -> "PlanInputs":
+        """The inputs of ``plan`` among the ``listed`` data files of its job, by path."""
+        key = files.schema.find_field(columns.key[0]) if len(columns.key) == 1 else None
+
+        def segment(one: Input, level: int) -> InputSegment:
+            file = listed[one.path]
+            return InputSegment(Source.of(file), one, level, _bounds(file, key) if key and level == TAIL else None)
+
+        landed = [segment(one, one.level) for one in plan.inputs]
+        return cls(plan, files, columns, (*landed, *(segment(one, BURIED) for one in plan.buried)), samples)
+
+    def only(self, segments: Iterable["InputSegment"]) -> "PlanInputs":
+        """The same plan as far as ``segments`` go: what a task is told is no longer than what it does."""
+        own = tuple(segments)
+        facts = tuple(segment.facts for segment in own)
+        return replace(self, plan=self.plan.model_copy(update={"inputs": facts, "buried": ()}), segments=own)
+
+    @property
+    def bytes(self) -> int:
+        """File bytes that are read."""
+        return sum(segment.source.bytes for segment in self.segments)
+
+    @property
+    def records(self) -> int:
+        """Records in the files that are read."""
+        return sum(segment.records for segment in self.segments)
+
+    def narrow(self, segment: InputSegment) -> "NarrowSegment":
+        """The keys and offsets of ``segment``, and what tells its transactions."""
+        return NarrowSegment.joined(list(self.narrow_batches(segment)), segment, self)
+
+    def narrow_batches(self, segment: InputSegment) -> Iterator["NarrowSegment"]:
+        """The same, batch by batch."""
+        names = [*self.columns.key, self.columns.offset]
+        if self.plan.transactional:
+            names += TRANSACTION_COLUMNS
+        for batch in self.files.batches(segment.source, list(dict.fromkeys(names))):
+            transactions = TransactionRecords.of(batch, segment.level) if self.plan.transactional else None
+            keys = keys_of(batch, self.columns.key)
+            yield NarrowSegment([keys], self.offsets(batch, segment), transactions)
+
+    def offsets(self, batch: pa.RecordBatch, segment: InputSegment) -> Longs:
+        """The offset of every record of ``batch``, of which all must have one."""
+        held = batch.column(self.columns.offset)
+        if held.null_count:
+            raise RefusedError(
+                f"table {self.plan.table}: {held.null_count} records of segment {segment.path} "
+                f"({self.plan.topic_partition}) have no offset; allowed: an offset in every record"
+            )
+        found: Longs = held.cast(pa.int64()).to_numpy(zero_copy_only=False)
         return found
 
-    def head(self, tag: str) -> DataFrame:
-        """The records under ``tag`` that are not of the tail; by their partition, so that no other file is opened."""
-        level = column(self.columns.level)
-        return self._scan(tag, Scan({}, level.isNull() | (level != TAIL)))
 
-    def tail(self, tag: str) -> DataFrame:
-        """The records of the tail under ``tag``, and the FILE of each."""
-        return self._scan(tag, Scan({}, column(self.columns.level) == TAIL), with_file=True)
+@dataclass(frozen=True)
+class NarrowSegment:
+    """Keys, offsets and transaction states of a segment's records, or of some of them."""
 
-    def _scan(self, tag: str, scan: Scan, *, with_file: bool = False) -> DataFrame:
-        reader = self.spark.read.option("versionAsOf", tag)
-        for key, value in scan.options.items():
-            reader = reader.option(key, value)
-        records = reader.table(self.name)
-        # Before anything else is done to a record: it is what the records written are held against.
-        kept = Reading(level=self.columns.level, delete_horizon=self.columns.delete_horizon)
-        records = records.withColumn(FINGERPRINT, fingerprint(records, kept))
-        if with_file:
-            records = records.select("*", F.col("_file").alias(FILE))
-        if scan.where is not None:
-            records = records.where(scan.where)
-        return with_figures(with_working_columns(records, self.columns), self.columns, self.plans)
+    keys: Sequence[pa.Array]
+    offsets: Longs
+    transactions: TransactionRecords | None
 
+    @classmethod
+    def joined(cls, parts: Sequence["NarrowSegment"], segment: InputSegment, inputs: PlanInputs) -> "NarrowSegment":
+        """Batches of one segment as one."""
+        transactions = None
+        if inputs.plan.transactional:
+            held = [part.transactions for part in parts if part.transactions is not None]
+            transactions = TransactionRecords.joined(held, segment.level)
+        offsets = np.concatenate([np.empty(0, dtype=np.int64), *(part.offsets for part in parts)])
+        return cls([key for part in parts for key in part.keys], offsets, transactions)
 
-def buried_once(inputs: DataFrame) -> DataFrame:
-    """``inputs`` without the copies of a tombstone that was restored once and removed again: it is buried twice.
-
-    (Not by dropDuplicates: it makes every column nullable, and a table may require some.)
-    """
-    place = F.row_number().over(Window.partitionBy(KEY, OFFSET).orderBy(OFFSET))
-    buried = inputs.where(F.col(WAS_BURIED)).withColumn(_PLACE, place).where(F.col(_PLACE) == 1).drop(_PLACE)
-    return inputs.where(~F.col(WAS_BURIED)).unionByName(buried)
+    @property
+    def keyless(self) -> int:
+        """How many records have no key."""
+        return sum(key.null_count for key in self.keys)
 
 
-def spark_name(lake: Lake, identifier: str) -> str:
-    """``identifier`` as Spark SQL quotes it, in the lake's catalog."""
-    return ".".join(quoted(part) for part in (lake.name, *identifier.split(".")))
+def _bounds(file: DataFile, key: NestedField) -> tuple[Any, Any] | None:
+    lower, upper = (file.lower_bounds or {}).get(key.field_id), (file.upper_bounds or {}).get(key.field_id)
+    kind = key.field_type
+    if lower is None or upper is None or not isinstance(kind, BinaryType | StringType | IntegerType | LongType):
+        return None
+    return from_bytes(kind, lower), from_bytes(kind, upper)
+
+
+def key_type(inputs: PlanInputs) -> pa.DataType:
+    """The Arrow type of the plan's keys."""
+    if len(inputs.columns.key) > 1:
+        return pa.large_binary()
+    return inputs.files.arrow_schema(inputs.columns.key).field(0).type
+
+
+def without(keys: pa.Array, excluded: pa.Array) -> pa.Array:
+    """``keys`` with NULL where ``excluded``: such records take no part in comparing keys."""
+    return pc.if_else(excluded, pa.scalar(None, keys.type), keys)

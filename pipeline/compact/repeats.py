@@ -1,142 +1,195 @@
-"""Offsets that were written more than once: an at-least-once writer repeats records after a restart.
+"""Offsets that were written more than once: an at-least-once writer repeats records after a restart (C1, C20).
 
 Identical records are kept once. Two different records on one offset are refused: which of them the log holds, nobody
-can say. Nothing of this costs more than one look at the offsets unless there are repeats.
+can say. Where no offset occurs twice, nothing but offsets is looked at.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import DataFrame, Row, Window
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
 
-from expectations.shown import shown_key
-from pipeline.compact.bitmap import bit, bitmaps, has, with_words
-from pipeline.compact.comparable import comparable
-from pipeline.compact.working import (
-    HORIZON,
-    KEY,
-    LEVEL,
-    OFFSET,
-    PLAN,
-    POSITION,
-    REPEATABLE_FROM,
-    WAS_BURIED,
-    column,
-    record_columns,
-)
+from expectations.digests import digest
+from pipeline.compact.inputs import InputSegment, PlanInputs
+from pipeline.compact.keys import joined
+from pipeline.compact.latest_per_key import Flags, Longs
+from pipeline.compact.outcome import NO_HORIZON
 from pipeline.errors import RefusedError
 from pipeline.plan import Plan
 from pipeline.policy.policy import Samples
 from pipeline.segments.segment import RUN
-
-_PLACE, _COMPARED, _REPEATED = "_firn_place", "_firn_compared", "_firn_repeated"
 
 SHOWN_BYTES = 60
 """So much of a key or value is shown of records that contradict each other."""
 
 
 @dataclass(frozen=True)
-class Repeats:
-    """The offsets that occur more than once, how many records are too many by the number of the plan, and the plans
-    that are refused because two different records of theirs have the same offset."""
+class _Copy:
+    """One of several records at an offset: where it is, how far it was cleaned, and a digest of what it holds."""
 
-    words: DataFrame | None
-    counts: Mapping[int, int]
-    refused: Mapping[int, RefusedError]
+    segment: int
+    row: int
+    level: int
+    horizon: int
+    content: bytes
 
-    def left_out_of(self, records: DataFrame) -> DataFrame:
-        """``records`` without those of refused plans, and with every offset once; the few in question are the only ones
-        that are moved whole."""
-        if self.refused:
-            records = records.where(~F.col(PLAN).isin(*self.refused))
-        if self.words is None:
-            return records
-        marked = with_words(records, F.col(POSITION), self.words)
-        repeated = has(_REPEATED, F.col(POSITION))
-        # The copy that was cleaned furthest stays: it may carry a delete horizon.
-        order = Window.partitionBy(POSITION).orderBy(F.col(LEVEL).desc(), F.col(HORIZON).desc_nulls_last())
-        rows = marked.where(repeated).withColumn(_PLACE, F.row_number().over(order))
-        return marked.where(~repeated).unionByName(rows.where(F.col(_PLACE) == 1).drop(_PLACE)).drop(_REPEATED)
-
-
-NO_REPEATS = Repeats(None, {}, {})
-
-
-def find_repeats(inputs: DataFrame, plans: Sequence[Plan], samples: Samples) -> Repeats:
-    """What is repeated among ``inputs`` of ``plans``; ``samples`` says what a refusal shows of the records."""
-    if all(repeatable_from(plan) is None for plan in plans):
-        return NO_REPEATS
-    suspects = inputs.where((F.col(OFFSET) >= F.col(REPEATABLE_FROM)) & ~F.col(WAS_BURIED))
-    counts = _count(suspects)
-    if not counts:
-        return NO_REPEATS
-    twice = suspects.groupBy(POSITION).count().where(F.col("count") > 1)
-    words = bitmaps(twice, F.col(POSITION), {_REPEATED: F.lit(True)})
-    rows = with_words(suspects, F.col(POSITION), words).where(has(_REPEATED, F.col(POSITION))).drop(_REPEATED)
-    refused = {number: error for number in counts if (error := _contradiction(rows, number, plans[number], samples))}
-    return Repeats(words, counts, refused)
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The copy that was cleaned furthest stays: it may carry a delete horizon."""
+        return self.level, self.horizon
 
 
 def repeatable_from(plan: Plan) -> int | None:
     """The lowest offset that may occur twice in the plan's inputs; None when none may.
 
     A landed or merged segment may repeat an offset within itself; runs and tails hold each once, so they matter only
-    where they overlap with another input, or are listed twice.
+    where they overlap with another input.
     """
     starts = []
     end = -1
     for segment in sorted(plan.inputs, key=lambda segment: segment.base_offset):
-        repeats = segment.level < RUN or segment.copies > 1 or segment.base_offset <= end
-        if segment.records and repeats:
+        if segment.records and (segment.level < RUN or segment.copies > 1 or segment.base_offset <= end):
             starts.append(segment.base_offset)
         end = max(end, segment.last_offset)
     return min(starts, default=None)
 
 
-def _count(suspects: DataFrame) -> dict[int, int]:
-    """Records minus distinct offsets by plan, where there is a difference.
+def repeated(inputs: PlanInputs, segments: Sequence[InputSegment], offsets: Sequence[Longs]) -> list[Flags | None]:
+    """The records of every one of ``segments`` that are further copies of another; None where there is none.
 
-    Counted in words of 64: segments are in offset order, so that most of it is summed up before anything is shuffled.
+    Raises RefusedError when two different records have the same offset.
     """
-    words = suspects.groupBy(PLAN, F.shiftright(POSITION, 6)).agg(
-        F.count(F.lit(1)).alias("records"), F.bit_or(bit(F.col(POSITION))).alias("bits")
-    )
-    repeated = F.sum(F.col("records") - F.bit_count("bits"))
-    found = words.groupBy(PLAN).agg(repeated.alias("repeated")).where(F.col("repeated") > 0).collect()
-    return {row[PLAN]: row["repeated"] for row in found}
+    twice = _twice(inputs.plan, offsets)
+    if not len(twice):
+        return [None] * len(segments)
+    best: dict[int, _Copy] = {}
+    drop: list[Flags | None] = [None] * len(segments)
+    for number, (segment, own) in enumerate(zip(segments, offsets, strict=True)):
+        suspects = np.isin(own, twice)
+        if not suspects.any():
+            continue
+        flags = np.zeros(len(own), dtype=np.bool_)
+        drop[number] = flags
+        for offset, copy in _copies(inputs, segment, number, suspects):
+            other = best.get(offset)
+            if other is None:
+                best[offset] = copy
+                continue
+            if other.content != copy.content:
+                raise _contradiction(inputs, segments, offset, (other, copy))
+            kept, dropped = (copy, other) if copy.rank > other.rank else (other, copy)
+            best[offset] = kept
+            marked = drop[dropped.segment]
+            assert marked is not None  # its segment held a suspect
+            marked[dropped.row] = True
+    return drop
 
 
-def _contradiction(rows: DataFrame, number: int, plan: Plan, samples: Samples) -> RefusedError | None:
-    """Why ``plan`` is refused: two different records at one offset; None when all copies are identical."""
-    own = rows.where(F.col(PLAN) == number)
-    names = record_columns(rows)
-    compared = {
-        f"{_COMPARED}{place}": comparable(column(name), rows.schema[name].dataType) for place, name in enumerate(names)
-    }
-    distinct = own.withColumns(compared).dropDuplicates(list(compared)).drop(*compared)
-    found = distinct.groupBy(OFFSET).count().where(F.col("count") > 1).orderBy(OFFSET).limit(1).collect()
-    if not found:
-        return None
-    offset = found[0][OFFSET]
-    key = shown_key(F.col(KEY), rows.schema[KEY].dataType, "keys").alias(KEY)
-    shown = distinct.where(F.col(OFFSET) == offset).select(key, *(column(name) for name in names)).limit(2).collect()
-    places = [segment.path for segment in plan.inputs if segment.base_offset <= offset <= segment.last_offset]
+def _twice(plan: Plan, offsets: Sequence[Longs]) -> Longs:
+    """The offsets that occur more than once."""
+    start = repeatable_from(plan)
+    none = np.empty(0, dtype=np.int64)
+    if start is None:
+        return none
+    every = np.concatenate([none, *offsets])
+    if bool((every[1:] > every[:-1]).all()):
+        return none
+    ordered = np.sort(every[every >= start])
+    return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+
+
+def _copies(inputs: PlanInputs, segment: InputSegment, number: int, suspects: Flags) -> Iterator[tuple[int, _Copy]]:
+    """The suspects of ``segment`` by offset."""
+    columns = inputs.columns
+    start = 0
+    for batch in inputs.files.batches(segment.source):
+        rows = np.flatnonzero(suspects[start : start + batch.num_rows])
+        if len(rows):
+            taken = batch.take(pa.array(rows))
+            horizons = taken.column(columns.delete_horizon).cast(pa.int64()).fill_null(NO_HORIZON).to_pylist()
+            found = zip(
+                inputs.offsets(taken, segment).tolist(), rows.tolist(), horizons, _contents(inputs, taken), strict=True
+            )
+            for offset, row, horizon, content in found:
+                yield offset, _Copy(number, start + row, segment.level, horizon, content)
+        start += batch.num_rows
+
+
+def _contents(inputs: PlanInputs, batch: pa.RecordBatch) -> Iterator[bytes]:
+    """A SHA-256 over everything of each record that a cleaning must leave as it is."""
+    names = _record_columns(inputs, batch.schema)
+    flat = [name for name in names if not pa.types.is_nested(batch.schema.field(name).type)]
+    nested = [batch.column(name).to_pylist() for name in names if name not in flat]
+    valid = [batch.column(name).is_valid().cast(pa.int8()) for name in flat]
+    filled = [_filled(batch.column(name)) for name in flat]
+    for row, content in enumerate(joined([*valid, *filled]).to_pylist()):
+        beside = repr([column[row] for column in nested]).encode()
+        yield hashlib.sha256(len(content).to_bytes(8, "little") + content + beside).digest()
+
+
+def _filled(values: pa.Array) -> pa.Array:
+    """``values`` with zeros or nothing for NULL, which is told beside them."""
+    if not values.null_count:
+        return values
+    kind = values.type
+    if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind):
+        return values.fill_null(pa.scalar(b"" if pa.types.is_large_binary(kind) else "", kind))
+    if pa.types.is_fixed_size_binary(kind):
+        return values.fill_null(pa.scalar(bytes(kind.byte_width), kind))
+    if pa.types.is_boolean(kind):
+        return values.fill_null(pa.scalar(False))  # noqa: FBT003  # the value, not a switch
+    return values.fill_null(pa.scalar(0, kind))
+
+
+def _record_columns(inputs: PlanInputs, schema: pa.Schema) -> list[str]:
+    """The columns of the record itself, which stay as they are (C1): all but those that Firn writes."""
+    return [name for name in schema.names if name not in (inputs.columns.level, inputs.columns.delete_horizon)]
+
+
+def _contradiction(
+    inputs: PlanInputs, segments: Sequence[InputSegment], offset: int, copies: Sequence[_Copy]
+) -> RefusedError:
+    """Two different records at one offset, as far as they may be shown."""
+    plan = inputs.plan
+    records = [_record(inputs, segments[copy.segment], copy.row) for copy in copies]
+    places = [one.path for one in plan.inputs if one.base_offset <= offset <= one.last_offset]
     return RefusedError(
         f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records: "
-        f"{_describe(shown, samples)}; allowed: one record per offset, or identical copies of it "
+        f"{_described(inputs, records, inputs.samples)}; allowed: one record per offset, or identical copies of it "
         f"(segments {', '.join(places)})"
     )
 
 
-def _describe(records: Sequence[Row], samples: Samples) -> str:
-    """Two records as far as they may be shown, and in which columns they differ."""
-    one, other = (record.asDict() for record in records)
-    keys = " and ".join(f"(key={record.pop(KEY) or 'NULL'})" for record in (one, other))
+def _record(inputs: PlanInputs, segment: InputSegment, row: int) -> Mapping[str, Any]:
+    start = 0
+    for batch in inputs.files.batches(segment.source):
+        if row < start + batch.num_rows:
+            record: Mapping[str, Any] = batch.slice(row - start, 1).to_pylist()[0]
+            return {name: record[name] for name in _record_columns(inputs, batch.schema)}
+        start += batch.num_rows
+    raise AssertionError(f"{segment.path} has no row {row}, which was read before")
+
+
+def _described(inputs: PlanInputs, records: Sequence[Mapping[str, Any]], samples: Samples) -> str:
+    """Two records, and in which columns they differ."""
+    one, other = records
     if samples == "full":
-        return " and ".join(map(_whole, (one, other)))
+        return " and ".join(map(_whole, records))
     differing = f"they differ in {', '.join(name for name in one if one[name] != other[name])}"
-    return differing if samples == "none" else f"{keys}, {differing}"
+    if samples == "none":
+        return differing
+    keys = " and ".join(f"(key={_key(record, inputs.columns.key)})" for record in records)
+    return f"{keys}, {differing}"
+
+
+def _key(record: Mapping[str, Any], columns: Sequence[str]) -> str:
+    parts = [record[name] for name in columns]
+    if None in parts:
+        return "NULL"
+    return digest([part if isinstance(part, bytes) else str(part).encode() for part in parts])
 
 
 def _whole(record: Mapping[str, object]) -> str:

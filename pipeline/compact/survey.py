@@ -1,93 +1,141 @@
-"""Pass 1 of a cleaning: what is told of a job's records before any value is read."""
+"""The survey of a plan: which records are the newest of their key, from narrow columns, before any value is read."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
 
-from pipeline.compact.bitmap import WORD
-from pipeline.compact.figures import Places
-from pipeline.compact.inputs import Reader, buried_once
-from pipeline.compact.newest import FILE, extent, losers, newest_per_key, survivors, with_losers
-from pipeline.compact.repeats import Repeats, find_repeats
-from pipeline.compact.rounds import Round
-from pipeline.compact.transactions import with_transactions
-from pipeline.plan import Plan
+from pipeline.compact.inputs import InputSegment, NarrowSegment, PlanInputs, key_type, without
+from pipeline.compact.keys import codes_of
+from pipeline.compact.latest_per_key import Flags, latest_per_key
+from pipeline.compact.marks import Marks
+from pipeline.compact.repeats import repeated
+from pipeline.compact.tail import READERS, HeadKeys, tail_marks
+from pipeline.compact.transactions import aborted_and_ended
 from pipeline.plan.staying import staying
 from pipeline.segments.segment import TAIL
-from pipeline.stage import INPUTS
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What pass 2 goes by: the ``words`` of survivors and losers, the repeats, and the segments that stay in place."""
+    """What is known of every record of a plan once keys were compared: marks by path, and what stays in place.
 
-    words: DataFrame
-    repeats: Repeats
-    stay: frozenset[str]
-    places: Places
-    tail: int = 0
-    """Records of the tail that are read again: they survive unless they are told to lose."""
-    left: Mapping[str, float] = field(default_factory=dict)
-    """How many records of a segment, by path, are about to be written again; without it: not known."""
+    ``kept`` says how many records of a segment will be written, about: what a tombstone's horizon decides is not known.
+    """
 
-    def words_of(self, part: Round) -> DataFrame:
-        """The words of one round of a job with one plan."""
-        words = self.words
-        if part.lowest is not None:
-            words = words.where(F.col(WORD) >= (part.lowest + self.places.shift) >> 6)
-        if part.highest is not None:
-            words = words.where(F.col(WORD) <= (part.highest + self.places.shift) >> 6)
-        return words
+    marks: Mapping[str, Marks]
+    in_place: frozenset[str]
+    kept: Mapping[str, int]
 
 
-@contextmanager
-def surveyed(reader: Reader) -> Iterator[Survey]:
-    """Survey the inputs of a job's plans; what it keeps in Spark's storage is freed afterwards."""
-    plans = reader.plans
-    places = next(Places.of(plans))
-    tailed = [plan for plan in plans if plan.has_tail]
-    apart = bool(tailed) and all(plan.tail_is_older for plan in tailed)
-    read = reader.head(INPUTS) if apart else reader.records(INPUTS)
-    repeats = find_repeats(read, plans, reader.samples)
-    sound = [plan for number, plan in enumerate(plans) if number not in repeats.refused]
-    # A plan with removed tombstones has its job alone.
-    newest = newest_per_key(prepared(read, plans, repeats), places.buried_gap)
-    if not apart:
-        yield Survey(survivors(newest), repeats, frozenset(), places)
+def survey(inputs: PlanInputs) -> Survey:
+    """Compare the keys of ``inputs`` in this process. Raises RefusedError for records that contradict each other."""
+    if not inputs.plan.tail_is_older:
+        return _surveyed(inputs, inputs.segments)
+    head = [segment for segment in inputs.segments if segment.level != TAIL]
+    tail = [segment for segment in inputs.segments if segment.level == TAIL]
+    keys = HeadKeys.empty(key_type(inputs))
+    found = _surveyed(inputs, head, keys)
+    marks, superseding = tail_marks(inputs, tail, keys)
+    return with_tail(inputs, found, marks, superseding)
+
+
+def with_tail(inputs: PlanInputs, head: Survey, tail: Mapping[str, Marks], superseding: Mapping[str, Flags]) -> Survey:
+    """``head`` and what it supersedes in the tail: ``superseding`` are the head's records that do so, by path."""
+    marks = {
+        path: replace(
+            own, has_older=superseding[path] | own.has_older if own.has_older is not None else superseding[path]
+        )
+        if path in superseding
+        else own
+        for path, own in head.marks.items()
+    }
+    touched = {path for path, own in tail.items() if own.newest is not None}
+    in_place = staying(inputs.plan, touched)
+    kept = dict(head.kept) | {path: own.newest_count for path, own in tail.items() if path not in in_place}
+    return Survey(marks | {path: own for path, own in tail.items() if path not in in_place}, in_place, kept)
+
+
+def _surveyed(inputs: PlanInputs, segments: Sequence[InputSegment], keys: "HeadKeys | None" = None) -> Survey:
+    """All of ``segments`` compared with each other; their newest records go to ``keys``."""
+    with ThreadPoolExecutor(READERS) as readers:
+        narrow = list(readers.map(inputs.narrow, segments))
+    marks = marks_before_keys(inputs, segments, narrow)
+    taking_part = [_participants(own, mark) for own, mark in zip(narrow, marks, strict=True)]
+    codes, known = codes_of(pa.chunked_array([key for own in taking_part for key in own], key_type(inputs)))
+    offsets = np.concatenate([np.empty(0, dtype=np.int64), *(own.offsets for own in narrow)])
+    removed = None
+    if any(segment.removed_before for segment in segments):
+        removed = np.repeat([one.removed_before for one in segments], [len(own.offsets) for own in narrow])
+    newest, has_older = latest_per_key(codes, offsets, removed)
+    if keys is not None:
+        keys.add(known, codes, newest, [len(own.offsets) for own in narrow], [one.path for one in segments])
+    found: dict[str, Marks] = {}
+    kept: dict[str, int] = {}
+    start = 0
+    for segment, own, mark in zip(segments, narrow, marks, strict=True):
+        of = slice(start, start + len(own.offsets))
+        found[segment.path] = replace(mark, newest=newest[of], has_older=has_older[of])
+        kept[segment.path] = int(np.count_nonzero(newest[of])) + own.keyless
+        start = of.stop
+    return Survey(found, frozenset(), kept)
+
+
+def marks_before_keys(
+    inputs: PlanInputs, segments: Sequence[InputSegment], narrow: Sequence[NarrowSegment]
+) -> list[Marks]:
+    """What is told of records without comparing keys: copies of others, and the states of transactions."""
+    live = [number for number, segment in enumerate(segments) if not segment.removed_before]
+    offsets = [narrow[number].offsets for number in live]
+    found = [Marks(len(own.offsets)) for own in narrow]
+    for number, flags in zip(live, repeated(inputs, [segments[one] for one in live], offsets), strict=True):
+        found[number] = replace(found[number], repeated=flags)
+    _mark_removed_twice(segments, narrow, found)
+    if inputs.plan.transactional:
+        _mark_transactions(inputs, [segments[one] for one in live], [narrow[one] for one in live], live, found)
+    return found
+
+
+def _mark_transactions(
+    inputs: PlanInputs,
+    segments: Sequence[InputSegment],
+    narrow: Sequence[NarrowSegment],
+    live: Sequence[int],
+    found: list[Marks],
+) -> None:
+    states = [own.transactions for own in narrow if own.transactions is not None]
+    aborted, ended = aborted_and_ended(states, [own.offsets for own in narrow], inputs.plan.markers)
+    for number, state, is_aborted, has_ended in zip(live, states, aborted, ended, strict=True):
+        found[number] = replace(found[number], control=state.control, aborted=is_aborted, ended=has_ended)
+    assert len(segments) == len(states)  # a transactional plan reads the states of all its records
+
+
+def _mark_removed_twice(segments: Sequence[InputSegment], narrow: Sequence[NarrowSegment], found: list[Marks]) -> None:
+    """A tombstone that was restored once and removed again lies among the removed ones twice."""
+    removed = [number for number, segment in enumerate(segments) if segment.removed_before]
+    if not removed:
         return
-    with persisted(newest) as newest:
-        keys = extent(newest)
-        with persisted(losers(reader.tail(INPUTS), newest, keys)) as lost:
-            losses = {row[FILE]: row["count"] for row in lost.groupBy(FILE).count().collect()}
-            stay = frozenset(path for plan in plans for path in staying(plan, losses.keys()))
-            again = [one for plan in sound for one in plan.inputs if one.path not in stay]
-            tail = [one for one in again if one.level == TAIL]
-            head = [one for one in again if one.level != TAIL]
-            survive = keys.count / max(1, sum(one.records for one in head))
-            left = {one.path: one.records * survive for one in head}
-            left |= {one.path: float(one.records - losses.get(one.path, 0)) for one in tail}
-            count = sum(one.records for one in tail)
-            yield Survey(with_losers(newest, lost), repeats, stay, places, count, left)
+    offsets = np.concatenate([narrow[number].offsets for number in removed])
+    _, first = np.unique(offsets, return_index=True)
+    again = np.ones(len(offsets), dtype=np.bool_)
+    again[first] = False
+    start = 0
+    for number in removed:
+        end = start + len(narrow[number].offsets)
+        found[number] = replace(found[number], repeated=again[start:end])
+        start = end
 
 
-@contextmanager
-def persisted(frame: DataFrame, level: StorageLevel = StorageLevel.MEMORY_AND_DISK_DESER) -> Iterator[DataFrame]:
-    """``frame``, computed at most once while it is in use."""
-    kept = frame.persist(level)
-    try:
-        yield kept
-    finally:
-        kept.unpersist()
-
-
-def prepared(records: DataFrame, plans: Sequence[Plan], repeats: Repeats) -> DataFrame:
-    """``records`` with every offset once, and what their transactions say of them (C10)."""
-    records = repeats.left_out_of(records)
-    # A plan with either of these has its job alone.
-    if plans[0].buried:
-        records = buried_once(records)
-    return with_transactions(records, plans[0])
+def _participants(narrow: NarrowSegment, mark: Marks) -> list[pa.Array]:
+    """The keys of a segment's records, NULL for those that neither supersede nor are superseded (C10)."""
+    excluded = [flags for flags in (mark.control, mark.aborted, mark.repeated) if flags is not None and flags.any()]
+    if not excluded:
+        return list(narrow.keys)
+    out = np.logical_or.reduce(excluded)
+    found, start = [], 0
+    for keys in narrow.keys:
+        found.append(without(keys, pa.array(out[start : start + len(keys)])))
+        start += len(keys)
+    return found

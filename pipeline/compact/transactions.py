@@ -1,96 +1,159 @@
 """Which records of a plan belong to aborted transactions, and which markers nothing is left of (C10).
 
-One window over producer, offset and kind of the transactional records only; a plan whose metadata rules them out pays
-nothing. Kafka's CleanedTransactionMetadata does the same with the transaction index while it reads the log in order.
+Kafka's CleanedTransactionMetadata does the same with the transaction index while it reads the log in order.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from pipeline.compact.bitmap import bitmaps, has, with_words
-from pipeline.compact.working import LEVEL, OFFSET, WAS_BURIED
-from pipeline.plan import Plan
+from pipeline.compact.latest_per_key import Flags, Longs
 from pipeline.segments.segment import RUN
+from pipeline.sense.transactions import Marker
 
-CONTROL = "_firn_control"
-ABORTED = "_firn_aborted"
-ENDED = "_firn_ended"
-TRANSACTION_COLUMNS = (CONTROL, ABORTED, ENDED)
-
-_ABORTED_BITS, _ENDED_BITS = "_firn_aborted_bits", "_firn_ended_bits"
-_EVENTS = pa.schema(
-    [("producer", pa.int64()), ("at", pa.int64()), ("commit", pa.bool_()), ("landed", pa.bool_()), ("read", pa.bool_())]
-)
-_PRODUCER, _COMMIT, _AT, _READ = "producer", "commit", "at", "read"
+COLUMNS: Final = ("is_control", "is_transactional", "producer_id")
+_NO_PRODUCER: Final = np.iinfo(np.int64).min
+_NONE, _ABORT, _COMMIT = -1, 0, 1
+_KINDS: Final = {_ABORT: b"\x00\x00", _COMMIT: b"\x00\x01"}
+"""Type of a control record, after two bytes of version in its key (Kafka's ControlRecordType)."""
 
 
-def with_transactions(inputs: DataFrame, plan: Plan) -> DataFrame:
-    """``inputs`` and three marks, never NULL.
+@dataclass(frozen=True)
+class TransactionRecords:
+    """The records of one segment as transactions are told by; ``ends`` is _COMMIT or _ABORT of a marker."""
 
-    ``CONTROL`` is a control record, ``ABORTED`` a record of an aborted transaction, ``ENDED`` a marker of whose
-    transaction no record is among the inputs. Offsets are unique in ``inputs``.
-    """
-    no = F.lit(False)
-    if not plan.transactional:
-        return inputs.withColumns(dict.fromkeys(TRANSACTION_COLUMNS, no))
-    marks = _marks(inputs, plan)
-    words = bitmaps(marks, F.col(OFFSET), {_ABORTED_BITS: F.col(ABORTED), _ENDED_BITS: F.col(ENDED)})
-    # What was removed earlier was committed, whatever has its offset now.
-    live = ~F.col(WAS_BURIED)
-    found = {
-        CONTROL: live & _is_control(),
-        ABORTED: live & has(_ABORTED_BITS, F.col(OFFSET)),
-        ENDED: live & has(_ENDED_BITS, F.col(OFFSET)),
-    }
-    return with_words(inputs, F.col(OFFSET), words).withColumns(found).drop(_ABORTED_BITS, _ENDED_BITS)
+    control: Flags
+    transactional: Flags
+    producer: Longs
+    ends: NDArray[np.int8]
+    level: int
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, level: int) -> "TransactionRecords":
+        """From the columns COLUMNS and ``key`` of a batch."""
+        control, transactional = (_flags(batch.column(name)) for name in COLUMNS[:2])
+        producer = pc.fill_null(batch.column(COLUMNS[2]), _NO_PRODUCER).to_numpy(zero_copy_only=False)
+        ends = np.full(batch.num_rows, _NONE, dtype=np.int8)
+        if control.any():
+            kinds = pc.binary_slice(batch.column("key"), 2, 4)
+            for kind, text in _KINDS.items():
+                ends[control & _flags(pc.equal(kinds, text))] = kind
+        return cls(control, transactional, producer, ends, level)
+
+    @classmethod
+    def joined(cls, parts: Sequence["TransactionRecords"], level: int) -> "TransactionRecords":
+        """Several batches of a segment as one."""
+        none = np.empty(0, dtype=np.bool_)
+        return cls(
+            control=np.concatenate([none, *(part.control for part in parts)]),
+            transactional=np.concatenate([none, *(part.transactional for part in parts)]),
+            producer=np.concatenate([np.empty(0, dtype=np.int64), *(part.producer for part in parts)]),
+            ends=np.concatenate([np.empty(0, dtype=np.int8), *(part.ends for part in parts)]),
+            level=level,
+        )
 
 
-def _marks(inputs: DataFrame, plan: Plan) -> DataFrame:
-    """``ABORTED`` and ``ENDED`` for the offsets that one of them holds for.
+@dataclass(frozen=True)
+class _Events:
+    """Records and markers of transactions; ``at`` are offsets. ``read`` are records, ``landed`` those that no cleaning
+    has judged: levels 2 and 3 hold what was committed, and its marker may be gone."""
 
-    A marker that the plan names and that is among the inputs as well, from another segment, is there twice.
-    """
-    inside = inputs.where(~F.col(WAS_BURIED) & (_is_control() | _is_transactional())).select(
-        F.col("producer_id").alias(_PRODUCER),
-        F.col(OFFSET).alias(_AT),
-        _commit().alias(_COMMIT),
-        # Levels 2 and 3 hold what a cleaning has kept: it was committed, and its marker may be gone.
-        (~_is_control() & (F.col(LEVEL) < RUN)).alias("landed"),
-        (~_is_control()).alias(_READ),
+    producer: Longs
+    at: Longs
+    ends: NDArray[np.int8]
+    landed: Flags
+    read: Flags
+
+
+def aborted_and_ended(
+    segments: Sequence[TransactionRecords], offsets: Sequence[Longs], markers: Sequence[Marker]
+) -> tuple[list[Flags], list[Flags]]:
+    """Of every record of ``segments``, whether it is of an aborted transaction, and whether it is a marker of whose
+    transaction no record is among them. ``markers`` are those outside that decide records inside."""
+    inside = [one.control | one.transactional for one in segments]
+    sizes = [int(np.count_nonzero(flags)) for flags in inside]
+    events = _joined(
+        [
+            _Events(one.producer[of], at[of], one.ends[of], ~one.control[of] & (one.level < RUN), ~one.control[of])
+            for one, at, of in zip(segments, offsets, inside, strict=True)
+        ]
+        + [_outside(markers)]
     )
-    events = inside.unionByName(_outside(inputs, plan))
-    is_marker = F.col(_COMMIT).isNotNull()
-    later = Window.partitionBy(_PRODUCER).orderBy(F.desc(_AT)).rowsBetween(Window.unboundedPreceding, -1)
-    before = Window.partitionBy(_PRODUCER).orderBy(_AT).rowsBetween(Window.unboundedPreceding, -1)
-    end = F.last(_COMMIT, ignorenulls=True).over(later)
-    last_record = F.max(F.when(F.col(_READ), F.col(_AT))).over(before)
-    last_end = F.max(F.when(is_marker, F.col(_AT))).over(before)
-    seen = last_record.isNotNull() & (last_end.isNull() | (last_record > last_end))
-    return events.select(
-        F.col(_AT).alias(OFFSET),
-        (F.col("landed") & F.coalesce(~end, F.lit(False))).alias(ABORTED),
-        (is_marker & ~seen).alias(ENDED),
-    ).where(F.col(ABORTED) | F.col(ENDED))
+    found_aborted, found_ended = _judged(events)
+    ends = np.cumsum(sizes)
+    aborted: list[Flags] = []
+    ended: list[Flags] = []
+    for flags, size, end in zip(inside, sizes, ends, strict=True):
+        for result, found in ((aborted, found_aborted), (ended, found_ended)):
+            own = np.zeros(len(flags), dtype=np.bool_)
+            own[flags] = found[end - size : end]
+            result.append(own)
+    return aborted, ended
 
 
-def _outside(inputs: DataFrame, plan: Plan) -> DataFrame:
-    """The markers that the plan names, as events."""
-    rows = [
-        dict(zip((_PRODUCER, _AT, _COMMIT), marker, strict=True), landed=False, read=False) for marker in plan.markers
-    ]
-    return inputs.sparkSession.createDataFrame(pa.Table.from_pylist(rows, _EVENTS))
+def _judged(events: _Events) -> tuple[Flags, Flags]:
+    is_marker = events.ends != _NONE
+    # A marker comes before nothing of its own offset; copies of one are one.
+    order = np.lexsort((is_marker, events.at, events.producer))
+    producer, at = events.producer[order], events.at[order]
+    marker, ends, read = is_marker[order], events.ends[order], events.read[order]
+    new = np.ones(len(order), dtype=np.bool_)
+    new[1:] = (producer[1:] != producer[:-1]) | (at[1:] != at[:-1]) | (marker[1:] != marker[:-1])
+    place = np.cumsum(new) - 1
+    first = np.flatnonzero(new)
+    group_producer, group_marker, group_read = producer[first], marker[first], read[first]
+    places = np.arange(len(first))
+    # The next marker after each event, and the last marker and record before it, of the same producer.
+    following = _next(places, np.flatnonzero(group_marker), group_producer)
+    last_marker = _previous(places, np.flatnonzero(group_marker), group_producer)
+    last_record = _previous(places, np.flatnonzero(group_read), group_producer)
+    end = np.where(following >= 0, ends[first][following], _NONE)
+    seen = last_record > last_marker
+    aborted, ended = np.zeros((2, len(order)), dtype=np.bool_)
+    aborted[order] = events.landed[order] & (end == _ABORT)[place]
+    ended[order] = marker & ~seen[place]
+    return aborted, ended
 
 
-def _is_control() -> Column:
-    return F.coalesce("is_control", F.lit(False))
+def _next(places: NDArray[np.intp], wanted: NDArray[np.intp], producer: Longs) -> NDArray[np.intp]:
+    """The first of ``wanted`` past each place that is of the same producer; -1 where there is none."""
+    if not len(wanted):
+        return np.full(len(places), -1)
+    at = np.searchsorted(wanted, places, side="right")
+    found = wanted[np.minimum(at, len(wanted) - 1)]
+    return np.where((at < len(wanted)) & (producer[found] == producer), found, -1)
 
 
-def _is_transactional() -> Column:
-    return F.coalesce("is_transactional", F.lit(False))
+def _previous(places: NDArray[np.intp], wanted: NDArray[np.intp], producer: Longs) -> NDArray[np.intp]:
+    """The last of ``wanted`` before each place that is of the same producer; -1 where there is none."""
+    if not len(wanted):
+        return np.full(len(places), -1)
+    at = np.searchsorted(wanted, places, side="left") - 1
+    found = wanted[np.maximum(at, 0)]
+    return np.where((at >= 0) & (producer[found] == producer), found, -1)
 
 
-def _commit() -> Column:
-    """True for a marker that commits, False for one that aborts, NULL for anything else (Kafka's ControlRecordType)."""
-    kind = F.when(_is_control(), F.hex(F.substring("key", 3, 2)))
-    return F.when(kind == "0001", F.lit(True)).when(kind == "0000", F.lit(False))
+def _outside(markers: Sequence[Marker]) -> _Events:
+    no = np.zeros(len(markers), dtype=np.bool_)
+    return _Events(
+        np.array([one.producer_id for one in markers], dtype=np.int64),
+        np.array([one.offset for one in markers], dtype=np.int64),
+        np.array([_COMMIT if one.commit else _ABORT for one in markers], dtype=np.int8),
+        no,
+        no,
+    )
+
+
+def _joined(parts: Sequence[_Events]) -> _Events:
+    names = ("producer", "at", "ends", "landed", "read")
+    return _Events(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def _flags(values: pa.Array) -> Flags:
+    found: Flags = pc.fill_null(values, fill_value=False).to_numpy(zero_copy_only=False).astype(np.bool_)
+    return found

@@ -1,4 +1,4 @@
-"""The lake: one description of catalog and warehouse, read by PyIceberg and by Spark alike."""
+"""The lake: one description of catalog and warehouse, in PyIceberg's own terms."""
 
 from pipeline.lake.catalog import Lake
 

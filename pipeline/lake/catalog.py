@@ -52,7 +52,7 @@ METADATA_TRIES = 5
 class Lake:
     """A catalog by its name and PyIceberg properties, and Firn's home folder on this machine.
 
-    The name is part of the SQL catalog's key, so PyIceberg and Spark must use the same.
+    The name is part of the SQL catalog's key, so every client must use the same.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Lake:
 
     @property
     def plans_folder(self) -> Path:
-        """Where ``firn plan --write`` and the DAGs put plans for the Spark application to read."""
+        """Where ``firn plan --write`` and the DAGs put plans for the next task to read."""
         return self.home / "plans"
 
     @property

@@ -64,8 +64,7 @@ class Columns:
     """The present names of a table's columns by what they are to Firn.
 
     ``key`` has several names for a composite key; a record whose key has a NULL in any of them has no key (C5).
-    ``tombstone`` is a Spark SQL condition (NULL counts as false), None where no record is a tombstone;
-    ``tombstone_null`` is the column whose NULL makes a tombstone, where the condition is just that.
+    ``is_tombstone`` is the condition that makes a record a tombstone, None where no record is one.
     Without a ``topic`` column all records are of topic ``topic_name``, without ``partition`` of partition 0.
     """
 
@@ -75,8 +74,7 @@ class Columns:
     topic: str | None
     partition: str | None
     topic_name: str
-    tombstone: str | None
-    tombstone_null: str | None
+    is_tombstone: Condition | None
     level: str
     delete_horizon: str
     adopted: bool
@@ -120,6 +118,16 @@ class Columns:
         return topic, partition
 
     @property
+    def tombstone(self) -> str | None:
+        """The condition for tombstones as SQL; None where no record is one."""
+        return self.is_tombstone.sql if self.is_tombstone else None
+
+    @property
+    def tombstone_null(self) -> str | None:
+        """The column whose NULL makes a tombstone, where the condition is just that."""
+        return self.is_tombstone.null_of if self.is_tombstone else None
+
+    @property
     def partition_fields(self) -> tuple[str, ...]:
         """Columns by whose identity the table is partitioned, so that a file is a segment."""
         return tuple(name for name in (self.topic, self.partition, self.level) if name)
@@ -132,8 +140,7 @@ KAFKA = Columns(
     topic="topic",
     partition="partition",
     topic_name="",
-    tombstone="(`value` IS NULL)",
-    tombstone_null="value",
+    is_tombstone=Condition.read("value IS NULL", {"value": records.SCHEMA.find_field("value")}, "Kafka's columns"),
     level="level",
     delete_horizon="delete_horizon",
     adopted=False,
@@ -162,8 +169,7 @@ def resolve(mapping: ColumnMapping, schema: Schema, identifier: str) -> Columns:
         topic=name(mapping.topic),
         partition=name(mapping.partition),
         topic_name=mapping.topic_name,
-        tombstone=condition.sql if condition else None,
-        tombstone_null=condition.null_of if condition else None,
+        is_tombstone=condition,
         level=fields[mapping.level.id].name,
         delete_horizon=fields[mapping.delete_horizon.id].name,
         adopted=True,

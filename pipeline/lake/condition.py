@@ -1,14 +1,20 @@
-"""A condition on a record's columns, such as ``op = 'd'``, in the part of SQL that PyIceberg and Spark read alike.
+"""A condition on a record's columns, such as ``op = 'd'``: parsed once, then read by two independent sides.
 
-PyIceberg's row filter syntax parses it without a JVM (PyIceberg docs, "Row filter syntax"); what Spark is given is
-written from what was parsed, so both sides mean the same.
+PyIceberg's row filter syntax parses it (PyIceberg docs, "Row filter syntax"). The cleaner evaluates what was parsed on
+Arrow arrays (``mask``), the judge runs it as SQL (``Condition.sql``). Both follow SQL: a comparison with NULL is
+neither true nor false.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
     BooleanExpression,
     BoundPredicate,
     EqualTo,
@@ -19,10 +25,12 @@ from pyiceberg.expressions import (
     LessThan,
     LessThanOrEqual,
     LiteralPredicate,
+    Not,
     NotEqualTo,
     NotIn,
     NotNull,
     NotStartsWith,
+    Or,
     Reference,
     SetPredicate,
     StartsWith,
@@ -48,18 +56,29 @@ _OPERATORS = {
     GreaterThan: ">",
     GreaterThanOrEqual: ">=",
 }
+_COMPARED = {
+    EqualTo: pc.equal,
+    NotEqualTo: pc.not_equal,
+    LessThan: pc.less,
+    LessThanOrEqual: pc.less_equal,
+    GreaterThan: pc.greater,
+    GreaterThanOrEqual: pc.greater_equal,
+}
 
 
 @dataclass(frozen=True)
 class Condition:
     """A checked condition.
 
-    ``sql`` is Spark's text, with the columns' present names; ``columns`` are the names that the original text uses;
-    ``null_of`` is the column's present name when the condition is just that it is NULL.
+    ``sql`` is standard SQL as DuckDB runs it and ``expression`` what was parsed, both with the columns' present names;
+    ``columns`` are the names that the original text uses, ``reads`` their present names; ``null_of`` is the column's
+    present name when the condition is just that it is NULL.
     """
 
     sql: str
-    columns: tuple[str, ...]
+    expression: BooleanExpression
+    columns: tuple[str, ...] = field(compare=False)
+    reads: tuple[str, ...]
     null_of: str | None
 
     @classmethod
@@ -67,20 +86,27 @@ class Condition:
         """Parse ``text``, in which a column is called what ``fields`` has for it.
 
         Raises RefusedError, beginning with ``subject``, for a text that does not parse, an unknown column, or a
-        comparison whose meaning would differ between PyIceberg and Spark.
+        comparison that the two sides might not read alike.
         """
         try:
             expression = parse(text)
         except (ParseException, ValueError) as error:
             raise RefusedError(f"{subject} {text!r} is not understood; allowed: {ALLOWED}") from error
-        writer = _SparkSql(text, fields, subject)
+        writer = _Sql(text, fields, subject)
         sql = visit(expression, writer)
-        return cls(sql, tuple(sorted(writer.seen)), _null_of(expression, fields))
+        present = {name: fields[name].name for name in writer.seen}
+        return cls(
+            sql,
+            visit(expression, _Renamed(present)),
+            tuple(sorted(present)),
+            tuple(sorted(present.values())),
+            _null_of(expression, fields),
+        )
 
 
 def quoted(name: str) -> str:
-    """A column name as Spark SQL quotes it."""
-    return "`" + name.replace("`", "``") + "`"
+    """A column name as SQL quotes it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _null_of(expression: BooleanExpression, fields: Mapping[str, NestedField]) -> str | None:
@@ -89,9 +115,106 @@ def _null_of(expression: BooleanExpression, fields: Mapping[str, NestedField]) -
     return None
 
 
+def mask(condition: BooleanExpression, batch: pa.RecordBatch | pa.Table) -> pa.BooleanArray:
+    """The records of ``batch`` for which ``condition`` is true; NULL counts as false. The names are the batch's."""
+    found = pc.fill_null(visit(condition, _Evaluated(batch)), fill_value=False)
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
 @dataclass
-class _SparkSql(BooleanExpressionVisitor[str]):
-    """Writes a parsed condition as Spark SQL and refuses what Spark might understand otherwise."""
+class _Renamed(BooleanExpressionVisitor[BooleanExpression]):
+    """The condition with the present names of its columns."""
+
+    names: Mapping[str, str]
+
+    def visit_true(self) -> BooleanExpression:
+        return AlwaysTrue()
+
+    def visit_false(self) -> BooleanExpression:
+        return AlwaysFalse()
+
+    def visit_not(self, child_result: BooleanExpression) -> BooleanExpression:
+        return Not(child_result)
+
+    def visit_and(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
+        return And(left_result, right_result)
+
+    def visit_or(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
+        return Or(left_result, right_result)
+
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
+        raise TypeError(f"{predicate} is bound; allowed: what the parser makes")
+
+    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
+        column = Reference(self.names[_name(predicate)])
+        match predicate:
+            case SetPredicate():
+                return type(predicate)(column, predicate.literals)
+            case LiteralPredicate():
+                return type(predicate)(column, predicate.literal)
+            case _:
+                return type(predicate)(column)
+
+
+@dataclass
+class _Evaluated(BooleanExpressionVisitor[pa.BooleanArray]):
+    """The condition's value for every record of a batch: true, false or NULL."""
+
+    batch: pa.RecordBatch | pa.Table
+
+    def visit_true(self) -> pa.BooleanArray:
+        return pa.repeat(pa.scalar(True), self.batch.num_rows)  # noqa: FBT003  # the value, not a switch
+
+    def visit_false(self) -> pa.BooleanArray:
+        return pa.repeat(pa.scalar(False), self.batch.num_rows)  # noqa: FBT003
+
+    def visit_not(self, child_result: pa.BooleanArray) -> pa.BooleanArray:
+        return pc.invert(child_result)
+
+    def visit_and(self, left_result: pa.BooleanArray, right_result: pa.BooleanArray) -> pa.BooleanArray:
+        return pc.and_kleene(left_result, right_result)
+
+    def visit_or(self, left_result: pa.BooleanArray, right_result: pa.BooleanArray) -> pa.BooleanArray:
+        return pc.or_kleene(left_result, right_result)
+
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> pa.BooleanArray:
+        raise TypeError(f"{predicate} is bound; allowed: what the parser makes")
+
+    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> pa.BooleanArray:
+        values = self.batch[_name(predicate)]
+        match predicate:
+            case IsNull():
+                return pc.is_null(values)
+            case NotNull():
+                return pc.is_valid(values)
+            case StartsWith():
+                return pc.starts_with(values, predicate.literal.value)
+            case NotStartsWith():
+                return pc.invert(pc.starts_with(values, predicate.literal.value))
+            case SetPredicate():
+                return _among(values, predicate)
+            case LiteralPredicate():
+                return _COMPARED[type(predicate)](values, pa.scalar(predicate.literal.value))
+            case _:
+                raise TypeError(f"{predicate} is not among what a condition may say")
+
+
+def _among(values: pa.Array, predicate: SetPredicate) -> pa.BooleanArray:
+    wanted = pa.array([literal.value for literal in predicate.literals])
+    kind = pa.string() if pa.types.is_string(wanted.type) else wanted.type
+    found = pc.is_in(values.cast(kind), value_set=wanted)
+    # Arrow finds NULL in no set; in SQL it is neither in it nor outside.
+    found = pc.if_else(pc.is_valid(values), found, pa.scalar(None, pa.bool_()))
+    return pc.invert(found) if isinstance(predicate, NotIn) else found
+
+
+def _name(predicate: UnboundPredicate) -> str:
+    return predicate.term.name if isinstance(predicate.term, Reference) else str(predicate.term)
+
+
+@dataclass
+class _Sql(BooleanExpressionVisitor[str]):
+    """Writes a parsed condition as standard SQL and refuses what the two sides might understand differently."""
 
     text: str
     fields: Mapping[str, NestedField]
@@ -125,7 +248,7 @@ class _SparkSql(BooleanExpressionVisitor[str]):
             case NotNull():
                 return f"({name} IS NOT NULL)"
             case StartsWith() | NotStartsWith():
-                starts = f"startswith({name}, {self._constant(column, predicate.literal)})"
+                starts = f"starts_with({name}, {self._constant(column, predicate.literal)})"
                 return starts if isinstance(predicate, StartsWith) else f"(NOT {starts})"
             case In() | NotIn():
                 # A set of literals has no order; the text must be the same in every process.
@@ -137,7 +260,7 @@ class _SparkSql(BooleanExpressionVisitor[str]):
                 raise self._refused(f"{type(predicate).__name__} is not among them")
 
     def _column(self, predicate: UnboundPredicate) -> NestedField:
-        name = predicate.term.name if isinstance(predicate.term, Reference) else str(predicate.term)
+        name = _name(predicate)
         if name not in self.fields:
             raise self._refused(f"it names column {name}, found: {', '.join(self.fields)}")
         self.seen.add(name)
@@ -152,10 +275,10 @@ class _SparkSql(BooleanExpressionVisitor[str]):
             case int() if (
                 not isinstance(value, bool) and isinstance(kind, IntegerType | LongType) and -(2**63) < value < 2**63
             ):
-                return f"{value}L"
+                return str(value)
             case str():
                 if isinstance(kind, StringType):
-                    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+                    return "'" + value.replace("'", "''") + "'"
         raise self._refused(f"column {column.name} is {kind}, compared with {value!r}")
 
     def _refused(self, found: str) -> RefusedError:

@@ -56,6 +56,9 @@ _TRANSACTION_COLUMNS = (
 SCHEMA = Schema(*_COLUMNS)
 """Schema of a table that ``firn create`` makes. Columns are optional: Kafka's source writes them so."""
 
+TRANSACTIONS_SCHEMA = Schema(*_COLUMNS, *_TRANSACTION_COLUMNS)
+"""Schema of a table for topics that transactional producers write (C10)."""
+
 SPEC = PartitionSpec(
     PartitionField(3, 1000, IdentityTransform(), "topic"),
     PartitionField(4, 1001, IdentityTransform(), "partition"),
@@ -102,7 +105,7 @@ def arrow_schema(transactions: bool = False) -> pa.Schema:
 
     With ``transactions`` the four columns of transactional topics follow.
     """
-    full = schema_to_pyarrow(Schema(*_COLUMNS, *_TRANSACTION_COLUMNS), include_field_ids=False)
+    full = schema_to_pyarrow(TRANSACTIONS_SCHEMA, include_field_ids=False)
     return pa.schema([full.field(name) for name in KAFKA_COLUMNS + (TRANSACTION_COLUMNS if transactions else ())])
 
 
@@ -114,7 +117,7 @@ def create(lake: Lake, identifier: str, properties: Mapping[str, str], transacti
     """
     check_name(identifier)
     lake.create_namespace(identifier.rpartition(".")[0])
-    schema = Schema(*_COLUMNS, *_TRANSACTION_COLUMNS) if transactions else SCHEMA
+    schema = TRANSACTIONS_SCHEMA if transactions else SCHEMA
     own = _PROPERTIES | (_TRANSACTION_PROPERTIES if transactions else {})
     try:
         return lake.when_free(

@@ -10,7 +10,7 @@ from pipeline.policy import Policy
 
 @dataclass(frozen=True)
 class RunBudget:
-    """What the plans of one run of a lane may take together: file bytes, records, keys of the head, and Spark jobs."""
+    """What the plans of one run of a lane may take together: file bytes, records, keys of the head, and jobs."""
 
     bytes: int
     records: int
@@ -85,7 +85,7 @@ def admit(candidates: Iterable[Candidate], budget: RunBudget) -> Admission:
 
 def _over(needed: RunBudget, left: RunBudget, budget: RunBudget) -> str | None:
     """Which part of the ``budget`` has too little ``left`` for what is ``needed``; None when there is enough."""
-    for name, unit in (("bytes", "bytes"), ("records", "records"), ("keys", "keys"), ("jobs", "more Spark jobs")):
+    for name, unit in (("bytes", "bytes"), ("records", "records"), ("keys", "keys"), ("jobs", "more jobs")):
         wanted, available, whole = (getattr(one, name) for one in (needed, left, budget))
         if wanted > available:
             return f"needs {wanted} {unit}; available: {available} of {whole} (firn.run.max.{name})"

@@ -1,7 +1,7 @@
-"""Jobs: plans that share one Spark job, one stage and one commit.
+"""Jobs: plans that share one round of tasks, one stage and one commit.
 
-Starting a Spark job, opening a stage and committing cost the same for a plan of a kilobyte and for one of a gigabyte:
-small plans share them, large ones have theirs alone.
+Starting tasks, opening a stage and committing cost the same for a plan of a kilobyte and for one of a gigabyte: small
+plans share them.
 """
 
 import hashlib
@@ -11,12 +11,9 @@ from typing import Final
 
 from expectations.wording import printable
 from pipeline.errors import RefusedError
-from pipeline.plan.plan import STAGE_INFIX, Plan, span
+from pipeline.plan.plan import STAGE_INFIX, Plan
 from pipeline.segments import TopicPartition
 from pipeline.sense import Lane
-
-OFFSETS_PER_WORD: Final = 64
-"""Offsets in one word of the bitmaps that tell which records survive: the bits of a long."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +25,6 @@ class Limits:
     records: int = 200_000_000
     plans: int = 256
     """Keeps the plans in the stage's properties, and the accounting in the snapshot's summary, at a few hundred KiB."""
-    words: int = 8_000_000
-    """Words of the bitmaps of all plans, which every executor holds: some 500 MB as Spark's hash table of them."""
 
 
 LIMITS: Final = Limits()
@@ -120,14 +115,12 @@ class _Open:
     topic_partitions: set[TopicPartition] = field(default_factory=set)
     bytes: int = 0
     records: int = 0
-    words: int = 0
 
     def has_room(self, plan: Plan, limits: Limits) -> bool:
         return (
             len(self.plans) < limits.plans
             and self.bytes + plan.bytes <= limits.bytes
             and self.records + plan.records <= limits.records
-            and self.words + words_of(plan) <= limits.words
             and plan.topic_partition not in self.topic_partitions
         )
 
@@ -136,7 +129,6 @@ class _Open:
         self.topic_partitions.add(plan.topic_partition)
         self.bytes += plan.bytes
         self.records += plan.records
-        self.words += words_of(plan)
 
 
 class Packing:
@@ -149,7 +141,7 @@ class Packing:
     def __init__(self, limits: Limits = LIMITS) -> None:
         self._limits = limits
         self._jobs: list[_Open] = []
-        self._filling: dict[tuple[str, str, Lane, int, int | None], _Open] = {}
+        self._filling: dict[tuple[str, str, Lane], _Open] = {}
 
     @property
     def jobs(self) -> list[Job]:
@@ -160,17 +152,17 @@ class Packing:
 
     def has_room(self, plan: Plan) -> bool:
         """Whether ``plan`` would go into a job that is there already."""
-        job = self._filling.get(_shape(plan))
+        job = self._filling.get(_kind(plan))
         return job is not None and not _alone(plan) and job.has_room(plan, self._limits)
 
     def add(self, plan: Plan) -> None:
         """Put ``plan`` into the job that is being filled, or a new one."""
         if self.has_room(plan):
-            self._filling[_shape(plan)].add(plan)
+            self._filling[_kind(plan)].add(plan)
             return
         job = _Open()
         if not _alone(plan) and job.has_room(plan, self._limits):
-            self._filling[_shape(plan)] = job
+            self._filling[_kind(plan)] = job
         job.add(plan)
         self._jobs.append(job)
 
@@ -183,29 +175,10 @@ def jobs_of(plans: Iterable[Plan], limits: Limits = LIMITS) -> list[Job]:
     return packing.jobs
 
 
-def words_of(plan: Plan) -> int:
-    """How many words the bitmap of ``plan`` has at most: one per record, and one per 64 offsets that it spans."""
-    offsets = span(plan.inputs)
-    return words_between(*offsets, plan.records) if offsets else 0
-
-
-def words_between(first: int, last: int, records: int) -> int:
-    """How many words hold ``records`` records with offsets from ``first`` to ``last`` at most."""
-    return min(records, last // OFFSETS_PER_WORD - first // OFFSETS_PER_WORD + 1)
-
-
 def _kind(plan: Plan) -> tuple[str, str, Lane]:
     return plan.table, plan.table_uuid, plan.lane
 
 
-def _shape(plan: Plan) -> tuple[str, str, Lane, int, int | None]:
-    """What plans of one job have in common: they are read and written by one and the same set of options."""
-    return *_kind(plan), plan.segment_bytes, plan.inputs_per_segment
-
-
 def _alone(plan: Plan) -> bool:
-    """Whether ``plan`` needs more than its head's keys to tell what survives, or groups of its own, or no Spark job."""
-    if plan.inputs_per_segment is not None and len(plan.inputs) % plan.inputs_per_segment:
-        return True
-    compared_whole = plan.has_tail and not plan.tail_is_older
-    return plan.lane is Lane.RETAIN or plan.transactional or bool(plan.buried) or compared_whole
+    """Whether ``plan`` has nothing to share: lane ``retain`` runs no task and has no stage."""
+    return plan.lane is Lane.RETAIN

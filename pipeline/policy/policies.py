@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from pipeline.errors import RefusedError
-from pipeline.policy.policy import DEFAULT, NAMES, TABLE_ONLY, UNLIMITED, Policy, Samples
+from pipeline.policy.policy import DEFAULT, NAMES, TABLE_ONLY, UNLIMITED, Policy, Samples, Validation
 from pipeline.policy.profiles import with_defaults
 
 PREFIX = "firn."
@@ -72,6 +72,15 @@ def samples_of(properties: Mapping[str, str]) -> Samples:
             return said
         case _:
             return "none"
+
+
+def validation_of(properties: Mapping[str, str]) -> Validation:
+    """How values of a table with these ``properties`` are judged; the stricter way when they don't say it rightly."""
+    match properties.get(f"{PREFIX}validate", DEFAULT.validate_by):
+        case "fingerprint" as said:
+            return said
+        case _:
+            return "full"
 
 
 def _split(identifier: str, key: str, value: str) -> tuple[str, str]:

@@ -22,6 +22,7 @@ def _as_list(value: object) -> object:
 
 CleanupPolicy = Annotated[Literal["compact", "delete", "compact,delete"], BeforeValidator(_as_list)]
 Samples = Literal["none", "keys", "full"]
+Validation = Literal["fingerprint", "full"]
 """What may be shown of records outside their table, from nothing to keys and values."""
 
 NEVER = -1
@@ -208,7 +209,7 @@ class Policy(BaseModel):
         ge=1,
         le=LONG_MAX,
         alias="run.max.jobs",
-        description="Spark jobs of a run of a lane; small plans share one.",
+        description="Jobs of a run of a lane; small plans share one.",
     )
     run_max_wait_ms: int = Field(
         default=DAY_MS,
@@ -221,6 +222,11 @@ class Policy(BaseModel):
         default="keys",
         alias="report.samples",
         description="What reports, listings and errors show of records: nothing, digests of keys, or keys and values.",
+    )
+    validate_by: Validation = Field(
+        default="fingerprint",
+        alias="validate",
+        description="How values are judged: by the fingerprint taken as they were read, or read again on both sides.",
     )
     run_interval_ms: int = Field(
         default=900_000,
@@ -311,6 +317,7 @@ TABLE_ONLY = frozenset(
         "cleaner.threads",
         "cleaner.io.buffer.load.factor",
         "report.samples",
+        "validate",
     }
     | {name for name in NAMES if name.startswith(("run.", "gc."))}
 )

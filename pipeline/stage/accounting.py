@@ -83,12 +83,13 @@ def _key(name: str) -> str:
 
 
 class Books(BaseModel):
-    """What a job recorded about its result: the books of each of its plans by plan id, and one checksum of all.
+    """What a job recorded about its result, by plan id: the books, and the judge's fingerprint of what was written,
+    taken as it was read (a decimal number; without one both sides are compared whole).
 
     A plan without books was refused: nothing of it may be published.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    checksum: str | None = None
+    fingerprints: Mapping[str, str] = Field(default_factory=dict)
     plans: Mapping[str, Accounting]

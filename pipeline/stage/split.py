@@ -1,7 +1,7 @@
 """Take a job apart when it fails as a whole: then each of its plans has a stage of its own (C20).
 
-A torn file of one topic partition fails the Spark job that reads it, and with it all plans of the job. The stage stays
-and says that they went on alone, so that whoever knows the job only finds their stages.
+A store that does not answer for one topic partition fails all plans of the job. The stage stays and says that they went
+on alone, so that a caller that knows only the job finds their stages.
 """
 
 from pipeline.errors import RefusedError

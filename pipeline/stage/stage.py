@@ -210,6 +210,16 @@ class Stage:
         """Store the verdicts on the current result, by plan id; returns the stage reloaded."""
         return self._record(lake, VERDICT_PROPERTY, dict(verdicts))
 
+    def inputs(self) -> list[DataFile]:
+        """The data files that the plans take, removed tombstones that may come back included; as often as listed."""
+        tag = self.table.metadata.refs.get(INPUTS)
+        return self._files(tag.snapshot_id) if tag else []
+
+    def content(self) -> list[DataFile]:
+        """The data files of the stage's current snapshot, whatever they are."""
+        head = self.table.metadata.current_snapshot_id
+        return self._files(head) if head is not None else []
+
     def files(self) -> list[DataFile]:
         """The data files of the result, with full metrics; empty when nothing was left."""
         return self._files(self.result) if self.result is not None else []

@@ -314,7 +314,7 @@ class TestEvolution:
                 update.rename_column(name, f"{name}_")
         columns = Columns.of(lake.table(cdc), cdc)
         assert (columns.key, columns.offset, columns.level) == (("id_",), "lsn_", "level_")
-        assert columns.tombstone == "(`op_` = 'd')"
+        assert columns.tombstone == "(\"op_\" = 'd')"
         assert only(segments_of(lake, cdc)).base_offset == 1
         assert adopt(lake, cdc, Choice(("id_",), "lsn_", tombstone="op_ = 'd'")).repeated
 

@@ -1,4 +1,4 @@
-"""Jobs: which plans share a Spark job, a stage and a commit."""
+"""Jobs: which plans share a round of tasks, a stage and a commit."""
 
 import hashlib
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import RefusedError
 from pipeline.plan import Input, Job, Plan, jobs_of
-from pipeline.plan.job import Limits, words_of
+from pipeline.plan.job import Limits
 from pipeline.segments.segment import LANDED, TAIL
 from pipeline.sense import Lane
 from tests.unit.lakes import NOW, TABLE
@@ -63,9 +63,7 @@ plans = st.lists(
     ),
     max_size=20,
 )
-limits = st.builds(
-    Limits, bytes=st.integers(0, 200), records=st.integers(0, 200), plans=st.integers(1, 5), words=st.integers(1, 6)
-)
+limits = st.builds(Limits, bytes=st.integers(0, 200), records=st.integers(0, 200), plans=st.integers(1, 5))
 
 
 @given(plans, limits)
@@ -82,8 +80,7 @@ def test_every_plan_is_in_one_job_and_no_job_is_over_its_limits(found: list[Plan
             assert len(job) <= allowed.plans
             assert job.bytes <= allowed.bytes
             assert job.records <= allowed.records
-            assert sum(words_of(one) for one in job) <= allowed.words
-            assert not any(one.transactional or one.lane is Lane.RETAIN for one in job)
+            assert job.lane is not Lane.RETAIN
 
 
 @given(plans, limits)
@@ -117,26 +114,18 @@ def test_plans_of_the_same_topic_partition_never_share_a_job() -> None:
         {"transactional": True},
         {"buried": (input_of(-1, 0, 3),)},
         {"inputs": (input_of(TAIL, 0, 20), input_of(LANDED, 20, 30))},
-        {"lane": Lane.RETAIN},
+        {"inputs": (input_of(TAIL, 0, 20), input_of(LANDED, -1, -1, records=0))},
+        {"segment_bytes": 7},
     ],
-    ids=["transactions", "tombstones to bring back", "head below the end of the tail", "nothing for Spark to do"],
+    ids=["transactions", "tombstones to bring back", "head below the end of the tail", "no records", "small segments"],
 )
-def test_what_needs_more_than_offsets_is_alone(facts: dict[str, Any]) -> None:
-    lane = {"lane": facts.get("lane", Lane.FULL)}
-    assert [1] in partitions(jobs_of([plan(0, **lane), plan(1, **facts), plan(2, **lane)]))
+def test_whatever_a_plan_has_to_tell_it_shares_a_job(facts: dict[str, Any]) -> None:
+    assert partitions(jobs_of([plan(0), plan(1, **facts), plan(2)])) == [[0, 1, 2]]
 
 
-def test_head_past_the_tail_shares_a_job_as_do_segments_without_records() -> None:
-    past = plan(1, inputs=(input_of(TAIL, 0, 20), input_of(LANDED, 21, 30)))
-    empty = plan(2, inputs=(input_of(TAIL, 0, 20), input_of(LANDED, -1, -1, records=0)))
-    assert partitions(jobs_of([plan(0), past, empty])) == [[0, 1, 2]]
-
-
-def test_a_bitmap_has_a_word_per_record_or_per_64_offsets_whichever_is_less() -> None:
-    assert words_of(plan(0, records=640)) == 10
-    assert words_of(plan(0, records=640, base=1)) == 11
-    assert words_of(plan(0, inputs=(input_of(LANDED, 0, 10**9, records=7),))) == 7
-    assert words_of(plan(0, inputs=(input_of(LANDED, -1, -1, records=0),))) == 0
+def test_a_plan_that_only_drops_segments_has_no_job_to_share() -> None:
+    retained = [plan(number, lane=Lane.RETAIN) for number in range(2)]
+    assert partitions(jobs_of(retained)) == [[0], [1]]
 
 
 def test_a_job_is_known_by_its_plans_whatever_their_order() -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from pipeline.errors import FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake, records
-from pipeline.lake.spark import catalog_settings
 from tests.unit import lakes
 
 
@@ -196,53 +195,3 @@ class TestTables:
     def test_namespaces_may_be_nested(self, lake: Lake) -> None:
         records.create(lake, "a.b.c", {})
         assert lake.tables("a.b") == ["a.b.c"]
-
-
-class TestSpark:
-    """Spark's settings are the same catalog under the same name."""
-
-    @staticmethod
-    def of(name: str, **properties: str) -> dict[str, str]:
-        return catalog_settings(Lake(name, properties, Path("/home/me")))
-
-    def test_the_embedded_catalog_is_sqlite_by_jdbc(self, tmp_path: Path) -> None:
-        assert catalog_settings(Lake.embedded(tmp_path)) == {
-            "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-            "spark.sql.catalog.lake.cache-enabled": "false",
-            "spark.sql.catalog.lake.type": "jdbc",
-            "spark.sql.catalog.lake.jdbc.schema-version": "V1",
-            "spark.sql.catalog.lake.uri": f"jdbc:sqlite:{tmp_path}/catalog.db?busy_timeout=60000",
-            "spark.sql.catalog.lake.warehouse": f"file://{tmp_path}/warehouse",
-        }
-
-    def test_postgresql_with_and_without_credentials(self) -> None:
-        found = self.of("p", type="sql", uri="postgresql+psycopg2://me:p%40ss@db/iceberg", warehouse="s3://w")
-        assert found["spark.sql.catalog.p.uri"] == "jdbc:postgresql://db:5432/iceberg"
-        assert found["spark.sql.catalog.p.jdbc.user"] == "me"
-        assert found["spark.sql.catalog.p.jdbc.password"] == "p@ss"
-        bare = self.of("p", uri="postgresql://db:5433/iceberg")
-        assert bare["spark.sql.catalog.p.uri"] == "jdbc:postgresql://db:5433/iceberg"
-        assert not [name for name in bare if name.endswith(("user", "password"))]
-
-    @pytest.mark.parametrize("kind", [{"type": "rest"}, {}])
-    def test_rest_passes_everything_on(self, kind: dict[str, str]) -> None:
-        found = self.of("r", uri="https://catalog", credential="a:b", **kind)
-        assert found == {
-            "spark.sql.catalog.r": "org.apache.iceberg.spark.SparkCatalog",
-            "spark.sql.catalog.r.cache-enabled": "false",
-            "spark.sql.catalog.r.type": "rest",
-            "spark.sql.catalog.r.uri": "https://catalog",
-            "spark.sql.catalog.r.credential": "a:b",
-        }
-
-    @pytest.mark.parametrize(
-        ("properties", "text"),
-        [
-            ({"type": "glue"}, "catalog x has type 'glue'; allowed for Spark: sql, rest"),
-            ({"type": "sql", "uri": "mysql://h/d"}, "SQL catalog on 'mysql'; allowed for Spark: sqlite, postgresql"),
-        ],
-    )
-    def test_c26_other_catalogs_are_refused(self, properties: dict[str, str], text: str) -> None:
-        with pytest.raises(RefusedError) as caught:
-            self.of("x", **properties)
-        assert str(caught.value) == text

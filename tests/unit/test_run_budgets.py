@@ -88,11 +88,12 @@ class TestBudgets:
         assert str(waits) == f"orders-3 full waits until it is allowed more: it {problem}"
 
     def test_c17_small_plans_share_a_job_and_so_the_budget_in_jobs(self) -> None:
-        queue = [Candidate(plan(n, transactional=n == 2), 0) for n in range(5)]
+        """A second plan of a topic partition can't share the job of the first."""
+        queue = [Candidate(plan(n), 0) for n in (0, 1, 1, 3, 4)]
         found = admit(queue, replace(RunBudget.of(Policy()), jobs=1))
         assert [one.partition for one in found.plans] == [0, 1, 3, 4]
         (waits,) = found.postponed
-        assert waits.reason == "needs 1 more Spark jobs; available: 0 of 1 (firn.run.max.jobs)"
+        assert waits.reason == "needs 1 more jobs; available: 0 of 1 (firn.run.max.jobs)"
 
 
 class TestTables:

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.compact.rounds import rounds
 from pipeline.plan import Plan
 from pipeline.plan.plan import Input
 from pipeline.plan.stay import may_stay
@@ -141,21 +140,3 @@ def test_series_are_what_is_written_cut_at_what_stays(sizes: list[int], head: in
         between = [one for one in plan.inputs if left[-1].last_offset < one.base_offset < right[0].base_offset]
         assert between
         assert all(one.path in stay for one in between)
-
-
-@given(sizes=sizes, most=st.integers(1, 6))
-def test_rounds_cover_every_offset_once_and_hold_so_many_words(sizes: list[int], most: int) -> None:
-    plan = tail_of(*sizes, head=100)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.compact.rounds.WORDS_PER_ROUND", most)
-        found = rounds(plan, ())
-    assert (found[0].lowest, found[-1].highest) == (None, None)
-    for left, right in itertools.pairwise(found):
-        assert left.highest is not None
-        assert right.lowest == left.highest + 1
-    for part in found:
-        lowest, highest = part.lowest or 0, 10_000 if part.highest is None else part.highest
-        inside = [one for one in plan.inputs if lowest <= one.base_offset and one.last_offset <= highest]
-        assert inside, "segments are not cut"
-        words = sum((one.last_offset >> 6) - (one.base_offset >> 6) + 1 for one in inside)
-        assert words <= most or len(inside) == 1

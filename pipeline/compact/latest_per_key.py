@@ -1,0 +1,73 @@
+"""The newest record of every key, and what has an older one (C2, C9): pure numpy, no loop over records.
+
+Keys come as codes, equal where the keys are; who makes them compares keys exactly (C6).
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Flags = NDArray[np.bool_]
+Longs = NDArray[np.int64]
+
+NO_KEY: Final = -1
+"""The code of a record that takes no part: without a key, of control, or of an aborted transaction."""
+
+
+def latest_per_key(codes: Longs, offsets: Longs, removed_before: Flags | None = None) -> tuple[Flags, Flags]:
+    """Of every record, whether it is the newest of its key, and whether an older record of its key is there.
+
+    ``codes`` are dense: memory goes with the largest. ``removed_before`` marks tombstones that an earlier cleaning
+    removed (C9): one of them is the newest of its key where records of the key are there and all of them are older; as
+    an older one they don't count. Present records of a key have different offsets. Both flags are false for NO_KEY.
+    """
+    order = _by_offset(codes, offsets, removed_before)
+    keys = codes if order is None else codes[order]
+    removed = removed_before if order is None or removed_before is None else removed_before[order]
+    latest, later = _in_order(keys, removed)
+    if order is None:
+        return latest, later
+    newest, has_older = np.zeros((2, len(codes)), dtype=np.bool_)
+    newest[order], has_older[order] = latest, later
+    return newest, has_older
+
+
+def _by_offset(codes: Longs, offsets: Longs, removed_before: Flags | None) -> NDArray[np.intp] | None:
+    """The records that take part, by offset; None where all of them do, in that order already.
+
+    A removed tombstone comes before the present record of its offset, which wins.
+    """
+    if len(codes) == 0 or (codes.min() > NO_KEY and bool((offsets[1:] > offsets[:-1]).all())):
+        return None
+    taking_part = codes != NO_KEY
+    if removed_before is None:
+        part = np.flatnonzero(taking_part)
+    else:
+        part = np.concatenate(
+            (np.flatnonzero(taking_part & removed_before), np.flatnonzero(taking_part & ~removed_before))
+        )
+    of_part = offsets[part]
+    if bool((of_part[1:] > of_part[:-1]).all()):
+        return part
+    # Stable, and quick where segments that are in order follow each other.
+    return part[np.argsort(of_part, kind="stable")]
+
+
+def _in_order(codes: Longs, removed: Flags | None) -> tuple[Flags, Flags]:
+    """Both flags of records that all have a key and stand in the order of their offsets."""
+    places = np.arange(len(codes))
+    size = int(codes.max()) + 1 if len(codes) else 0
+    # Of several values for one place, an assignment keeps the last (NumPy, "Indexing on ndarrays").
+    last, first = np.empty(size, dtype=np.intp), np.empty(size, dtype=np.intp)
+    last[codes] = places
+    newest = last[codes] == places
+    if removed is None:
+        first[codes[::-1]] = places[::-1]
+        return newest, first[codes] < places
+    first[codes] = len(codes)
+    present = np.flatnonzero(~removed)[::-1]
+    first[codes[present]] = present
+    has_older = first[codes] < places
+    # A removed one has to be newer than a present record, and so than all of them.
+    return newest & (~removed | has_older), has_older

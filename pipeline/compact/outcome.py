@@ -1,0 +1,155 @@
+"""The rules of cleaning (C2 to C5, C7 to C10): what becomes of each record, and which delete horizon it carries.
+
+This is the one place of these rules. Compacting asks it batch by batch, `explain` for the few records of one key,
+`simulate` for the records of a model. It is pure: arrays in, arrays out, one element per record.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.plan import Plan
+from pipeline.segments.segment import RUN
+
+Flags = NDArray[np.bool_]
+Longs = NDArray[np.int64]
+
+NO_HORIZON: Final = np.iinfo(np.int64).min
+"""Stands for a missing delete horizon among the others."""
+
+
+class Outcome(IntEnum):
+    """What becomes of a record of a plan's inputs."""
+
+    KEPT = 0
+    SUPERSEDED = 1
+    """A newer record of its key is among the inputs (C2)."""
+    QUARANTINED = 2
+    """Without a key under a compacting policy: leaves the topic, is never dropped (C5)."""
+    TOMBSTONE_REMOVED = 3
+    RESTORED = 4
+    """A tombstone that an earlier cleaning removed comes back, because an older record of its key turned up (C9)."""
+    ABORTED = 5
+    """Of an aborted transaction, whatever its key (C10)."""
+    MARKER_REMOVED = 6
+    """A transaction marker of whose transaction nothing is left (C10)."""
+    REPEATED = 7
+    """A further copy of a record that was written more than once (C1)."""
+    STILL_REMOVED = 8
+    """A tombstone that an earlier cleaning removed and that no record in the table calls back."""
+
+
+WRITTEN: Final = frozenset({Outcome.KEPT, Outcome.QUARANTINED, Outcome.TOMBSTONE_REMOVED, Outcome.RESTORED})
+"""Records of these outcomes are written somewhere: to the topic, its quarantine, or its removed tombstones."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What the rules ask of a plan. Times are in the unit of the records' horizons, whatever that is."""
+
+    log_end_offset: int
+    clean_below: int | None
+    """Tombstones with a lower offset are clean (C7). None: all are."""
+    now: int
+    stamp: int
+    """The delete horizon of a tombstone that this cleaning is the first to find clean (C8)."""
+
+    @classmethod
+    def of(cls, plan: Plan, per_ms: int = 1) -> "Parameters":
+        """The parameters of ``plan`` for horizons of which ``per_ms`` make a millisecond."""
+        now = plan.now_ms * per_ms
+        return cls(plan.log_end_offset, plan.clean_below, now, now + plan.delete_retention_ms * per_ms)
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records as the rules see them. Transaction states are None where no record of the plan is of a transaction."""
+
+    offset: Longs
+    keyless: Flags
+    newest: Flags
+    """No newer record of the key is among the inputs that may supersede it."""
+    has_older: Flags
+    """The record supersedes an older one in this very commit."""
+    tombstone: Flags
+    horizon: Longs
+    """Delete horizons, NO_HORIZON where there is none."""
+    level: int
+    """The level of the segment that holds the records."""
+    control: Flags | None = None
+    aborted: Flags | None = None
+    ended: Flags | None = None
+    """A marker of whose transaction no record is among the inputs."""
+    repeated: Flags | None = None
+    removed_before: bool = False
+    """The records are tombstones that earlier cleanings removed."""
+
+
+def outcomes(records: Records, plan: Parameters) -> NDArray[np.uint8]:
+    """The Outcome of every record of a cleaning (lanes clean, tier and full)."""
+    if records.removed_before:
+        back = records.newest if records.repeated is None else records.newest & ~records.repeated
+        return np.where(back, np.uint8(Outcome.RESTORED), np.uint8(Outcome.STILL_REMOVED))
+    found = np.where(records.newest, np.uint8(Outcome.KEPT), np.uint8(Outcome.SUPERSEDED))
+    passing = _passing(records)
+    found[records.newest & records.tombstone & _removable(records, plan, passing)] = Outcome.TOMBSTONE_REMOVED
+    # The end of the log stays even without a key (C4 before C5): the next cleaning past it quarantines it.
+    found[records.keyless] = Outcome.QUARANTINED
+    found[records.keyless & (records.offset == plan.log_end_offset)] = Outcome.KEPT
+    if records.aborted is not None:
+        found[records.aborted] = Outcome.ABORTED
+    if records.control is not None:
+        # Control records have no user key, whatever their bytes (C10).
+        found[records.control] = Outcome.KEPT
+        found[records.control & _removable(records, plan, passing)] = Outcome.MARKER_REMOVED
+    if records.repeated is not None:
+        found[records.repeated] = Outcome.REPEATED
+    return found
+
+
+def horizons(records: Records, plan: Parameters) -> Longs:
+    """The delete horizon that each record carries if it is kept (C8).
+
+    A tombstone is stamped by the first cleaning that finds it clean, and the stamp stays; an older record that turned
+    up late starts it again. Records without a key keep what they came with.
+    """
+    stamped = np.where(_clean(records, plan), plan.stamp, NO_HORIZON)
+    found = np.where(_stamped(records) & ~records.has_older, records.horizon, stamped)
+    found = np.where(_passing(records), found, NO_HORIZON)
+    own = records.keyless if records.control is None else records.keyless & ~records.control
+    return np.where(own, records.horizon, found)
+
+
+def _passing(records: Records) -> Flags:
+    """Records that go in two stages (KIP-534): tombstones, and markers of whose transaction nothing is left."""
+    if records.control is None or records.ended is None:
+        return records.tombstone
+    return np.where(records.control, records.ended, records.tombstone)
+
+
+def _stamped(records: Records) -> Flags:
+    """Records with a stamp that counts: a landed file may hold anything in this column."""
+    if records.level < RUN:
+        return np.zeros(len(records.offset), dtype=np.bool_)
+    found: Flags = records.horizon != NO_HORIZON
+    return found
+
+
+def _clean(records: Records, plan: Parameters) -> Flags:
+    """C7: nothing outside the inputs can hold an older offset."""
+    if plan.clean_below is None:
+        return np.ones(len(records.offset), dtype=np.bool_)
+    return records.offset < plan.clean_below
+
+
+def _removable(records: Records, plan: Parameters, passing: Flags) -> Flags:
+    """C9: stamped by an earlier commit, past the horizon, clean again now, and not the end of the log (C4).
+
+    A tombstone that supersedes a record in this very commit must outlive it, or C2 would not hold.
+    """
+    due = _stamped(records) & (records.horizon <= plan.now) & _clean(records, plan)
+    found: Flags = passing & due & (records.offset != plan.log_end_offset) & ~records.has_older
+    return found

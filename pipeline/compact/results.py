@@ -1,0 +1,110 @@
+"""Runs the tasks of a job on an engine: surveys, rewrites, and small plans whole; what became of each plan."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from pipeline.compact.inputs import PlanInputs
+from pipeline.compact.rewrite import Rewritten, Target
+from pipeline.compact.survey import Survey
+from pipeline.compact.tasks import (
+    WHOLE_BYTES,
+    Result,
+    RewriteTask,
+    SurveyTask,
+    Task,
+    WholeTask,
+    is_copy,
+    perform,
+    rewrite_tasks,
+)
+from pipeline.compact.wide import is_wide, survey_wide
+from pipeline.engine import Engine
+from pipeline.errors import FirnError, UnavailableError
+
+
+def results(
+    plans: Sequence[PlanInputs], target: Target, engine: Engine, title: str
+) -> tuple[dict[str, Result], dict[str, FirnError]]:
+    """The results of ``plans`` and why others have none, by plan id; each record of them is in one result.
+
+    Raises what no task may raise: a defect.
+    """
+    by_id = {inputs.plan.id: inputs for inputs in plans}
+    done: dict[str, Result] = {}
+    surveys: dict[str, Survey] = {}
+    failed: dict[str, FirnError] = {}
+    for plan_id, found in (_first_round(by_id, target, engine, title) | _wide(by_id, engine)).items():
+        match found:
+            case Result():
+                done[plan_id] = found
+            case Survey():
+                surveys[plan_id] = found
+            case _:
+                failed[plan_id] = _failure(by_id[plan_id], found)
+    for plan_id, rewritten in _rewritten(by_id, surveys, target, engine, title).items():
+        if isinstance(rewritten, Result):
+            done[plan_id] = rewritten
+        else:
+            failed[plan_id] = _failure(by_id[plan_id], rewritten)
+    return done, failed
+
+
+def _first_round(
+    plans: Mapping[str, PlanInputs], target: Target, engine: Engine, title: str
+) -> dict[str, Survey | Rewritten | Result | Exception]:
+    """Small plans whole, and the surveys of larger ones; a copy needs no survey."""
+    nothing: dict[str, Survey | Rewritten | Result | Exception] = {}
+    tasks: dict[str, Task] = {}
+    for plan_id, inputs in plans.items():
+        if inputs.bytes <= WHOLE_BYTES and not is_wide(inputs):
+            tasks[plan_id] = WholeTask(inputs, target)
+        elif is_copy(inputs):
+            nothing[plan_id] = Survey({}, frozenset(), {})
+        elif not is_wide(inputs):
+            tasks[plan_id] = SurveyTask(inputs)
+    weights = [plans[plan_id].bytes for plan_id in tasks]
+    found = engine.map(perform, list(tasks.values()), weights=weights, title=f"compact {title}")
+    return nothing | dict(zip(tasks, found, strict=True))
+
+
+def _wide(plans: Mapping[str, PlanInputs], engine: Engine) -> dict[str, Survey | Exception]:
+    return {
+        plan_id: survey_wide(inputs, engine)
+        for plan_id, inputs in plans.items()
+        if is_wide(inputs) and not is_copy(inputs)
+    }
+
+
+def _rewritten(
+    plans: Mapping[str, PlanInputs], surveys: Mapping[str, Survey], target: Target, engine: Engine, title: str
+) -> dict[str, Result | Exception]:
+    """The results of surveyed plans, whose outputs are tasks of their own, or why there is none."""
+    tasks: list[tuple[str, RewriteTask]] = [
+        (plan_id, task) for plan_id, survey in surveys.items() for task in rewrite_tasks(plans[plan_id], survey, target)
+    ]
+    weights = [task.bytes for _, task in tasks]
+    parts: dict[str, list[Rewritten]] = defaultdict(list)
+    found: dict[str, Result | Exception] = {}
+    for (plan_id, _), part in zip(
+        tasks, engine.map(perform, [task for _, task in tasks], weights=weights, title=f"rewrite {title}"), strict=True
+    ):
+        if isinstance(part, Rewritten):
+            parts[plan_id].append(part)
+        else:
+            assert isinstance(part, Exception)  # a task gives its result, or what it raised
+            found.setdefault(plan_id, part)
+    for plan_id, survey in surveys.items():
+        found.setdefault(plan_id, Result.of(parts[plan_id], survey.in_place))
+    return found
+
+
+def _failure(inputs: PlanInputs, error: object) -> FirnError:
+    """``error`` when Firn raised it on purpose, or what a disk or a store said; a defect is raised here."""
+    if isinstance(error, FirnError):
+        return error
+    if isinstance(error, OSError):  # errors of reading are told where they happen
+        reason = " ".join(str(error).split()) or type(error).__name__
+        plan = f"table {inputs.plan.table} ({inputs.plan.title})"
+        return UnavailableError(f"{plan}: its result can't be written now: {reason}; try again later")
+    assert isinstance(error, Exception)  # a task gives its result, or what it raised
+    raise error

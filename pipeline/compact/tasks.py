@@ -1,0 +1,109 @@
+"""The tasks of a job: a small plan is one task, a large plan is surveyed first and then rewritten output by output.
+
+Tasks are called in some worker of the engine; what they give back is small.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pipeline.compact.inputs import InputSegment, PlanInputs
+from pipeline.compact.layout import outputs
+from pipeline.compact.marks import Marks
+from pipeline.compact.outcome import Outcome
+from pipeline.compact.rewrite import Rewritten, Target, rewrite
+from pipeline.compact.survey import Survey, survey
+from pipeline.lake.parquet_writer import WrittenFile
+from pipeline.sense import Lane
+
+WHOLE_BYTES: Final = 64 << 20
+"""A plan of so many file bytes is one task: another round of tasks would cost more than a second core saves."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a plan's records: its files, record counts by Outcome, the judge's fingerprint of what was written
+    as it was read, and the paths of inputs that stay in place."""
+
+    files: tuple[WrittenFile, ...]
+    counts: Counter[Outcome]
+    fingerprint: int
+    in_place: frozenset[str]
+
+    @classmethod
+    def of(cls, parts: Sequence[Rewritten], in_place: frozenset[str]) -> "Result":
+        """The outputs of one plan together, in their order."""
+        counts: Counter[Outcome] = Counter()
+        for part in parts:
+            counts.update(part.counts)
+        files = tuple(file for part in parts for file in part.files)
+        return cls(files, counts, sum(part.fingerprint for part in parts), in_place)
+
+
+@dataclass(frozen=True)
+class SurveyTask:
+    """Survey a plan in one task."""
+
+    inputs: PlanInputs
+
+    def __call__(self) -> Survey:
+        return survey(self.inputs)
+
+
+@dataclass(frozen=True)
+class RewriteTask:
+    """Write one output of a plan."""
+
+    inputs: PlanInputs
+    segments: tuple[tuple[InputSegment, Marks | None], ...]
+    target: Target
+
+    @property
+    def bytes(self) -> int:
+        """File bytes that are read."""
+        return sum(segment.source.bytes for segment, _ in self.segments)
+
+    def __call__(self) -> Rewritten:
+        return rewrite(self.inputs, self.segments, self.target)
+
+
+@dataclass(frozen=True)
+class WholeTask:
+    """Survey a plan and write all its outputs."""
+
+    inputs: PlanInputs
+    target: Target
+
+    def __call__(self) -> Result:
+        found = Survey({}, frozenset(), {}) if is_copy(self.inputs) else survey(self.inputs)
+        return Result.of([task() for task in rewrite_tasks(self.inputs, found, self.target)], found.in_place)
+
+
+Task = SurveyTask | RewriteTask | WholeTask
+
+
+def perform(task: Task) -> Survey | Rewritten | Result:
+    """Call ``task``: engines are given functions."""
+    return task()
+
+
+def is_copy(inputs: PlanInputs) -> bool:
+    """Whether the plan copies its records as they are, so that there is nothing to survey (C13)."""
+    return inputs.plan.lane is Lane.MERGE
+
+
+def rewrite_tasks(inputs: PlanInputs, found: Survey, target: Target) -> list[RewriteTask]:
+    """A task for each output of the plan; removed tombstones that may come back go with the first one."""
+    by_path = {segment.path: segment for segment in inputs.segments}
+    removed = [segment for segment in inputs.segments if segment.removed_before]
+    groups = [[by_path[one.path] for one in part] for part in outputs(inputs.plan, found.in_place, found.kept)]
+    if removed:
+        groups = [[*groups[0], *removed], *groups[1:]] if groups else [removed]
+    return [RewriteTask(inputs.only(group), _marked(group, found.marks), target) for group in groups]
+
+
+def _marked(
+    segments: Sequence[InputSegment], marks: Mapping[str, Marks]
+) -> tuple[tuple[InputSegment, Marks | None], ...]:
+    return tuple((segment, marks.get(segment.path)) for segment in segments)

@@ -1,0 +1,166 @@
+"""The survey of a plan whose keys do not fit one task: they are spread over buckets by hash; values never are.
+
+Offsets that occur twice and transactions are told first, since both need records of different keys side by side. Then
+every bucket compares its keys, and what it found out comes back as marks of all segments, whose bits are put together.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.compact.hashing import buckets_of
+from pipeline.compact.inputs import PlanInputs, without
+from pipeline.compact.keys import codes_of
+from pipeline.compact.latest_per_key import Flags, latest_per_key
+from pipeline.compact.marks import Marks
+from pipeline.compact.survey import Survey, marks_before_keys
+from pipeline.engine import Engine
+from pipeline.plan.staying import staying
+from pipeline.segments.segment import TAIL
+
+KEY_BYTES: Final = 512 << 20
+"""About so many bytes of keys, with what is kept beside them, are compared by one task."""
+_BESIDE: Final = 64
+"""Bytes kept beside a key: its code, its offset, its place, and its part of the hash table."""
+_KEY: Final = "key"
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """A segment that one task spreads, its ``number`` in the plan, and what is known of its records."""
+
+    inputs: PlanInputs
+    number: int
+    mark: Marks
+    buckets: int
+
+
+def is_wide(inputs: PlanInputs) -> bool:
+    """Whether the keys that are compared are more than a task should hold."""
+    return _key_bytes(inputs) > KEY_BYTES
+
+
+def survey_wide(inputs: PlanInputs, engine: Engine) -> Survey | Exception:
+    """The survey of a wide plan, in several rounds of tasks; or what a task raised."""
+    before = _before_keys(inputs, engine)
+    if isinstance(before, Exception):
+        return before
+    buckets = max(engine.parallelism, -(-_key_bytes(inputs) // KEY_BYTES))
+    tasks = [
+        _Spread(inputs.only([segment]), number, before[number], buckets)
+        for number, segment in enumerate(inputs.segments)
+    ]
+    found = engine.shuffle(_spread, partial(_gather, inputs), tasks, buckets, title=f"survey {inputs.plan.title}")
+    marks: list[Marks] = []
+    for part in found:
+        if isinstance(part, Exception):
+            return part
+        marks = list(part) if not marks else [one.merged(other) for one, other in zip(marks, part, strict=True)]
+    return _assembled(inputs, before, marks)
+
+
+def _key_bytes(inputs: PlanInputs) -> int:
+    """What comparing keys takes, about: those of the head, or of all where the tail may hold newer records."""
+    compared = [one for one in inputs.segments if not inputs.plan.tail_is_older or one.level != TAIL]
+    return sum(segment.records * _BESIDE + segment.source.bytes // 2 for segment in compared)
+
+
+def _before_keys(inputs: PlanInputs, engine: Engine) -> list[Marks] | Exception:
+    """What is told without comparing keys: of a transactional plan in one task, else of segments that overlap."""
+    groups = [list(range(len(inputs.segments)))] if inputs.plan.transactional else _overlapping(inputs)
+    found = engine.map(partial(_marked, inputs), groups, title=f"survey {inputs.plan.title}")
+    marks: list[Marks] = [Marks(segment.records) for segment in inputs.segments]
+    for group, own in zip(groups, found, strict=True):
+        if isinstance(own, Exception):
+            return own
+        for number, mark in zip(group, own, strict=True):
+            marks[number] = mark
+    return marks
+
+
+def _marked(inputs: PlanInputs, group: Sequence[int]) -> list[Marks]:
+    segments = [inputs.segments[number] for number in group]
+    return marks_before_keys(inputs, segments, [inputs.narrow(segment) for segment in segments])
+
+
+def _overlapping(inputs: PlanInputs) -> list[list[int]]:
+    """The plan's segments in groups that share no offset with each other; removed tombstones apart."""
+    groups: list[list[int]] = []
+    end = -1
+    removed = [number for number, segment in enumerate(inputs.segments) if segment.removed_before]
+    for number, segment in enumerate(inputs.segments):
+        if segment.removed_before:
+            continue
+        if not groups or segment.facts.base_offset > end:
+            groups.append([])
+        groups[-1].append(number)
+        end = max(end, segment.facts.last_offset)
+    return [*groups, removed] if removed else groups
+
+
+def _spread(task: _Spread) -> Iterator[tuple[int, pa.Table]]:
+    """Key, offset and place of every record that takes part, by the bucket of its key."""
+    (segment,) = task.inputs.segments
+    start = 0
+    for narrow in task.inputs.narrow_batches(segment):
+        rows = len(narrow.offsets)
+        excluded = _excluded(task.mark, start, rows)
+        keys = narrow.keys[0] if excluded is None else without(narrow.keys[0], pa.array(excluded))
+        table = pa.table(
+            {
+                _KEY: keys,
+                "offset": narrow.offsets,
+                "segment": np.full(rows, task.number, dtype=np.int32),
+                "row": np.arange(start, start + rows),
+            }
+        )
+        bucket = buckets_of(keys, task.buckets)
+        order = np.argsort(bucket, kind="stable")
+        ends = np.searchsorted(bucket[order], np.arange(task.buckets + 1))
+        for own in range(task.buckets):
+            if ends[own] < ends[own + 1]:
+                yield own, table.take(pa.array(order[ends[own] : ends[own + 1]]))
+        start += rows
+
+
+def _excluded(mark: Marks, start: int, rows: int) -> Flags | None:
+    flags = [one[start : start + rows] for one in (mark.control, mark.aborted, mark.repeated) if one is not None]
+    return np.logical_or.reduce(flags) if flags else None
+
+
+def _gather(inputs: PlanInputs, _bucket: int, tables: Iterable[pa.Table]) -> list[Marks]:
+    """The newest records among those of one bucket, as marks of all segments: no flag for records of other buckets."""
+    held = [table for table in tables if table.num_rows]
+    sizes = [segment.records for segment in inputs.segments]
+    newest = [np.zeros(size, dtype=np.bool_) for size in sizes]
+    older = [np.zeros(size, dtype=np.bool_) for size in sizes]
+    if held:
+        table = pa.concat_tables(held)
+        codes, _ = codes_of(table[_KEY])
+        segment, row = table["segment"].to_numpy(), table["row"].to_numpy()
+        removed = np.array([one.removed_before for one in inputs.segments], dtype=np.bool_)[segment]
+        is_newest, has_older = latest_per_key(codes, table["offset"].to_numpy(), removed if removed.any() else None)
+        for number in np.unique(segment).tolist():
+            of = segment == number
+            newest[number][row[of]] = is_newest[of]
+            older[number][row[of]] = has_older[of]
+    return [Marks(size, newest=one, has_older=two) for size, one, two in zip(sizes, newest, older, strict=True)]
+
+
+def _assembled(inputs: PlanInputs, before: Sequence[Marks], found: Sequence[Marks]) -> Survey:
+    plan = inputs.plan
+    marks: dict[str, Marks] = {}
+    kept: dict[str, int] = {}
+    touched: set[str] = set()
+    for segment, own, mark in zip(inputs.segments, before, found, strict=True):
+        whole = replace(own, newest=mark.newest, has_older=mark.has_older)
+        if whole.newest_count < segment.records:
+            touched.add(segment.path)
+        marks[segment.path] = whole
+        kept[segment.path] = whole.newest_count
+    in_place = staying(plan, touched) if plan.tail_is_older else frozenset[str]()
+    return Survey({path: own for path, own in marks.items() if path not in in_place}, in_place, kept)

@@ -1,0 +1,138 @@
+"""Plans over Parquet files written for one test, as compact's tasks get them: no catalog, no table."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionSpec
+
+from pipeline.clock import from_ms
+from pipeline.compact.inputs import InputSegment, PlanInputs
+from pipeline.compact.partitions import Partitions
+from pipeline.compact.rewrite import Target
+from pipeline.lake.columns import KAFKA
+from pipeline.lake.data_files import DataFiles, Source
+from pipeline.lake.parquet_writer import WriteOptions
+from pipeline.lake.records import SPEC
+from pipeline.lake.records import TRANSACTIONS_SCHEMA as SCHEMA
+from pipeline.plan import Input, Plan
+from pipeline.sense import Lane
+from pipeline.sense.transactions import Marker
+
+NOW = 1_800_000_000_000
+RETENTION = 86_400_000
+_FILES = itertools.count()
+
+
+class Row(NamedTuple):
+    """A record; ``horizon`` is in epoch milliseconds. ``commit`` tells a marker of ``producer``."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None = b"v"
+    horizon: int | None = None
+    producer: int | None = None
+    commit: bool | None = None
+
+
+class Held(NamedTuple):
+    """A segment: its level and its records in file order."""
+
+    level: int
+    rows: Sequence[Row]
+
+
+def table_of(rows: Iterable[Row], level: int) -> pa.Table:
+    """The rows in all columns of a table for transactional topics."""
+    found = [
+        {
+            "key": row.key if row.commit is None else b"\x00\x00" + (b"\x00\x01" if row.commit else b"\x00\x00"),
+            "value": row.value,
+            "topic": "t",
+            "partition": 0,
+            "offset": row.offset,
+            "timestamp": from_ms(NOW - 1000 + row.offset),
+            "timestampType": 0,
+            "headers": [{"key": "h", "value": b"%d" % row.offset}],
+            "level": level,
+            "delete_horizon": None if row.horizon is None else from_ms(row.horizon),
+            "is_control": row.commit is not None,
+            "is_transactional": row.producer is not None,
+            "producer_id": row.producer,
+            "producer_epoch": None,
+        }
+        for row in rows
+    ]
+    return pa.Table.from_pylist(found, schema=schema_to_pyarrow(SCHEMA))
+
+
+def plan_inputs(
+    folder: Path,
+    segments: Sequence[Held],
+    removed: Sequence[Held] = (),
+    *,
+    lane: Lane = Lane.FULL,
+    clean_below: int | None = None,
+    log_end: int | None = None,
+    markers: tuple[Marker, ...] = (),
+    segment_bytes: int = 1 << 30,
+    may_stay: bool = False,
+) -> PlanInputs:
+    """The inputs of a plan over ``segments``; with ``may_stay`` nothing but a newer record changes its tail."""
+    written = [(held, *_written(folder, held)) for held in (*segments, *removed)]
+    inputs = [_input(held, source, may_stay) for held, source in written]
+    taken, buried = inputs[: len(segments)], inputs[len(segments) :]
+    offsets = [row.offset for held in segments for row in held.rows]
+    plan = Plan(
+        table="db.t",
+        table_uuid="u",
+        snapshot_id=1,
+        lane=lane,
+        topic="t",
+        partition=0,
+        now_ms=NOW,
+        reason="a test",
+        inputs=tuple(sorted(taken, key=lambda one: one.order)),
+        buried=tuple(buried),
+        inputs_per_segment=2 if lane is Lane.MERGE else None,
+        segment_bytes=segment_bytes,
+        clean_below=clean_below,
+        log_end_offset=max(offsets, default=0) if log_end is None else log_end,
+        delete_retention_ms=RETENTION,
+        transactional=any(row.producer is not None for held in segments for row in held.rows),
+        markers=markers,
+    ).sealed()
+    files = DataFiles("table db.t", SCHEMA, {0: SPEC}, None, {})
+    by_path = {source.path: source for _, source in written}
+    every = [InputSegment(by_path[one.path], one, one.level) for one in (*plan.inputs, *plan.buried)]
+    return PlanInputs(plan, files, KAFKA, tuple(every))
+
+
+def target(folder: Path, inputs: PlanInputs, spec: PartitionSpec = SPEC) -> Target:
+    """Where results are written."""
+    options = WriteOptions(SCHEMA, {}, ("offset", "key"))
+    return Target(f"file://{folder}/out-{next(_FILES)}", options, Partitions(inputs.files.schema, spec, KAFKA))
+
+
+def _written(folder: Path, held: Held) -> tuple[Source]:
+    path = folder / "_firn" / f"{next(_FILES):016x}" / "data.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(table_of(held.rows, held.level), path)
+    return (Source(f"file://{path}", path.stat().st_size, len(held.rows), 0, ("t", 0, held.level)),)
+
+
+def _input(held: Held, source: Source, may_stay: bool) -> Input:
+    offsets = [row.offset for row in held.rows]
+    return Input(
+        path=source.path,
+        level=held.level,
+        base_offset=min(offsets, default=-1),
+        last_offset=max(offsets, default=-1),
+        records=len(held.rows),
+        bytes=source.bytes,
+        may_stay=may_stay and held.level == 3,
+    )

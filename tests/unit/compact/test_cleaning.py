@@ -1,0 +1,242 @@
+"""A plan cleaned in one task against an oracle that knows the contract's sentences and nothing of arrays."""
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from expectations.fingerprint import Fingerprint
+from pipeline.compact.inputs import PlanInputs
+from pipeline.compact.outcome import Outcome
+from pipeline.compact.survey import survey
+from pipeline.compact.tasks import Result, WholeTask
+from pipeline.compact.wide import survey_wide
+from pipeline.engine.local import LocalEngine
+from pipeline.errors import RefusedError
+from pipeline.lake.records import TRANSACTIONS_SCHEMA
+from pipeline.sense import Lane
+from tests.unit.compact.inputs import NOW, RETENTION, Held, Row, plan_inputs, table_of, target
+
+KEYS = (b"", b"a", b"b", b"c", None)
+FAST = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+
+
+class Written(NamedTuple):
+    """A record of a result: its level and horizon (epoch milliseconds)."""
+
+    offset: int
+    level: int
+    horizon: int | None
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Held], list[Held]]:
+    """Segments of a topic partition in any order of offsets, each offset once; and tombstones removed before."""
+    count = draw(st.integers(1, 14))
+    rows = []
+    for offset in draw(st.permutations(range(count))):
+        key = draw(st.sampled_from(KEYS))
+        value = None if key is not None and draw(st.booleans()) else b"v%d" % offset
+        rows.append(Row(offset, key, value, draw(st.sampled_from([None, NOW - 1, NOW, NOW + 1]))))
+    cuts = sorted(draw(st.sets(st.integers(1, max(1, count - 1)), max_size=3)))
+    bounds = list(zip([0, *cuts], [*cuts, count], strict=True))
+    segments = [Held(draw(st.integers(0, 3)), rows[start:end]) for start, end in bounds if start < end]
+    removed = [
+        Row(100 + offset if draw(st.booleans()) else offset, draw(st.sampled_from(KEYS[:4])), None, NOW - 5)
+        for offset in range(draw(st.integers(0, 2)))
+    ]
+    return segments, [Held(-2, removed)] if removed else []
+
+
+def cleaned(inputs: PlanInputs, folder: Path) -> Result:
+    return WholeTask(inputs, target(folder, inputs))()
+
+
+def written(result: Result) -> list[Written]:
+    """What the files of a result hold, by offset."""
+    found = []
+    for file in result.files:
+        table = pq.read_table(file.path.removeprefix("file://"))
+        assert file.records == table.num_rows
+        assert set(table["level"].to_pylist()) == {file.partition[2]}
+        for row in table.to_pylist():
+            horizon = row["delete_horizon"]
+            found.append(Written(row["offset"], row["level"], horizon and int(horizon.timestamp() * 1000)))
+    return sorted(found, key=_place)
+
+
+def expected(inputs: PlanInputs, segments: Sequence[Held], removed: Sequence[Held]) -> list[Written]:
+    """C2 to C9, record by record."""
+    plan = inputs.plan
+    by_key: dict[bytes, list[tuple[Row, int]]] = defaultdict(list)
+    found = []
+    for held in segments:
+        for row in held.rows:
+            if row.key is not None:
+                by_key[row.key].append((row, held.level))
+            elif row.offset == plan.log_end_offset:
+                found.append(Written(row.offset, 3, row.horizon))  # C4 before C5
+            else:
+                found.append(Written(row.offset, -1, row.horizon))  # C5
+    for key, of_key in [(key, group) for key, own in by_key.items() for group in _compared(inputs, own)]:
+        newest, level = max(of_key, key=lambda one: one[0].offset)
+        gone = [row for held in removed for row in held.rows if row.key == key and row.offset > newest.offset]
+        clean = plan.clean_below is None or newest.offset < plan.clean_below
+        if gone:
+            back = max(row.offset for row in gone)
+            stamp = plan.clean_below is None or back < plan.clean_below
+            found.append(Written(back, 3, NOW + RETENTION if stamp else None))  # C9: it comes back
+        elif newest.value is not None:
+            found.append(Written(newest.offset, 3, None))  # C2, C3
+        else:
+            alone = len(of_key) == 1
+            stamped = newest.horizon if level >= 2 and alone else None
+            over = level >= 2 and newest.horizon is not None and newest.horizon <= NOW
+            if over and clean and alone and newest.offset != plan.log_end_offset:
+                found.append(Written(newest.offset, -2, newest.horizon))  # C9
+            else:
+                found.append(Written(newest.offset, 3, stamped or (NOW + RETENTION if clean else None)))  # C8
+    return found
+
+
+def _compared(inputs: PlanInputs, of_key: list[tuple[Row, int]]) -> list[list[tuple[Row, int]]]:
+    """Records of a key that are compared with each other. A tail that is older holds each key once, unless another
+    writer claimed its level; then nothing but the head supersedes (C16)."""
+    if not inputs.plan.tail_is_older or any(level != 3 for _, level in of_key):
+        return [of_key]
+    return [[one] for one in of_key]
+
+
+@FAST
+@given(histories(), st.one_of(st.none(), st.integers(0, 14)), st.booleans())
+def test_c2_to_c9_what_is_written_is_what_the_contract_says(
+    history: tuple[list[Held], list[Held]], clean_below: int | None, end_inside: bool
+) -> None:
+    segments, removed = history
+    with tempfile.TemporaryDirectory() as name:
+        inputs = plan_inputs(
+            Path(name), segments, removed, clean_below=clean_below, log_end=None if end_inside else 1000
+        )
+        result = cleaned(inputs, Path(name))
+        assert _comparable(written(result)) == _comparable(expected(inputs, segments, removed))
+
+
+def _comparable(found: Sequence[Written]) -> list[Written]:
+    """The horizon of a tombstone that is removed says nothing any more."""
+    return sorted((one._replace(horizon=None) if one.level == -2 else one for one in found), key=_place)
+
+
+def _place(one: Written) -> tuple[int, int, int]:
+    return one.offset, one.level, one.horizon or 0
+
+
+@FAST
+@given(histories(), st.booleans())
+def test_c24_every_record_has_one_outcome(history: tuple[list[Held], list[Held]], may_stay: bool) -> None:
+    segments, removed = history
+    with tempfile.TemporaryDirectory() as name:
+        inputs = plan_inputs(Path(name), segments, removed, may_stay=may_stay)
+        result = cleaned(inputs, Path(name))
+        read = sum(len(held.rows) for held in segments)
+        stayed = sum(one.records for one in inputs.plan.inputs if one.path in result.in_place)
+        assert sum(result.counts.values()) == read - stayed + sum(len(held.rows) for held in removed)
+        assert sum(file.records for file in result.files) == sum(
+            result.counts[one]
+            for one in (Outcome.KEPT, Outcome.QUARANTINED, Outcome.TOMBSTONE_REMOVED, Outcome.RESTORED)
+        )
+
+
+@FAST
+@given(histories(), st.booleans())
+def test_a_wide_survey_finds_what_a_narrow_one_finds(history: tuple[list[Held], list[Held]], may_stay: bool) -> None:
+    segments, removed = history
+    with tempfile.TemporaryDirectory() as name:
+        inputs = plan_inputs(Path(name), segments, removed, may_stay=may_stay)
+        tail = [row.key for held in segments for row in held.rows if held.level == 3]
+        # Firn's own tail holds each key once, and no record without one (C16).
+        assume(not inputs.plan.tail_is_older or (None not in tail and len(set(tail)) == len(tail)))
+        narrow, wide = survey(inputs), survey_wide(inputs, LocalEngine(2))
+        assert not isinstance(wide, Exception)
+        assert wide.in_place == narrow.in_place
+        for segment in inputs.segments:
+            if segment.path in narrow.in_place:
+                continue
+            one, other = narrow.marks[segment.path], wide.marks[segment.path]
+            assert _flags(one.has_older, one.records) == _flags(other.has_older, other.records)
+            assert _newest(one) == _newest(other)
+
+
+def _flags(flags: Any, records: int) -> list[bool]:
+    return [False] * records if flags is None else flags.tolist()
+
+
+def _newest(marks: Any) -> list[bool]:
+    return [True] * marks.records if marks.newest is None else marks.newest.tolist()
+
+
+@FAST
+@given(histories())
+def test_c1_the_fingerprint_is_that_of_what_was_written(history: tuple[list[Held], list[Held]]) -> None:
+    segments, removed = history
+    names = [field.name for field in TRANSACTIONS_SCHEMA.fields if field.name not in ("level", "delete_horizon")]
+    with tempfile.TemporaryDirectory() as name:
+        inputs = plan_inputs(Path(name), segments, removed)
+        result = cleaned(inputs, Path(name))
+        again = sum(Fingerprint(names).of(pq.read_table(file.path.removeprefix("file://"))) for file in result.files)
+        assert again == result.fingerprint
+
+
+def test_c13_a_merge_copies_every_record_with_its_horizon(tmp_path: Path) -> None:
+    rows = [[Row(0, b"a"), Row(1, None)], [Row(1, b"b", None, NOW), Row(0, b"a")], [Row(7, b"c")]]
+    inputs = plan_inputs(tmp_path, [Held(0, own) for own in rows], lane=Lane.MERGE)
+    result = cleaned(inputs, tmp_path)
+    assert [file.records for file in result.files] == [4, 1]
+    assert written(result) == [
+        Written(0, 1, None),
+        Written(0, 1, None),
+        Written(1, 1, None),
+        Written(1, 1, NOW),
+        Written(7, 1, None),
+    ]
+
+
+def test_c1_an_offset_that_was_written_twice_is_kept_once(tmp_path: Path) -> None:
+    """The copy that was cleaned furthest stays: it carries the horizon."""
+    segments = [Held(0, [Row(0, b"a", None), Row(1, b"b")]), Held(2, [Row(0, b"a", None, NOW + 5)])]
+    result = cleaned(plan_inputs(tmp_path, segments), tmp_path)
+    assert written(result) == [Written(0, 3, NOW + 5), Written(1, 3, None)]
+    assert result.counts[Outcome.REPEATED] == 1
+
+
+@pytest.mark.parametrize("other", [Row(1, b"b", b"other"), Row(1, b"x"), Row(1, b"b", None)])
+def test_c20_two_different_records_at_one_offset_are_refused(tmp_path: Path, other: Row) -> None:
+    segments = [Held(0, [Row(0, b"a"), Row(1, b"b")]), Held(1, [other, Row(2, b"c")])]
+    with pytest.raises(RefusedError, match="offset 1 of t-0 holds different records") as caught:
+        cleaned(plan_inputs(tmp_path, segments), tmp_path)
+    assert "allowed: one record per offset" in str(caught.value)
+
+
+def test_c16_a_tail_segment_that_loses_nothing_is_not_written_again(tmp_path: Path) -> None:
+    tail = [
+        Held(3, [Row(place * 10 + number, b"k%d" % (place * 10 + number), b"v" * 400) for number in range(10)])
+        for place in range(3)
+    ]
+    inputs = plan_inputs(tmp_path, [*tail, Held(0, [Row(50, b"k15")])], may_stay=True, segment_bytes=1)
+    result = cleaned(inputs, tmp_path)
+    assert sorted(one.base_offset for one in inputs.plan.inputs if one.path in result.in_place) == [0, 20]
+    assert [one.offset for one in written(result)] == [*range(10, 15), *range(16, 20), 50]
+    assert result.counts[Outcome.SUPERSEDED] == 1
+
+
+def test_c26_a_record_without_an_offset_is_refused(tmp_path: Path) -> None:
+    inputs = plan_inputs(tmp_path, [Held(0, [Row(0, b"a")])])
+    path = Path(inputs.segments[0].path.removeprefix("file://"))
+    pq.write_table(table_of([Row(0, b"a")], 0).set_column(4, "offset", [[None]]).cast(table_of([], 0).schema), path)
+    with pytest.raises(RefusedError, match=r"1 records of segment .* \(t-0\) have no offset"):
+        cleaned(inputs, tmp_path)

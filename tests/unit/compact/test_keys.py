@@ -1,0 +1,72 @@
+"""Keys of any columns, compared exactly (C6), and the buckets that they are spread over."""
+
+import decimal
+from datetime import UTC, date, datetime
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.compact.hashing import buckets_of
+from pipeline.compact.keys import codes_of, joined, places_in
+
+PARTS = st.tuples(
+    st.one_of(st.none(), st.binary(max_size=3)),
+    st.one_of(st.none(), st.integers(-2, 2)),
+    st.one_of(st.none(), st.text(max_size=2)),
+    st.one_of(st.none(), st.booleans()),
+)
+
+
+@given(st.lists(PARTS, max_size=20), st.integers(0, 3))
+def test_c6_composite_keys_are_equal_where_all_their_parts_are(rows: list[tuple[object, ...]], skipped: int) -> None:
+    kinds = (pa.large_binary(), pa.int64(), pa.large_string(), pa.bool_())
+    parts = [pa.array([row[place] for row in rows], kind).slice(skipped) for place, kind in enumerate(kinds)]
+    keys = joined(parts).to_pylist()
+    rows = rows[skipped:]
+    for one, key in zip(rows, keys, strict=True):
+        assert (key is None) == (None in one)
+        for other, another in zip(rows, keys, strict=True):
+            if None not in one and None not in other:
+                assert (one == other) == (key == another)
+
+
+def test_c6_keys_of_every_type_that_may_be_one() -> None:
+    day, moment = date(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC)
+    parts = [
+        pa.array([day, day, None]),
+        pa.array([moment, moment, moment], pa.timestamp("us", tz="UTC")),
+        pa.array([decimal.Decimal("1.10"), decimal.Decimal("1.20"), decimal.Decimal("1.10")], pa.decimal128(9, 2)),
+        pa.array([b"x" * 16, b"x" * 16, b"x" * 16], pa.binary(16)),
+        pa.array([1, 1, 1], pa.int32()),
+    ]
+    first, second, third = joined(parts).to_pylist()
+    assert first != second
+    assert third is None
+    for part in parts:
+        codes, known = codes_of(pa.chunked_array([part, part]))
+        assert codes[:3].tolist() == codes[3:].tolist()
+        assert places_in(part, known).tolist() == codes[:3].tolist()
+        assert (buckets_of(part, 7) == buckets_of(part, 7)).all()
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=200)), max_size=30), st.integers(1, 9))
+def test_equal_keys_share_a_bucket_wherever_they_stand(keys: list[bytes | None], buckets: int) -> None:
+    whole = pa.array(keys, pa.large_binary())
+    found = buckets_of(whole, buckets)
+    assert ((found >= 0) & (found < buckets)).all()
+    assert [buckets_of(whole.slice(place, 1), buckets)[0] for place in range(len(keys))] == found.tolist()
+
+
+def test_many_keys_fill_all_buckets_evenly() -> None:
+    keys = pa.array([b"%016d" % number for number in range(20_000)], pa.large_binary())
+    counts = np.bincount(buckets_of(keys, 8), minlength=8)
+    assert counts.min() > 2000
+    assert counts.max() < 3000
+
+
+def test_keys_that_differ_in_the_middle_of_megabytes_are_two_keys() -> None:
+    one, other = b"a" * 1_000_000 + b"1" + b"b" * 1_000_000, b"a" * 1_000_000 + b"2" + b"b" * 1_000_000
+    codes, _ = codes_of(pa.chunked_array([pa.array([one, other, one], pa.large_binary())]))
+    assert codes.tolist() == [0, 1, 0]
