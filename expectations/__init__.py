@@ -1,8 +1,8 @@
-"""Proof for compacted Kafka logs: Great Expectations suites that hold a compaction to Kafka's contract.
+"""Proof for compacted Kafka logs: promises as SQL that hold what was written to Kafka's contract.
 
-Usable without the rest of Firn: `judge(inputs, outputs, claim, reports)` for a whole plan, `judge_all` for many, or
-the classes of `expectations.custom` on any Spark batch. Importing this package imports neither Spark nor Great
-Expectations.
+Usable without the rest of Firn: `expectations.judge` finds out what breaks a promise, in records that may come from
+anywhere; `verdicts` lets Great Expectations judge the findings and stores the results. Importing this package imports
+neither DuckDB, Arrow nor Great Expectations.
 """
 
 from __future__ import annotations
@@ -13,46 +13,36 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from expectations.claim import Claim, Lane
     from expectations.docs import build_data_docs
-    from expectations.evidence import Evidence, collect_evidence, comparison
-    from expectations.judging import JudgementError, judge, judge_all
-    from expectations.reading import Reading, fingerprint
-    from expectations.suites import suite_for
+    from expectations.findings import Findings
+    from expectations.fingerprint import Fingerprint
+    from expectations.reading import Reading
+    from expectations.tables import Part
     from expectations.verdict import Finding, Sample, Verdict
 
 _HOMES = {
     "Claim": "claim",
-    "Evidence": "evidence",
     "Finding": "verdict",
-    "JudgementError": "judging",
+    "Findings": "findings",
+    "Fingerprint": "fingerprint",
     "Lane": "claim",
+    "Part": "tables",
     "Reading": "reading",
     "Sample": "verdict",
     "Verdict": "verdict",
     "build_data_docs": "docs",
-    "collect_evidence": "evidence",
-    "comparison": "evidence",
-    "fingerprint": "reading",
-    "judge": "judging",
-    "judge_all": "judging",
-    "suite_for": "suites",
 }
 
 __all__ = [
     "Claim",
-    "Evidence",
     "Finding",
-    "JudgementError",
+    "Findings",
+    "Fingerprint",
     "Lane",
+    "Part",
     "Reading",
     "Sample",
     "Verdict",
     "build_data_docs",
-    "collect_evidence",
-    "comparison",
-    "fingerprint",
-    "judge",
-    "judge_all",
-    "suite_for",
 ]
 
 

@@ -11,9 +11,6 @@ if TYPE_CHECKING:
 
 Lane = Literal["merge", "clean", "tier", "full"]
 
-READ, WRITTEN = "read", "written"
-"""The sides of a comparison."""
-
 TAIL = 3
 """The level of the tail; everything below is the head."""
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from great_expectations.data_context.types.resource_identifiers import ValidationResultIdentifier
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-import expectations.custom  # noqa: F401  # registers the expectations that the stored results name
+import expectations.promise_kept  # noqa: F401  # registers the expectation that the stored results name
 from expectations.claim import Claim
 from expectations.offline import CONTENT_POLICY, PAGES
 from expectations.store import RESULTS, context_for

@@ -2,36 +2,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import uuid
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Literal
 
-from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, DataType, StructType, TimestampNTZType, TimestampType
-
-from expectations.digests import DIGEST, DIGITS
-from expectations.wording import KEY_BYTES
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from expectations.digests import digest
+from expectations.wording import KEY_BYTES, key_text
 
 Shown = Literal["none", "keys", "full"]
 """`none`: no samples at all; `keys`: keys as digests, no values; `full`: keys and values."""
 
 
-def shown_key(key: Column, kind: DataType, shown: Shown) -> Column:
-    """What a sample shows of `key`, which is of `kind`: its `digest`, or as much of it as can matter; NULL of NULL."""
-    if shown == "full":
-        return F.substring(key if isinstance(kind, BinaryType) else key.cast("string"), 1, KEY_BYTES)
-    return F.concat(F.lit(DIGEST), F.substring(_sha256(key, kind), 1, DIGITS))
+def shown_key(key: object, shown: Shown, uuids: tuple[bool, ...]) -> str | None:
+    """What a sample shows of `key`, the parts of a composite one as a dict: its digest, or text; None of None.
+
+    uuids   of each part, whether its 16 bytes are a UUID
+    """
+    if key is None:
+        return None
+    parts = list(key.values()) if isinstance(key, dict) else [key]
+    told = [
+        uuid.UUID(bytes=part) if is_uuid and isinstance(part, bytes) else part
+        for part, is_uuid in zip(parts, uuids, strict=True)
+    ]
+    if shown == "keys":
+        return digest([hashed_part(part) for part in told])
+    if len(told) > 1:
+        return key_text("{" + ", ".join(str(key_text(part)) for part in told) + "}")
+    one = told[0]
+    return key_text(one[:KEY_BYTES] if isinstance(one, bytes) else hashed_part(one).decode())
 
 
-def _sha256(value: Column, kind: DataType) -> Column:
-    match kind:
-        case StructType():
-            parts = [_sha256(value[field.name], field.dataType) for field in kind.fields]
-            return F.sha2(F.concat(*parts).cast("binary"), 256)
-        case BinaryType():
-            return F.sha2(value, 256)
-        case TimestampType() | TimestampNTZType():
-            return F.sha2(F.date_format(value, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS").cast("binary"), 256)
+def hashed_part(value: object) -> bytes:
+    """What the digest of a key hashes of one of its parts: its bytes, or its text."""
+    match value:
+        case bytes():
+            return value
+        case bool():
+            return str(value).lower().encode()
+        case Decimal():
+            return f"{value:f}".encode()
+        case datetime():
+            moment = value.astimezone(UTC) if value.tzinfo else value
+            return moment.replace(tzinfo=None).isoformat(timespec="microseconds").encode()
+        case date():
+            return value.isoformat().encode()
         case _:
-            return F.sha2(value.cast("string").cast("binary"), 256)
+            return str(value).encode()

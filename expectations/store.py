@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import great_expectations as gx
-from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -21,6 +18,9 @@ def context_for(reports: Path, sites: dict[str, Any] | None = None) -> Ephemeral
     No suite, data source or configuration is ever a file, so processes share nothing that changes.
     Nothing is reported to anyone.
     """
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
+
     memory = {"store_backend": {"class_name": "InMemoryStoreBackend"}}
     config = DataContextConfig(
         stores={

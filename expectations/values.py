@@ -2,78 +2,90 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from dataclasses import replace
-from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType
+import pyarrow.compute as pc
 
-from expectations.reading import places, quoted
+from expectations.tables import AFTER, BEFORE, IN_PLACE
 from expectations.wording import KEY_BYTES, key_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from expectations.claim import Claim
+    from expectations.findings import Findings
     from expectations.reading import Reading
-    from expectations.verdict import Sample
+    from expectations.tables import Part
 
-_PLACES = pa.schema({"topic": pa.string(), "partition": pa.int64(), "offset": pa.int64()})
+Place = tuple[str, int, int]
+"""Topic, partition and offset."""
 
-Samples = dict[str, tuple["Sample", ...]]
+_ORDER = (BEFORE, IN_PLACE, AFTER)
+"""The value of a record is told as the first of the sides has it that has one."""
 
 
-def with_values(
-    samples: Sequence[Mapping[str, tuple[Sample, ...]]],
-    sides: Sequence[DataFrame],
-    claims: Sequence[Claim],
-    reading: Reading,
-) -> list[Samples]:
-    """`samples` by rule, of each of `claims`, with the value of the record at each offset: as the first of `sides` has
-    it that has one."""
-    wanted = {
+def wanted(found: Iterable[Findings], claims: Iterable[Claim]) -> frozenset[Place]:
+    """The places of all samples."""
+    return frozenset(
         (claim.topic, claim.partition, sample.offset)
-        for claim, of_plan in zip(claims, samples, strict=True)
-        for found in of_plan.values()
-        for sample in found
+        for claim, one in zip(claims, found, strict=True)
+        for samples in one.samples.values()
+        for sample in samples
         if sample.offset is not None
-    }
-    values = _values(wanted, sides, reading) if wanted else {}
-    return [
-        {
-            rule: tuple(
-                replace(sample, value=values.get((claim.topic, claim.partition, sample.offset))) for sample in found
-            )
-            for rule, found in of_plan.items()
-        }
-        for claim, of_plan in zip(claims, samples, strict=True)
-    ]
+    )
 
 
-def _values(
-    wanted: set[tuple[str, int, int]], sides: Sequence[DataFrame], reading: Reading
-) -> dict[tuple[str, int, int | None], str | None]:
-    rows = [dict(zip(_PLACES.names, place, strict=True)) for place in sorted(wanted)]
-    asked = F.broadcast(sides[0].sparkSession.createDataFrame(pa.Table.from_pylist(rows, _PLACES)))
-    found = reduce(DataFrame.unionByName, [_of_side(side, number, reading) for number, side in enumerate(sides)])
-    told: dict[tuple[str, int, int | None], str | None] = {}
-    for row in sorted(found.join(asked, _PLACES.names).collect(), key=lambda row: int(row["side"])):
-        told.setdefault((row["topic"], row["partition"], row["offset"]), key_text(row["told"]))
+def values_of(parts: Iterable[Part], reading: Reading, places: frozenset[Place]) -> dict[Place, str | None]:
+    """The values at `places`, as far as a report shows them."""
+    told: dict[Place, str | None] = {}
+    offsets = pa.array(sorted({offset for _, _, offset in places}), pa.int64())
+    for part in sorted(parts, key=lambda part: _ORDER.index(part.side)) if places else ():
+        for records in part.read(None):
+            chosen = records.filter(pc.is_in(records.column(reading.offset).cast(pa.int64()), offsets))
+            for row in chosen.to_pylist():
+                place = (
+                    row[reading.topic] if reading.topic else reading.topic_name,
+                    row[reading.partition] if reading.partition else 0,
+                    row[reading.offset],
+                )
+                if place in places:
+                    told.setdefault(place, _text(row, reading))
     return told
 
 
-def _of_side(records: DataFrame, number: int, reading: Reading) -> DataFrame:
-    """Place and value of every record; of a table without a column `value` all that a record holds beside its key."""
+def with_values(
+    found: Sequence[Findings], claims: Sequence[Claim], values: Mapping[Place, str | None]
+) -> list[Findings]:
+    """The findings with the value of the record at the offset of each sample."""
+    return [
+        replace(
+            one,
+            samples={
+                rule: tuple(
+                    replace(sample, value=values.get((claim.topic, claim.partition, sample.offset or 0)))
+                    if sample.offset is not None
+                    else sample
+                    for sample in samples
+                )
+                for rule, samples in one.samples.items()
+            },
+        )
+        for one, claim in zip(found, claims, strict=True)
+    ]
+
+
+def _text(row: Mapping[str, Any], reading: Reading) -> str | None:
+    """The value; of a table without a column `value` all that a record holds beside its key and place."""
+    if "value" in row:
+        whole = row["value"]
+        return key_text(whole[:KEY_BYTES] if isinstance(whole, bytes) else whole)
     own = (*reading.key, reading.offset, reading.topic, reading.partition, reading.level, reading.delete_horizon)
-    others = ", ".join(quoted(name) for name in records.columns if name not in own)
-    whole = F.col("value") if "value" in records.columns else F.expr(f"to_json(struct({others}))" if others else "''")
-    kind = records.schema["value"].dataType if "value" in records.columns else None
-    told = whole.cast("binary") if kind is None or isinstance(kind, BinaryType) else whole.cast("string").cast("binary")
-    return records.select(
-        *(F.expr(sql) for sql in places(reading) if sql.endswith(tuple(f" AS {name}" for name in _PLACES.names))),
-        F.lit(number).alias("side"),
-        F.substring(told, 1, KEY_BYTES).alias("told"),
-    )
+    return key_text(json.dumps({name: value for name, value in row.items() if name not in own}, default=_plain))
+
+
+def _plain(value: object) -> str:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -45,16 +45,16 @@ class Finding:
 class Verdict:
     """What Great Expectations found about one stage.
 
-    spark_jobs is 0 where the session does not tell (Spark Connect); seconds is wall time of the validation;
-    run_name names the stored validation result and its page.
+    seconds is the validation's share of wall time; run_name names the stored validation result and its page; closely
+    tells whether values were read of both sides, or a fingerprint vouched for those that were read.
     """
 
     plan_id: str
     passed: bool
     expectations: tuple[Finding, ...]
-    spark_jobs: int
     seconds: float
     run_name: str
+    closely: bool = False
 
     @property
     def failures(self) -> tuple[Finding, ...]:

@@ -1,4 +1,7 @@
-"""Validate: Great Expectations compares a stage's result with its inputs and judges exactly that result."""
+"""Validate: what a job wrote is held to the promises, against what it read; Great Expectations judges the findings.
+
+Nothing of how the cleaner works is shared, but for how a data file is opened.
+"""
 
 from pipeline.validate.validate import Judged, build_reports, validate
 

@@ -3,31 +3,23 @@
 The expectations measure for themselves; nothing of how the cleaner works is shared with them.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-
-from expectations import Claim, JudgementError, Reading, Verdict, build_data_docs, judge_all
-from pipeline.compact.inputs import spark_name
+from expectations.verdict import Verdict
+from pipeline.engine import Engine
 from pipeline.errors import FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
-from pipeline.lake.spark import reason, sized_session
-from pipeline.plan import Plan
-from pipeline.policy import samples_of
-from pipeline.stage import INPUTS, Accounting, Books, Stage, mark, parts_of
-from pipeline.validate.parts import left_in_place, of_plans
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from expectations.claim import Lane as JudgedLane
+from pipeline.lake.data_files import DataFiles
+from pipeline.policy import samples_of, validation_of
+from pipeline.stage import Stage, mark, parts_of
+from pipeline.validate.cases import Records, cases_of
+from pipeline.validate.tasks import findings_of
 
 
 @dataclass(frozen=True)
@@ -56,37 +48,39 @@ class Judged:
         return f"validation failed: {broken}" if broken else ""
 
 
-def validate(lake: Lake, identifiers: Sequence[str], spark: "SparkSession") -> list[Judged]:
-    """Judge every stage of ``identifiers``: the results of their plans, in that order.
+def validate(lake: Lake, stages: Sequence[str], engine: Engine) -> list[Judged]:
+    """Judge every stage of ``stages``, in tasks of ``engine``: the results of their plans, in that order.
 
     Errors are collected, not raised (C20); plans that have no result, because compacting refused them, are left out. A
     result that has a verdict already keeps it; one that failed marks its plan. Validation results are stored under the
     lake's reports folder.
     """
-    return list(chain.from_iterable(_of_job(lake, identifier, spark) for identifier in identifiers))
+    return list(chain.from_iterable(_of_job(lake, identifier, engine) for identifier in stages))
 
 
 def build_reports(lake: Lake) -> Path:
     """Build the data-quality pages of all stored validation results; the path of the first page."""
+    from expectations import build_data_docs
+
     return build_data_docs(lake.reports_folder)
 
 
-def _of_job(lake: Lake, identifier: str, spark: "SparkSession") -> list[Judged]:
+def _of_job(lake: Lake, identifier: str, engine: Engine) -> list[Judged]:
     try:
         with lake.answering():
-            return list(chain.from_iterable(_judged(lake, part, spark) for part in parts_of(lake, identifier)))
+            return list(chain.from_iterable(_judged(lake, part, engine) for part in parts_of(lake, identifier)))
     except FirnError as error:
         return [Judged(identifier, identifier, None, error)]
 
 
-def _judged(lake: Lake, identifier: str, spark: "SparkSession") -> list[Judged]:
+def _judged(lake: Lake, identifier: str, engine: Engine) -> list[Judged]:
     try:
         with lake.answering():
             stage = Stage.load(lake, identifier)
             recorded = stage.verdicts
             if recorded is None:
                 stage.check()
-                verdicts = _verdicts(lake, stage, spark)
+                verdicts = _verdicts(lake, stage, engine)
                 stage.record_verdicts(lake, {plan: verdict.to_dict() for plan, verdict in verdicts.items()})
             else:
                 verdicts = {plan: _recorded(identifier, verdict) for plan, verdict in recorded.items()}
@@ -111,77 +105,17 @@ def _recorded(identifier: str, said: Mapping[str, Any]) -> Verdict:
         ) from error
 
 
-def _verdicts(lake: Lake, stage: Stage, spark: "SparkSession") -> Mapping[str, Verdict]:
+def _verdicts(lake: Lake, stage: Stage, engine: Engine) -> Mapping[str, Verdict]:
     """The verdict on each plan of the stage that has books."""
-    books = stage.books
-    if books is None or not books.plans:
-        raise RefusedError(
-            f"stage {stage.identifier} is {stage.state}; allowed: a result with its books (firn compact)"
-        )
-    plans = [plan for plan in stage.plans if plan.id in books.plans]
+    from expectations.verdicts import verdicts
+
+    started = time.monotonic()
+    properties = lake.table(stage.target).properties
+    cases = cases_of(stage, trusted=validation_of(properties) == "fingerprint")
+    records = Records.of(DataFiles.of(stage.table), Columns.of(stage.table, stage.identifier))
     try:
-        return _compared(lake, stage, books, plans, spark)
-    except (PySparkException, Py4JError, JudgementError) as error:
-        raise UnavailableError(
-            f"stage {stage.identifier} ({stage.title}): it could not be judged: {reason(error)}"
-        ) from error
-
-
-def _compared(
-    lake: Lake, stage: Stage, books: Books, plans: Sequence[Plan], spark: "SparkSession"
-) -> Mapping[str, Verdict]:
-    columns, name = Columns.of(stage.table, stage.identifier), spark_name(lake, stage.identifier)
-    records = sum(books.plans[plan.id].records_in + books.plans[plan.id].records_out for plan in plans)
-    own = sized_session(lake, spark, records)
-
-    # By snapshot: what is judged is what the verdict will be recorded for (C23).
-    def read(version: str) -> DataFrame:
-        return own.read.option("versionAsOf", version).table(name)
-
-    inputs, left = read(stage.rewritten), None
-    if stage.rewritten != INPUTS:
-        replaced = {path for paths in stage.replaced().values() for path in paths}
-        left = left_in_place(read(INPUTS), plans, replaced, columns)
-    return judge_all(
-        inputs if len(plans) == len(stage.plans) else of_plans(inputs, plans, columns),
-        read(str(stage.result)),
-        [_claim(plan, books.plans[plan.id]) for plan in plans],
-        lake.reports_folder,
-        checksum=None if books.checksum is None else int(books.checksum),
-        left=left,
-        samples=samples_of(lake.table(stage.target).properties),
-        reading=_reading(columns),
-    )
-
-
-def _reading(columns: Columns) -> Reading:
-    return Reading(
-        key=columns.key,
-        offset=columns.offset,
-        topic=columns.topic,
-        partition=columns.partition,
-        topic_name=columns.topic_name,
-        tombstone=columns.tombstone,
-        level=columns.level,
-        delete_horizon=columns.delete_horizon,
-        transactions=not columns.adopted,
-    )
-
-
-def _claim(plan: Plan, books: Accounting) -> Claim:
-    return Claim(
-        table=plan.table,
-        # Lane retain has no stage, so no claim is ever made for it.
-        lane=cast("JudgedLane", plan.lane.value),
-        plan_id=plan.id,
-        topic=plan.topic,
-        partition=plan.partition,
-        now_ms=plan.now_ms,
-        level_out=plan.level_out,
-        clean_below=plan.clean_below,
-        log_end_offset=plan.log_end_offset,
-        delete_retention_ms=plan.delete_retention_ms,
-        transactional=plan.transactional,
-        markers=plan.markers,
-        **books.model_dump(exclude={"expired"}),
-    )
+        found = findings_of(records, cases, samples_of(properties), engine)
+    except (RefusedError, UnavailableError) as error:
+        raise UnavailableError(f"stage {stage.identifier} ({stage.title}): it could not be judged: {error}") from error
+    claims = [case.claim for case in cases]
+    return verdicts(claims, found, lake.reports_folder, seconds=time.monotonic() - started)

@@ -1,4 +1,4 @@
-"""Great Expectations judges transactions on its own (C10): stages that keep the promises and stages that break them."""
+"""Transactions are judged by what the records say of them (C10): right results, and wrong ones."""
 
 from __future__ import annotations
 
@@ -8,19 +8,32 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
-from expectations import Claim, Verdict, judge
+from expectations import Claim, Fingerprint, Verdict
+from expectations.reading import KAFKAS
+from tests.unit.expectations.records import judge_all
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
-SCHEMA = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
-    "headers array<struct<key: string, value: binary>>, level int, delete_horizon timestamp, is_control boolean, "
-    "is_transactional boolean, producer_id bigint, producer_epoch int"
+_MOMENT = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    {
+        "key": pa.large_binary(),
+        "value": pa.large_binary(),
+        "topic": pa.large_string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": _MOMENT,
+        "level": pa.int32(),
+        "delete_horizon": _MOMENT,
+        "is_control": pa.bool_(),
+        "is_transactional": pa.bool_(),
+        "producer_id": pa.int64(),
+        "producer_epoch": pa.int32(),
+    }
 )
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RETENTION = timedelta(hours=1)
@@ -49,8 +62,6 @@ class Record:
                 3,
                 self.offset,
                 NOW - timedelta(days=1),
-                0,
-                None,
                 self.level,
                 self.horizon,
             ),
@@ -104,13 +115,17 @@ ACCOUNTS = "expect_accounting_to_add_up"
 Judge = Callable[[list[Record], list[Record], Claim], Verdict]
 
 
-@pytest.fixture
-def judged(spark: SparkSession, tmp_path: Path) -> Judge:
+def table(records: list[Record]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, one.row(), strict=True)) for one in records], SCHEMA)
+
+
+@pytest.fixture(params=["values", "fingerprint"])
+def judged(request: pytest.FixtureRequest, tmp_path: Path) -> Judge:
     def run(inputs: list[Record], outputs: list[Record], claim: Claim) -> Verdict:
-        read, written = (
-            spark.createDataFrame([one.row() for one in side], SCHEMA).coalesce(1) for side in (inputs, outputs)
-        )
-        return judge(read, written, claim, tmp_path / "reports", samples="full")
+        written = table(outputs)
+        # A fingerprint that agrees with what was written: what is wrong has to be found without it.
+        taken = [Fingerprint(KAFKAS.kept(SCHEMA.names)).of(written)] if request.param == "fingerprint" else None
+        return judge_all(table(inputs), written, [claim], tmp_path, fingerprints=taken)[claim.plan_id]
 
     return run
 

@@ -3,13 +3,12 @@
 from pathlib import Path
 
 import pytest
-from pyspark.sql import functions as F
 
 from expectations.digests import digest
 from pipeline.airflow.dag.asking import figures_of
 from pipeline.airflow.site.page import overview_html, reports_html, table_html
-from pipeline.compact import compact
-from pipeline.compact.inputs import spark_name
+from pipeline.compact.compact import compact
+from pipeline.engine.local import LocalEngine
 from pipeline.explain import explain_key, key_of_digest
 from pipeline.lake import Lake
 from pipeline.overview import Query, read
@@ -19,8 +18,9 @@ from pipeline.quarantine import records as quarantined
 from pipeline.stage import Stage, stages_of
 from pipeline.status import status_of, write_snapshot
 from pipeline.validate import build_reports, validate
-from tests.faults.commands import firn
-from tests.spark.topics import NOW, Record, Topic
+from tests.support.commands import firn
+from tests.support.topics import NOW, Record, Topic
+from tests.unit.expectations.files import change_value
 
 SECRETS = {"key": b"kept-secret-key", "value": b"kept-secret-value", "header": b"kept-secret-header"}
 FORMS = {name: (secret, secret.hex().encode()) for name, secret in SECRETS.items()}
@@ -43,10 +43,10 @@ def worked(topic: Topic, samples: str) -> str:
         [secret(0, 1), secret(0, 1, value=b" another")],
     )
     plans = topic.plans("full", force=True)
-    outcomes = compact(topic.lake, plans, topic.spark)
+    outcomes = compact(topic.lake, plans, LocalEngine())
     stage = Stage.load(topic.lake, outcomes[0].stage)
-    broken(topic, stage)
-    judged = validate(topic.lake, [stage.identifier], topic.spark)
+    broken(stage)
+    judged = validate(topic.lake, [stage.identifier], LocalEngine())
     assert sorted(one.passed for one in judged) == [False, True]
     asked = figures_of(topic.lake, jobs_of(plans))
     done = publish_job(topic.lake, stage.identifier)
@@ -56,13 +56,11 @@ def worked(topic: Topic, samples: str) -> str:
     return "\n".join([*told, *(plan.model_dump_json() for plan in plans)])
 
 
-def broken(topic: Topic, stage: Stage) -> None:
+def broken(stage: Stage) -> None:
     """Change a value of partition 0 after it was booked."""
-    assert stage.books
-    name = spark_name(topic.lake, stage.identifier)
-    changed = F.expr("if(partition = 0 and offset = 1, cast('x' AS binary), value)")
-    topic.spark.table(name).withColumn("value", changed).writeTo(name).overwrite(F.lit(True))
-    Stage.load(topic.lake, stage.identifier).record_books(topic.lake, stage.books)
+    (plan_id,) = [plan.id for plan in stage.plans if plan.partition == 0]
+    (file,) = stage.sorted_files()[plan_id].kept
+    change_value(file, 1, b"x")
 
 
 def pages(lake: Lake, table: str) -> str:

@@ -6,15 +6,22 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import expectations
 from expectations import Claim, Finding, Sample, Verdict
-from expectations.sayings import say
+from expectations.digests import digest
+from expectations.promises import PROMISES
+from expectations.shown import Shown, shown_key
 from expectations.verdict import MAX_VERDICT_BYTES
 from expectations.wording import KEY_BYTES, KEY_CHARACTERS, count, key_text, log_name, moment, plain, size
+
+if TYPE_CHECKING:
+    from expectations.promises.promise import Rule
 
 CLAIM = Claim(
     table="db.orders",
@@ -45,14 +52,9 @@ NO = False
 
 def test_importing_the_package_and_its_values_starts_nothing_heavy() -> None:
     code = (
-        "import sys, expectations; expectations.Claim, expectations.Verdict; "
-        "sys.exit(any(name in sys.modules for name in ('pyspark', 'great_expectations', 'pipeline')))"
+        "import sys, expectations; expectations.Claim, expectations.Verdict; heavy = ('pyspark', 'great_expectations', "
+        "'duckdb', 'pyarrow', 'pipeline'); sys.exit(any(name in sys.modules for name in heavy))"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=CHECKOUT).returncode == 0
-
-
-def test_the_function_judge_is_not_hidden_by_a_module_of_its_name() -> None:
-    code = "import expectations.judging; from expectations import judge; assert callable(judge)"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=CHECKOUT).returncode == 0
 
 
@@ -68,7 +70,7 @@ def test_a_claim_survives_json() -> None:
 
 
 def test_a_verdict_survives_json() -> None:
-    verdict = Verdict("p1", NO, (Finding("n", "s", NO, "o", (Sample(3, None, "f", "e"),)),), 3, 0.5, "run")
+    verdict = Verdict("p1", NO, (Finding("n", "s", NO, "o", (Sample(3, None, "f", "e"),)),), 0.5, "run")
     assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
     assert [finding.name for finding in verdict.failures] == ["n"]
 
@@ -77,7 +79,7 @@ def test_a_verdict_survives_json() -> None:
 def test_a_bounded_verdict_fits_a_table_property(key: str) -> None:
     samples = tuple(Sample(offset, key, "f" * 40, "e" * 40) for offset in range(20))
     findings = tuple(Finding(f"n{i}", "s" * 200, NO, "o" * 200, samples) for i in range(12))
-    bounded = Verdict("p1", NO, findings, 3, 0.5, "run").bounded()
+    bounded = Verdict("p1", NO, findings, 0.5, "run").bounded()
     assert len(json.dumps(bounded.to_dict())) < MAX_VERDICT_BYTES
     assert [finding.name for finding in bounded.failures] == [finding.name for finding in findings]
 
@@ -116,9 +118,29 @@ def test_numbers_sizes_and_times_in_words() -> None:
     assert moment(253_402_300_800_000) == "253402300800000 ms after 1970-01-01 UTC"  # year 10000
 
 
-def test_broken_rules_are_said_in_one_sentence() -> None:
-    assert say({"repeated_key": 1, "tombstone_lost": 1_200}) == (
-        "1 key has more than one record; 1,200 tombstones are gone too early."
-    )
-    assert say({"null_lost": 2}) == "2 records without a key are lost or changed."
-    assert say({"left_due": 2}) == "2 tombstones are in segments left in place and had to be stamped or removed."
+RULES: dict[str, Rule] = {rule.name: rule for promise in PROMISES for rule in promise.rules}
+
+
+def test_broken_rules_are_said_in_words() -> None:
+    assert RULES["repeated_key"].say(1) == "1 key has more than one record"
+    assert RULES["tombstone_lost"].say(1_200) == "1,200 tombstones are gone too early"
+    assert RULES["null_lost"].say(2) == "2 records without a key are lost or changed"
+    assert RULES["left_due"].say(2) == ("2 tombstones are in segments left in place and had to be stamped or removed")
+
+
+@pytest.mark.parametrize(
+    ("key", "uuids", "shown", "text"),
+    [
+        (b"\x01" * 16, (True,), "full", "01010101-0101-0101-0101-010101010101"),
+        (b"k", (False,), "keys", digest([b"k"])),
+        ({"k0": b"a", "k1": 7}, (False, False), "keys", digest([b"a", b"7"])),
+        ({"k0": b"a", "k1": 7}, (False, False), "full", "{a, 7}"),
+        (True, (False,), "keys", digest([b"true"])),
+        (datetime(2026, 1, 2, tzinfo=UTC), (False,), "keys", digest([b"2026-01-02T00:00:00.000000"])),
+        (None, (False,), "full", None),
+    ],
+)
+def test_keys_of_all_types_are_shown_or_digested(
+    key: object, uuids: tuple[bool, ...], shown: Shown, text: str | None
+) -> None:
+    assert shown_key(key, shown, uuids) == text

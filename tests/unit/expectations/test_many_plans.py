@@ -1,4 +1,4 @@
-"""Plans that are judged together: each on its own evidence, by checksum or by values, with segments left in place."""
+"""Plans that are judged together: each on its own records, by fingerprint or by values, with segments left in place."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import functions as F
 
-from expectations import Claim, Verdict, build_data_docs, fingerprint, judge_all
-from tests.spark.test_expectations import (
+from expectations import Claim, Verdict, build_data_docs
+from tests.unit.expectations.records import (
     CLAIM,
     EMPTY_KEY,
     INPUTS,
@@ -17,25 +16,22 @@ from tests.spark.test_expectations import (
     MERGE,
     OUTPUTS,
     PAST,
-    SABOTAGE,
     B,
     Record,
     Records,
     failed,
-    frame,
+    fingerprint_of,
     instead,
-    spark,
+    judge_all,
+    table,
     without,
 )
+from tests.unit.expectations.test_promises import SABOTAGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
     from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
-
-__all__ = ["spark"]  # the fixture
 
 OTHER_BITS = {
     "removed tombstone changed",
@@ -46,7 +42,7 @@ OTHER_BITS = {
     "headers lost",
     "null key changed",
 }
-"""Sabotage of what only a checksum or a look at the values tells."""
+"""Sabotage of what only a fingerprint or a look at the values tells."""
 
 
 def of(partition: int, records: Records) -> Records:
@@ -55,11 +51,6 @@ def of(partition: int, records: Records) -> Records:
 
 def claim(partition: int, like: Claim = CLAIM) -> Claim:
     return replace(like, partition=partition, plan_id=f"plan-{partition}")
-
-
-def checksum_of(records: DataFrame) -> int:
-    """What a cleaner that has read ``records`` sums up."""
-    return int(records.select(F.sum(fingerprint(records).cast("decimal(38,0)")).alias("sum")).first()["sum"] or 0)  # type: ignore[index]
 
 
 def offender(sabotage: str) -> tuple[int, str | None]:
@@ -74,47 +65,43 @@ def offending(verdict: Verdict, sabotage: str) -> set[tuple[int | None, str | No
 
 
 def judge_plans(
-    spark: SparkSession,
     reports: Path,
     sides: Mapping[int, tuple[Records, Records]],
     like: Claim = CLAIM,
-    checksum: int | None = None,
+    taken: Mapping[int, Records] | None = None,
     left: Records | None = None,
 ) -> dict[int, Verdict]:
-    """Judges what the plan of each partition has read and written."""
+    """Judges what the plan of each partition has read and written; ``taken`` are what it took its fingerprint of."""
     inputs = [record for partition, (read, _) in sides.items() for record in of(partition, read)]
     outputs = [record for partition, (_, written) in sides.items() for record in of(partition, written)]
     verdicts = judge_all(
-        frame(spark, inputs),
-        frame(spark, outputs),
+        table(inputs),
+        table(outputs),
         [claim(partition, like) for partition in sides],
         reports,
-        checksum=checksum,
-        left=None if left is None else frame(spark, left),
-        samples="full",
+        fingerprints=None if taken is None else [fingerprint_of(of(number, taken[number])) for number in sides],
+        left=None if left is None else table(left),
     )
     return {partition: verdicts[f"plan-{partition}"] for partition in sides}
 
 
-def right(spark: SparkSession, *partitions: int) -> int:
-    """The checksum of a right cleaning of the plans of ``partitions``."""
-    return checksum_of(frame(spark, [record for partition in partitions for record in of(partition, OUTPUTS)]))
+def right(*partitions: int) -> dict[int, Records]:
+    """What a right cleaning of the plans of ``partitions`` has taken its fingerprints of."""
+    return dict.fromkeys(partitions, OUTPUTS)
 
 
-@pytest.mark.parametrize("by_checksum", [False, True], ids=["values", "checksum"])
-def test_many_plans_that_are_right_pass_in_two_spark_jobs(
-    spark: SparkSession, tmp_path: Path, by_checksum: bool
-) -> None:
-    checksum = right(spark, 1, 2, 3) if by_checksum else None
-    verdicts = judge_plans(spark, tmp_path, dict.fromkeys((1, 2, 3), (INPUTS, OUTPUTS)), checksum=checksum)
+@pytest.mark.parametrize("by_fingerprint", [False, True], ids=["values", "fingerprint"])
+def test_many_plans_that_are_right_pass(tmp_path: Path, by_fingerprint: bool) -> None:
+    taken = right(1, 2, 3) if by_fingerprint else None
+    verdicts = judge_plans(tmp_path, dict.fromkeys((1, 2, 3), (INPUTS, OUTPUTS)), taken=taken)
     assert [failed(verdict) for verdict in verdicts.values()] == [{}, {}, {}]
-    assert {verdict.spark_jobs <= 2 for verdict in verdicts.values()} == {True}
+    assert {verdict.closely for verdict in verdicts.values()} == {not by_fingerprint}
     build_data_docs(tmp_path)
     assert len(list((tmp_path / "plans").iterdir())) == 3, "a page for each plan"
 
 
-@pytest.mark.parametrize("by_checksum", [False, True], ids=["values", "checksum"])
-def test_merges_are_copies_each(spark: SparkSession, tmp_path: Path, by_checksum: bool) -> None:
+@pytest.mark.parametrize("by_fingerprint", [False, True], ids=["values", "fingerprint"])
+def test_merges_are_copies_each(tmp_path: Path, by_fingerprint: bool) -> None:
     """C13, for many plans: one record lost, twice or changed fails its own plan."""
     copy = [replace(record, level=1) for record in INPUTS]
     sides = {
@@ -123,30 +110,22 @@ def test_merges_are_copies_each(spark: SparkSession, tmp_path: Path, by_checksum
         3: (INPUTS, [replace(record, value=b"w") if record.offset == B.offset else record for record in copy]),
         4: (INPUTS, [replace(record, delete_horizon=None) for record in copy]),
     }
-    read = frame(spark, [record for partition in sides for record in of(partition, copy)])
-    verdicts = judge_plans(spark, tmp_path, sides, MERGE, checksum_of(read) if by_checksum else None)
+    verdicts = judge_plans(tmp_path, sides, MERGE, dict.fromkeys(sides, copy) if by_fingerprint else None)
     assert [verdict.passed for verdict in verdicts.values()] == [True, False, False, False]
     assert all(set(failed(verdicts[number])) == {"expect_same_records"} for number in (2, 3, 4))
 
 
-@pytest.fixture(scope="module", params=["values", "checksum"])
-def one_each(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Verdict]:
+@pytest.fixture(scope="module", params=["values", "fingerprint"])
+def one_each(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Verdict]:
     """Every sabotage in a plan of its own, and a plan that is right, all judged at once."""
-    by_checksum = request.param == "checksum"
-    # A checksum that agrees with what was written: then the sums alone have to tell.
-    cases = {name: case[0] for name, case in SABOTAGE.items() if not (by_checksum and name in OTHER_BITS)}
+    by_fingerprint = request.param == "fingerprint"
+    # Fingerprints that agree with what was written: then the sums alone have to tell.
+    cases = {name: case[0] for name, case in SABOTAGE.items() if not (by_fingerprint and name in OTHER_BITS)}
     cases = {name: records for name, records in cases.items() if name != "record of another partition"}
     cases["right"] = OUTPUTS
     sides = {partition: (INPUTS, records) for partition, records in enumerate(cases.values())}
-    written = frame(spark, [record for partition, (_, records) in sides.items() for record in of(partition, records)])
-    verdicts = judge_plans(
-        spark,
-        tmp_path_factory.mktemp("each"),
-        sides,
-        checksum=checksum_of(written) if by_checksum else None,
-    )
+    written = {partition: records for partition, (_, records) in sides.items()}
+    verdicts = judge_plans(tmp_path_factory.mktemp("each"), sides, taken=written if by_fingerprint else None)
     return {name: verdicts[partition] for partition, name in enumerate(cases)}
 
 
@@ -157,33 +136,33 @@ def test_each_plan_answers_for_itself(one_each: dict[str, Verdict]) -> None:
     assert silent == []
 
 
-def test_c1_a_checksum_finds_what_was_changed_and_in_which_plan(spark: SparkSession, tmp_path: Path) -> None:
+def test_c1_a_fingerprint_finds_what_was_changed_and_in_which_plan(tmp_path: Path) -> None:
     changed = [name for name in SABOTAGE if name in OTHER_BITS]
     sides = {number: (INPUTS, SABOTAGE[name][0]) for number, name in enumerate(changed)} | {99: (INPUTS, OUTPUTS)}
-    verdicts = judge_plans(spark, tmp_path, sides, checksum=right(spark, *sides))
+    verdicts = judge_plans(tmp_path, sides, taken=right(*sides))
     assert verdicts.pop(99).passed
     for number, name in enumerate(changed):
         assert offender(name) in offending(verdicts[number], name), name
 
 
-def test_with_a_checksum_no_value_of_the_inputs_is_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_with_a_fingerprint_no_value_of_the_inputs_is_read(tmp_path: Path) -> None:
     """They could be anything: what was written is what the cleaner has read."""
     anything = [replace(record, value=b"never looked at") for record in INPUTS]
-    assert judge_plans(spark, tmp_path, {1: (anything, OUTPUTS)}, checksum=right(spark, 1))[1].passed
-    assert not judge_plans(spark, tmp_path, {1: (anything, OUTPUTS)})[1].passed
+    assert judge_plans(tmp_path, {1: (anything, OUTPUTS)}, taken=right(1))[1].passed
+    assert not judge_plans(tmp_path, {1: (anything, OUTPUTS)})[1].passed
 
 
-def test_a_cleaner_that_read_something_else_is_not_believed(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_cleaner_that_read_something_else_is_not_believed(tmp_path: Path) -> None:
     sides = dict.fromkeys((1, 2), (INPUTS, OUTPUTS))
-    verdicts = judge_plans(spark, tmp_path, sides, checksum=right(spark, 1, 2) + 1)
-    for verdict in verdicts.values():
-        assert "by the checksum that it took" in failed(verdict)["expect_records_unchanged"].observed
+    verdicts = judge_plans(tmp_path, sides, taken={1: [*OUTPUTS, B], 2: OUTPUTS})
+    assert "by the fingerprint that it took" in failed(verdicts[1])["expect_records_unchanged"].observed
+    assert verdicts[2].passed
 
 
-def test_a_record_that_no_plan_is_about_fails_them_all(spark: SparkSession, tmp_path: Path) -> None:
-    stray = frame(spark, [*of(1, OUTPUTS), *of(2, OUTPUTS), *of(9, [B])])
-    inputs = frame(spark, [*of(1, INPUTS), *of(2, INPUTS)])
-    verdicts = judge_all(inputs, stray, [claim(1), claim(2)], tmp_path, samples="full")
+def test_a_record_that_no_plan_is_about_fails_them_all(tmp_path: Path) -> None:
+    stray = table([*of(1, OUTPUTS), *of(2, OUTPUTS), *of(9, [B])])
+    inputs = table([*of(1, INPUTS), *of(2, INPUTS)])
+    verdicts = judge_all(inputs, stray, [claim(1), claim(2)], tmp_path)
     for verdict in verdicts.values():
         found = failed(verdict)
         assert set(found) == {"expect_one_topic_partition"}
@@ -198,11 +177,9 @@ def test_a_record_that_no_plan_is_about_fails_them_all(spark: SparkSession, tmp_
         (replace(claim(1), plan_id="plan-2"), "two claims of the same topic partition"),
     ],
 )
-def test_claims_that_do_not_belong_together_are_refused(
-    second: Claim, words: str, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_claims_that_do_not_belong_together_are_refused(second: Claim, words: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=words):
-        judge_all(frame(spark, INPUTS), frame(spark, OUTPUTS), [claim(1), second], tmp_path)
+        judge_all(table(INPUTS), table(OUTPUTS), [claim(1), second], tmp_path)
 
 
 FULL = replace(CLAIM, lane="full", level_out=3, segments_left=2, bytes_left=1_000_000, records_left=3)
@@ -211,18 +188,17 @@ LEFT = [Record(-3, b"tail-1", level=3), Record(-2, b"tail-2", None, level=3, del
 """The records of segments that stay where they are; the offsets do not matter."""
 
 
-def judge_left(spark: SparkSession, reports: Path, left: Records, like: Claim = FULL) -> Verdict:
+def judge_left(reports: Path, left: Records, like: Claim = FULL) -> Verdict:
     """Judges a full clean of partition 1 that has left the records ``left`` in place, beside one that left nothing."""
     sides = dict.fromkeys((1, 2), (INPUTS, TAIL_OUTPUTS))
-    verdicts = judge_plans(spark, reports, sides, like, left=of(1, left))
+    verdicts = judge_plans(reports, sides, like, left=of(1, left))
     assert verdicts[2].passed
     return verdicts[1]
 
 
-def test_c16_segments_that_lose_nothing_stay_in_place(spark: SparkSession, tmp_path: Path) -> None:
-    verdict = judge_left(spark, tmp_path, LEFT)
+def test_c16_segments_that_lose_nothing_stay_in_place(tmp_path: Path) -> None:
+    verdict = judge_left(tmp_path, LEFT)
     assert failed(verdict) == {}
-    assert verdict.spark_jobs <= 4, "one query; the keys of the head and the figures of the claims are broadcast"
     said = " ".join(finding.sentence for finding in verdict.expectations)
     assert "none of the 3 records in segments left in place is of a key that was read" in said
     assert "; 2 segments of 1.0 MB left in place." in said
@@ -230,8 +206,8 @@ def test_c16_segments_that_lose_nothing_stay_in_place(spark: SparkSession, tmp_p
     assert "Left in place" in (tmp_path / "plans" / f"{verdict.run_name}.html").read_text(encoding="utf-8")
 
 
-def test_c2_c16_a_superseded_record_left_behind_is_found(spark: SparkSession, tmp_path: Path) -> None:
-    found = failed(judge_left(spark, tmp_path, [*LEFT, Record(-1, b"b", level=3)]))
+def test_c2_c16_a_superseded_record_left_behind_is_found(tmp_path: Path) -> None:
+    found = failed(judge_left(tmp_path, [*LEFT, Record(-1, b"b", level=3)]))
     assert set(found) == {"expect_one_record_per_key"}
     finding = found["expect_one_record_per_key"]
     assert finding.observed == "1 record is in a segment left in place though a newer one supersedes it."
@@ -244,11 +220,11 @@ def test_c2_c16_a_superseded_record_left_behind_is_found(spark: SparkSession, tm
     ids=["unstamped", "past its horizon", "waits", "unstamped and not clean", "past its horizon and not clean"],
 )
 def test_c8_c9_a_tombstone_that_was_due_may_not_be_left_behind(
-    horizon: datetime | None, clean_below: int | None, broken: bool, spark: SparkSession, tmp_path: Path
+    horizon: datetime | None, clean_below: int | None, broken: bool, tmp_path: Path
 ) -> None:
     tombstone = replace(Record(-5, b"gone", None, level=3), delete_horizon=horizon)
-    left, like = frame(spark, of(1, [tombstone])), replace(FULL, clean_below=clean_below)
-    one = frame(spark, of(1, [B])), frame(spark, of(1, [replace(B, level=3)]))
+    left, like = table(of(1, [tombstone])), replace(FULL, clean_below=clean_below)
+    one = table(of(1, [B])), table(of(1, [replace(B, level=3)]))
     like = replace(like, records_in=1, records_out=1, superseded=0, tombstones_removed=0, quarantined=0)
     verdict = judge_all(*one, [claim(1, like)], tmp_path, left=left, samples="full")["plan-1"]
     found = failed(verdict)
@@ -257,24 +233,24 @@ def test_c8_c9_a_tombstone_that_was_due_may_not_be_left_behind(
         assert [(s.offset, s.key) for s in found["expect_tombstones_gone"].samples] == [(-5, "gone")]
 
 
-def test_a_null_key_at_the_log_end_stays_and_any_other_goes(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_null_key_at_the_log_end_stays_and_any_other_goes(tmp_path: Path) -> None:
     """C4 before C5, by sums alone."""
     end, earlier = Record(20, None), Record(9, None)
     inputs, like = [B, earlier, end], replace(CLAIM, records_in=3, superseded=0, tombstones_removed=0)
     like = replace(like, records_out=2, quarantined=1)
     right_one = [replace(B, level=2), replace(earlier, level=-1), replace(end, level=2)]
     kept_earlier = [replace(B, level=2), replace(earlier, level=2), replace(end, level=-1)]
-    verdicts = judge_plans(spark, tmp_path, {1: (inputs, right_one), 2: (inputs, kept_earlier)}, like)
+    verdicts = judge_plans(tmp_path, {1: (inputs, right_one), 2: (inputs, kept_earlier)}, like)
     assert verdicts[1].passed
     assert set(failed(verdicts[2])) == {"expect_no_null_keys", "expect_log_end_kept"}
 
 
-def test_nothing_is_said_of_other_plans_when_one_needs_a_closer_look(spark: SparkSession, tmp_path: Path) -> None:
+def test_nothing_is_said_of_other_plans_when_one_needs_a_closer_look(tmp_path: Path) -> None:
     """An offset that was written twice is compared record by record; the other plan's figures stay as summed up."""
     repeats = replace(claim(2), records_in=15, superseded=4, repeated=1)
-    inputs = frame(spark, [*of(1, INPUTS), *of(2, [*INPUTS, B])])
+    inputs = table([*of(1, INPUTS), *of(2, [*INPUTS, B])])
     verdicts = judge_all(
-        inputs, frame(spark, [*of(1, OUTPUTS), *of(2, OUTPUTS)]), [claim(1), repeats], tmp_path, samples="full"
+        inputs, table([*of(1, OUTPUTS), *of(2, OUTPUTS)]), [claim(1), repeats], tmp_path, samples="full"
     )
     assert [failed(verdict) for verdict in verdicts.values()] == [{}, {}]
     observed = {f.name: f.observed for f in verdicts["plan-2"].expectations}
@@ -283,9 +259,9 @@ def test_nothing_is_said_of_other_plans_when_one_needs_a_closer_look(spark: Spar
     )
 
 
-def test_samples_are_taken_of_each_failed_plan(spark: SparkSession, tmp_path: Path) -> None:
+def test_samples_are_taken_of_each_failed_plan(tmp_path: Path) -> None:
     sides = {1: (INPUTS, without(B)), 2: (INPUTS, OUTPUTS), 3: (INPUTS, instead(EMPTY_KEY, value=b"w"))}
-    verdicts = judge_plans(spark, tmp_path, sides)
+    verdicts = judge_plans(tmp_path, sides)
     assert [s.offset for s in failed(verdicts[1])["expect_newest_record_kept"].samples] == [B.offset]
     assert verdicts[2].passed
     assert [s.offset for s in failed(verdicts[3])["expect_records_unchanged"].samples] == [EMPTY_KEY.offset]

@@ -1,0 +1,77 @@
+"""DuckDB as the judge uses it: in memory, within bounds, without any way to other files or hosts.
+
+Its tables are Arrow tables, seen by name while a query runs.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+import duckdb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+_SETTINGS = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "enable_external_access": "false",
+    "preserve_insertion_order": "false",
+    "arrow_large_buffer_size": "true",
+}
+
+
+class Duck:
+    """One connection to a database of its own, to be used by one thread at a time.
+
+    threads     how many threads a query may take
+    memory      the bytes of memory that it may take; None: DuckDB's default, 80 % of the machine's
+    spill       the folder for what exceeds that; None: nothing is spilled, the query fails
+    """
+
+    def __init__(self, *, threads: int = 1, memory: int | None = None, spill: str | None = None) -> None:
+        bounds = {} if memory is None else {"memory_limit": f"{memory}B"}
+        config: dict[str, Any] = {**_SETTINGS, **bounds, "threads": str(threads), "temp_directory": spill or ""}
+        self._connection = duckdb.connect(":memory:", config=config)
+
+    def beside(self) -> Self:
+        """Another connection to the same database, for another thread."""
+        other = object.__new__(type(self))
+        other._connection = self._connection.cursor()
+        return other
+
+    @contextmanager
+    def seeing(self, **tables: pa.Table) -> Iterator[None]:
+        """The `tables` can be queried by their names within the block."""
+        for name, table in tables.items():
+            self._connection.register(name, table)
+        try:
+            yield
+        finally:
+            for name in tables:
+                self._connection.unregister(name)
+
+    def run(self, sql: str) -> None:
+        """Carry out a statement that has no result."""
+        self._connection.execute(sql)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        return self._connection.execute(sql).fetchall()
+
+    def dicts(self, sql: str) -> list[dict[str, Any]]:
+        """All rows of a query, each by the names of its columns."""
+        found = self._connection.execute(sql)
+        names = [column[0] for column in found.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+    def table(self, sql: str) -> pa.Table:
+        """The result of a query as Arrow."""
+        return self._connection.sql(sql).to_arrow_table()
+
+    def close(self) -> None:
+        """Give back what the database holds."""
+        self._connection.close()

@@ -1,0 +1,268 @@
+"""Judge what plans read and wrote: SQL of DuckDB, run inside one task, for all of its plans at once.
+
+Nothing of how the cleaner works is known here. `examine` looks at what was read as the promises need it (see `views`);
+plans in which something is broken by that measure are looked at closely, with values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from expectations.duck import Duck
+from expectations.findings import SAMPLES_PER_RULE, Findings
+from expectations.promises import rules_of
+from expectations.samples import NOBODYS, samples_of, weight
+from expectations.tables import Filler, Layout, Part
+from expectations.values import values_of, wanted, with_values
+from expectations.views import derive, derive_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+
+    from expectations.claim import Claim
+    from expectations.promises.promise import Rule
+    from expectations.reading import Reading
+    from expectations.shown import Shown
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a judge may take of the machine: threads, bytes of memory, and a folder for what exceeds them."""
+
+    threads: int = 1
+    memory: int | None = None
+    spill: str | None = None
+
+    def duck(self) -> Duck:
+        """A database within these bounds."""
+        return Duck(threads=self.threads, memory=self.memory, spill=self.spill)
+
+
+def judge(
+    parts: Sequence[Part],
+    schema: pa.Schema,
+    claims: Sequence[Claim],
+    reading: Reading,
+    *,
+    fingerprints: Sequence[int] | None = None,
+    samples: Shown = "keys",
+    bounds: Bounds = Bounds(),  # frozen
+) -> list[Findings]:
+    """The findings about the plan of each of `claims`, which are of one lane and level out, and of distinct topic
+    partitions.
+
+    parts          everything that the plans have read and written
+    schema         of the records
+    fingerprints   the sum of `Fingerprint` over the records that each plan keeps, taken as it read them: values are
+                   read only where they were written then. None: those of both sides are compared
+    samples        what is shown of records that offend
+
+    ValueError for claims that do not belong together.
+    """
+    check(claims)
+    found = _found(parts, schema, claims, reading, fingerprints, samples, bounds)
+    if samples == "full":
+        values = values_of(parts, reading, wanted(found, claims))
+        return with_values(found, claims, values) if values else found
+    return found
+
+
+def _found(
+    parts: Sequence[Part],
+    schema: pa.Schema,
+    claims: Sequence[Claim],
+    reading: Reading,
+    fingerprints: Sequence[int] | None,
+    samples: Shown,
+    bounds: Bounds,
+) -> list[Findings]:
+    if fingerprints is None:
+        return examine(parts, Layout(schema, reading, closely=True), claims, samples, bounds)
+    found = examine(parts, Layout(schema, reading, closely=False), claims, "none", bounds)
+    doubtful = doubted(found, fingerprints)
+    if doubtful:
+        # Records that no claim is about were counted against all; those of sound plans are no strangers now.
+        own = [part for part in parts if part.plan is None or part.plan in doubtful]
+        closely = examine(own, Layout(schema, reading, closely=True), claims, samples, bounds)
+        for number in doubtful:
+            found[number] = closely[number].differs(fingerprints[number])
+    return found
+
+
+def check(claims: Sequence[Claim]) -> None:
+    """ValueError unless the claims are of one table, lane and level out, and each of a topic partition of its own."""
+    kinds = {(claim.table, claim.lane, claim.level_out) for claim in claims}
+    if len(kinds) != 1:
+        raise ValueError(f"claims of {sorted(kinds)} are judged together; allowed: one table, lane and level out")
+    for name, values in (
+        ("plan", [claim.plan_id for claim in claims]),
+        ("topic partition", [(claim.topic, claim.partition) for claim in claims]),
+    ):
+        if len(set(values)) < len(values):
+            raise ValueError(f"two claims of the same {name} are judged together: {values}; allowed: one each")
+
+
+def doubted(found: Sequence[Findings], fingerprints: Sequence[int]) -> list[int]:
+    """Which plans have to be looked at closely: those in which anything is broken, or whose fingerprint differs."""
+    return [
+        number
+        for number, (one, fingerprint) in enumerate(zip(found, fingerprints, strict=True))
+        if one.broken or one.fingerprint != fingerprint
+    ]
+
+
+def examine(
+    parts: Sequence[Part],
+    layout: Layout,
+    claims: Sequence[Claim],
+    samples: Shown,
+    bounds: Bounds,
+    *,
+    settle: bool = True,
+) -> list[Findings]:
+    """The findings about each of `claims`, all by one run of the SQL; without `settle` every record is compared."""
+    duck = bounds.duck()
+    try:
+        layout.make(duck)
+        Filler(duck, layout, claims).fill(parts, bounds.threads)
+        return found_in(duck, layout, claims, samples, settle=settle)
+    finally:
+        duck.close()
+
+
+def found_in(
+    duck: Duck,
+    layout: Layout,
+    claims: Sequence[Claim],
+    samples: Shown,
+    *,
+    whole: bool = True,
+    settle: bool = True,
+) -> list[Findings]:
+    """The findings from tables that were filled: with `whole` plans, or with the keys of a bucket.
+
+    Offsets are not looked at in a bucket, since the records of an offset may be in several (see `found_at_offsets`).
+    """
+    derive(duck, layout, claims, whole=whole, settle=settle)
+    figures, fingerprints = _figures(duck, merge=claims[0].lane == "merge")
+    rules = {rule.name: rule for claim in claims for rule in rules_of(claim)}
+    broken = _broken(duck, rules.values())
+    shown = samples_of(duck, layout.reading, claims, rules, broken, samples) if samples != "none" else {}
+    found = []
+    for number, claim in enumerate(claims):
+        names = [rule.name for rule in rules_of(claim)]
+        counts = Counter({name: broken.get((number, name), 0) + broken.get((NOBODYS, name), 0) for name in names})
+        of_plan = {name: [*shown.get((NOBODYS, name), ()), *shown.get((number, name), ())] for name in names}
+        found.append(
+            Findings(
+                figures[number],
+                +counts,
+                {name: tuple(some[:SAMPLES_PER_RULE]) for name, some in of_plan.items() if some},
+                fingerprints[number],
+                layout.closely,
+            )
+        )
+    return found
+
+
+def found_at_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Shown) -> list[Findings]:
+    """What is found in all records that were read at some offsets, whatever their keys."""
+    derive_offsets(duck, layout, claims)
+    merge = claims[0].lane == "merge"
+    repeated = dict(duck.rows("SELECT plan, repeated FROM repeats WHERE repeated > 0"))
+    rules = {rule.name: rule for claim in claims for rule in rules_of(claim) if rule.view == "offsets"}
+    broken = _broken(duck, rules.values())
+    shown = samples_of(duck, layout.reading, claims, rules, broken, samples) if samples != "none" else {}
+    return [
+        Findings(
+            Counter({"repeats_in" if merge else "repeated": int(repeated.get(number, 0))}),
+            +Counter({name: broken.get((number, name), 0) for name in rules}),
+            {name: shown[number, name] for name in rules if (number, name) in shown},
+            closely=layout.closely,
+        )
+        for number in range(len(claims))
+    ]
+
+
+_FIGURES = {
+    "superseded": (
+        "CASE WHEN role = 'key' THEN CASE WHEN n_in > 0 THEN n_in + risen::INT - 1 END WHEN n_in > 1 THEN n_in - 1 END"
+    ),
+    "tombstones_removed": ("(role = 'key' AND n_in > 0 AND in_tombstone AND out_max IS DISTINCT FROM in_max)::INT"),
+    "aborted": "(role = 'aborted' AND n_in > 0 AND n_out = 0)::INT",
+    "markers_removed": "(role = 'control' AND n_in > 0 AND n_out = 0)::INT",
+    "control_in": "CASE WHEN role = 'control' THEN n_in END",
+    "restored": "(role = 'key' AND n_in > 0 AND risen)::INT",
+    "keyed": "CASE WHEN role = 'key' THEN n_in END",
+    "keys_in": "(role = 'key' AND n_in > 0)::INT",
+    "keys_out": "(role = 'key' AND n_out > 0)::INT",
+    "tombstones_in": "(role = 'key' AND n_in > 0 AND in_tombstone)::INT",
+    "tombstones_out": "CASE WHEN role = 'key' THEN tombstones_out END",
+}
+"""What is counted whether or not a rule is broken: SQL over a row of `groups`."""
+
+
+def _figures(duck: Duck, *, merge: bool) -> tuple[dict[int, Counter[str]], dict[int, int]]:
+    """The figures of each plan, and the sums of the fingerprints written."""
+    sums = ", ".join(f"coalesce(sum({sql}), 0)::BIGINT AS {name}" for name, sql in _FIGURES.items())
+    found: dict[int, Counter[str]] = {}
+    fingerprints: dict[int, int] = {}
+    rows = duck.dicts(
+        f"""SELECT plan, plan IN (FROM unsettled) AS unsettled, coalesce(read_sums.records, 0) AS n_read,
+            coalesce(end_in, 0) AS end_in, coalesce(written_sums.records, 0) AS records_out,
+            coalesce(quarantined, 0) AS quarantined, coalesce(fingerprint, 0) AS fingerprint,
+            coalesce(newest.keyed, 0) AS all_keyed, coalesce(newest.keys, 0) AS all_keys,
+            coalesce(repeats.repeated, 0) AS repeated, coalesce(files, 0) AS files, g.*
+        FROM plans LEFT JOIN read_sums USING (plan) LEFT JOIN newest USING (plan) LEFT JOIN written_sums USING (plan)
+        LEFT JOIN repeats USING (plan)
+        LEFT JOIN (SELECT plan, count(*) AS files FROM files GROUP BY plan) USING (plan)
+        LEFT JOIN (SELECT plan AS of_groups, {sums} FROM groups GROUP BY plan) AS g ON plan = of_groups"""
+    )
+    for row in rows:
+        counts = Counter({name: int(row[name] or 0) for name in _FIGURES})
+        # In a settled plan those keys that need no look have one record each, the newest.
+        others = 0 if row["unsettled"] or merge else row["all_keys"] - counts["keys_in"]
+        keyed = counts.pop("keyed")
+        older = 0 if row["unsettled"] or merge else row["all_keyed"] - keyed - others
+        repeated = row["repeated"]
+        found[row["plan"]] = +Counter(
+            {
+                **counts,
+                "records_in": row["n_read"] + counts["restored"],
+                "records_out": row["records_out"],
+                "superseded": 0 if merge else counts["superseded"] + older,
+                "quarantined": 0 if merge else row["quarantined"],
+                "keys_in": counts["keys_in"] + others,
+                "keys_out": counts["keys_out"] + others,
+                "end_in": row["end_in"],
+                "files": row["files"],
+                "repeated": 0 if merge else repeated,
+                "repeats_in": repeated if merge else 0,
+            }
+        )
+        fingerprints[row["plan"]] = int(row["fingerprint"])
+    return found, fingerprints
+
+
+def _broken(duck: Duck, rules: Iterable[Rule]) -> dict[tuple[int, str], int]:
+    """How often which rule is broken in which plan."""
+    found: dict[tuple[int, str], int] = {}
+    for view, own in _by_view(rules).items():
+        sums = ", ".join(f"sum({weight(rule)}) AS {rule.name}" for rule in own)
+        for row in duck.dicts(f"SELECT coalesce(plan, {NOBODYS}) AS plan, {sums} FROM {view} GROUP BY plan"):
+            for rule in own:
+                if row[rule.name]:
+                    found[row["plan"], rule.name] = int(row[rule.name])
+    return found
+
+
+def _by_view(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
+    found: dict[str, list[Rule]] = {}
+    for rule in rules:
+        if rule.view is not None:
+            found.setdefault(rule.view, []).append(rule)
+    return found

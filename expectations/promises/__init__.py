@@ -1,0 +1,65 @@
+"""The table of promises: one entry for each, with its number in the contract, its sentence and what breaks it as SQL.
+
+A promise is added by an entry here and its test.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from expectations.promises.every_lane import (
+    ACCOUNTING,
+    COPIES_LEVEL,
+    ONE_TOPIC_PARTITION,
+    OUTPUT_LEVEL,
+    SAME_RECORDS,
+    WHOLE_FILES,
+)
+from expectations.promises.records import (
+    DISTINCT_OFFSETS,
+    LOG_END_KEPT,
+    NEWEST_RECORD_KEPT,
+    NO_NULL_KEYS,
+    ONE_RECORD_PER_KEY,
+    RECORDS_UNCHANGED,
+)
+from expectations.promises.tombstones import DELETE_HORIZONS, GONE_TOMBSTONES, KEPT_TOMBSTONES
+from expectations.promises.transactions import ABORTED_RECORDS_GONE, MARKERS_KEPT
+
+if TYPE_CHECKING:
+    from expectations.claim import Claim
+    from expectations.promises.promise import Promise, Rule
+
+PROMISES = (
+    SAME_RECORDS,
+    ONE_RECORD_PER_KEY,
+    NEWEST_RECORD_KEPT,
+    KEPT_TOMBSTONES,
+    GONE_TOMBSTONES,
+    DELETE_HORIZONS,
+    LOG_END_KEPT,
+    RECORDS_UNCHANGED,
+    NO_NULL_KEYS,
+    ABORTED_RECORDS_GONE,
+    MARKERS_KEPT,
+    OUTPUT_LEVEL,
+    COPIES_LEVEL,
+    DISTINCT_OFFSETS,
+    ONE_TOPIC_PARTITION,
+    WHOLE_FILES,
+    ACCOUNTING,
+)
+"""All promises in the order in which they are read."""
+
+FINGERPRINT = "fingerprint"
+"""The rule that is broken where what was written is not what was read, by the fingerprint taken then."""
+
+
+def promises_of(claim: Claim) -> tuple[Promise, ...]:
+    """The promises about the plan of `claim`."""
+    return tuple(promise for promise in PROMISES if promise.made_for(claim))
+
+
+def rules_of(claim: Claim) -> tuple[Rule, ...]:
+    """The rules that can be broken in the plan of `claim`, each once."""
+    return tuple({rule.name: rule for promise in promises_of(claim) for rule in promise.rules}.values())

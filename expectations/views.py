@@ -1,0 +1,351 @@
+"""What is derived from the tables, once, for all promises to look at: SQL in the order in which it is run.
+
+`before` and `after` are what was read and written, `left_behind` what stayed in place and should not have. A plan is
+*settled* when the keys and offsets of the newest records read (or, where values were read, their fingerprints) sum up
+to those that were written, whatever the order, and nothing in it is rare. Of its records only the special ones are
+compared one by one then: tombstones, records without a key, those at a level or with a delete horizon that a cleaned
+record does not have. For all others everything that is promised follows: there are as many records as keys, and the
+sum of the hashes is the same, so each is the newest of its key.
+
+**Values** are read once, where they were written. Why that is proof enough, with the fingerprint that compacting took
+of the records that it keeps, as it read them:
+
+1. Key and offset of the newest record of every key follow from what was read, here. They sum up to the keys and
+   offsets that were written, so exactly those records are there.
+2. The fingerprints written, over every column that C1 keeps, sum up to the one that compacting took as it read. So
+   each record holds what was read at its offset.
+3. Whether the newest record of a key is a tombstone is told by the record itself, since every one of them is written
+   somewhere: to the topic, to the quarantine, or beside the topic.
+
+What would slip through: a value that was read wrongly before its fingerprint was taken (by a fault of the Parquet
+reader or of memory), because nobody reads it a second time; a cleaner that takes fingerprints of something else than
+what it read; and errors whose 64-bit hashes cancel out, by a chance of 1 in 2^64. A plan in which anything is broken
+by this measure is judged again *closely*, with the values of both sides; `firn.validate=full` judges all plans so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from expectations.claim import BURIED, QUARANTINED, TAIL
+from expectations.tables import AFTER, BEFORE, IN_PLACE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from expectations.claim import Claim
+    from expectations.duck import Duck
+    from expectations.tables import Layout
+
+_COMMIT, _ABORT = "0001", "0000"
+"""Type of a control record: bytes 3 and 4 of its key (Kafka's ControlRecordType)."""
+
+MARK = 'hash(hash(1, key, "offset"))'
+"""What a record is told by where a fingerprint vouches for the rest of it."""
+
+WORD = '"offset" & -64'
+"""Where the 64 neighbouring offsets begin of which a record's is one."""
+
+_PLANS = pa.schema(
+    {
+        "plan": pa.int32(),  # its place among the claims
+        "now": pa.int64(),  # times are epoch microseconds
+        "stamp": pa.int64(),  # the delete horizon of a tombstone that this cleaning is the first to find clean (C8)
+        "clean_below": pa.int64(),
+        "log_end": pa.int64(),
+        "told": pa.bool_(),  # whether the claim tells of transactions
+        "level_out": pa.int32(),
+    }
+)
+_MARKERS = pa.schema(
+    {"plan": pa.int32(), "producer": pa.int64(), "offset": pa.int64(), "commit": pa.bool_()},
+)
+
+
+def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, whole: bool = True, settle: bool = True) -> None:
+    """Make the views, and the tables that take an effort, over tables that were filled.
+
+    The claims are of one lane and level out. `whole`: with whole plans, not with some of their keys. `settle`: a plan
+    whose sums agree needs no further look.
+    """
+    merge = claims[0].lane == "merge"
+    _start(duck, layout, claims)
+    statements = [
+        *_sums(merge, layout.closely),
+        *_offsets(merge, layout.closely, whole=whole),
+        _unsettled(merge, settle=settle),
+        _special(merge),
+        *_transactions(layout),
+        _groups(merge),
+        _left_behind(),
+    ]
+    for statement in statements:
+        duck.run(statement)
+
+
+def derive_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
+    """Make what tells of offsets only, over all records that were read at some."""
+    _start(duck, layout, claims)
+    for statement in _offsets(claims[0].lane == "merge", layout.closely, whole=True):
+        duck.run(statement)
+
+
+def _start(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
+    with duck.seeing(claimed=_plans(claims), told_markers=_markers(claims)):
+        duck.run("CREATE TABLE plans AS SELECT * FROM claimed")
+        duck.run("CREATE TABLE markers AS SELECT * FROM told_markers")
+    duck.run(_side("before", BEFORE, layout))
+    duck.run(_side("after", AFTER, layout))
+
+
+def _plans(claims: Sequence[Claim]) -> pa.Table:
+    rows = [
+        {
+            "plan": number,
+            "now": claim.now_ms * 1000,
+            "stamp": (claim.now_ms + claim.delete_retention_ms) * 1000,
+            "clean_below": claim.clean_below,
+            "log_end": claim.log_end_offset,
+            "told": claim.transactional,
+            "level_out": claim.level_out,
+        }
+        for number, claim in enumerate(claims)
+    ]
+    return pa.Table.from_pylist(rows, _PLANS)
+
+
+def _markers(claims: Iterable[Claim]) -> pa.Table:
+    rows: list[dict[str, Any]] = [
+        {"plan": number, "producer": producer, "offset": offset, "commit": commit}
+        for number, claim in enumerate(claims)
+        for producer, offset, commit in claim.markers
+    ]
+    return pa.Table.from_pylist(rows, _MARKERS)
+
+
+def _side(name: str, table: str, layout: Layout) -> str:
+    """`before` or `after`: the table, what it lacks, and what a record is told by.
+
+    That is everything in it that C1 keeps; where a fingerprint vouches for values, its key and offset are enough.
+    """
+    has = layout.columns(table)
+    missing = {
+        "tombstone": "NULL::BOOLEAN",
+        "control": "false",
+        "transactional": "false",
+        "producer": "NULL::BIGINT",
+    }
+    added = "".join(f", {sql} AS {column}" for column, sql in missing.items() if column not in has)
+    mark = "fingerprint" if layout.closely else MARK
+    return f"CREATE VIEW {name} AS SELECT *{added}, {mark} AS mark FROM {table}"
+
+
+def _sums(merge: bool, closely: bool) -> list[str]:
+    """What is summed up of each plan: `read_sums`, `written_sums` and `newest`."""
+    # A copy is told by its delete horizon, too.
+    copy = "hash(hash(mark, horizon))"
+    # The mark of key and offset is made of the newest ones only, not of every record.
+    of_newest = 'arg_max(mark, "offset")' if closely else MARK.replace('"offset"', 'max("offset")')
+    newest = (
+        f"SELECT plan, count(*) AS keyed, count(*) AS keys, sum({copy}::HUGEINT) AS whole FROM before "
+        f"WHERE level != {BURIED} GROUP BY plan"
+        if merge
+        else "SELECT plan, sum(n)::BIGINT AS keyed, count(*) AS keys, sum(mark::HUGEINT) AS whole FROM "
+        f"(SELECT plan, key, count(*) AS n, {of_newest} AS mark FROM before WHERE key IS NOT NULL "
+        f"AND level != {BURIED} GROUP BY plan, key) GROUP BY plan"
+    )
+    whole = copy if merge else "CASE WHEN key IS NOT NULL THEN mark END"
+    return [
+        f"""CREATE TABLE read_sums AS SELECT plan, count_if(level != {BURIED}) AS records,
+            max("offset") FILTER (level != {BURIED}) AS last, count_if(control OR transactional) AS transactions,
+            count_if("offset" = log_end AND level != {BURIED}) AS end_in
+            FROM before JOIN plans USING (plan) GROUP BY plan""",
+        f"CREATE TABLE newest AS {newest}",
+        f"""CREATE TABLE written_sums AS SELECT plan, count_if(level NOT IN ({QUARANTINED}, {BURIED})) AS records,
+            count_if(level = {QUARANTINED}) AS quarantined, count(key) AS keyed, count(*) AS every,
+            count_if(level != level_out) AS elsewhere, sum({whole}::HUGEINT) AS whole,
+            sum(fingerprint::HUGEINT) AS fingerprint FROM after JOIN plans USING (plan) GROUP BY plan""",
+    ]
+
+
+def _unsettled(merge: bool, *, settle: bool) -> str:
+    written = "written_sums.every" if merge else "written_sums.keyed"
+    rare = "OR elsewhere > 0" if merge else "OR told OR coalesce(transactions, 0) > 0 OR last > log_end"
+    return f"""CREATE TABLE unsettled AS SELECT plan FROM plans LEFT JOIN read_sums USING (plan)
+        LEFT JOIN newest USING (plan) LEFT JOIN written_sums USING (plan)
+        WHERE coalesce(newest.keys, 0) != coalesce({written}, 0)
+        OR newest.whole IS DISTINCT FROM written_sums.whole {rare} OR {str(not settle).lower()}"""
+
+
+def _special(merge: bool) -> str:
+    """The keys of a settled plan whose records are compared one by one; none of a merge."""
+    if merge:
+        return "CREATE TABLE special AS SELECT plan, key FROM after WHERE false"
+    return f"""CREATE TABLE special AS SELECT DISTINCT plan, key FROM (
+        SELECT plan, key FROM after JOIN plans USING (plan)
+        WHERE key IS NOT NULL AND (tombstone OR horizon IS NOT NULL OR level != level_out)
+        UNION ALL SELECT plan, key FROM before WHERE key IS NOT NULL AND level = {BURIED})"""
+
+
+def _transactions(layout: Layout) -> list[str]:
+    """`marks`: which records were aborted, are undecided, or are markers with nothing left of their transaction (C10).
+
+    Derived from the contract alone: the records of a producer up to and with its next marker are one transaction. Each
+    is numbered by the markers before it and judged as a whole.
+    """
+    if not layout.transactions:
+        return ['CREATE TABLE marks (plan INTEGER, "offset" BIGINT, aborted BOOLEAN, undecided BOOLEAN, ended BOOLEAN)']
+    return [
+        # What a cleaning has kept, it has judged: levels 2 and 3 hold committed records.
+        f"""CREATE VIEW events AS
+        SELECT plan, producer, "offset", commit, data, bool_and(open) AS open FROM (
+            SELECT plan, producer, "offset",
+                CASE WHEN control THEN CASE hex(key[3:4]) WHEN '{_COMMIT}' THEN true WHEN '{_ABORT}' THEN false END END
+                    AS commit,
+                NOT control AS data, NOT control AND level < 2 AS open
+            FROM before JOIN plans USING (plan) WHERE told AND level != {BURIED} AND (control OR transactional)
+            UNION ALL SELECT plan, producer, "offset", commit, false, false FROM markers
+        ) GROUP BY plan, producer, "offset", commit, data""",
+        """CREATE TABLE marks AS
+        SELECT plan, "offset", bool_or(open AND coalesce(NOT ending, false)) AS aborted,
+            bool_or(open AND ending IS NULL) AS undecided, bool_or(commit IS NOT NULL AND NOT any_data) AS ended
+        FROM (
+            SELECT *, bool_or(commit) OVER whole AS ending, bool_or(data) OVER whole AS any_data
+            FROM (SELECT *, count(commit) OVER (PARTITION BY plan, producer ORDER BY "offset"
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS number FROM events)
+            WINDOW whole AS (PARTITION BY plan, producer, number)
+        ) GROUP BY plan, "offset" HAVING aborted OR undecided OR ended""",
+    ]
+
+
+def _groups(merge: bool) -> str:
+    """`groups`: one row per group of records that are compared. What makes a group depends on its `role`:
+
+    key    a record that a cleaning judges by its key: all records of a key, in `key`
+    copy   a record that must come out as it went in (all of a merge; those without a key): those with the
+           same offset in `slot` and the same `mark`
+    aborted, control    a record of an aborted transaction, a control record: like a copy, whatever its key
+
+    Tombstones that were removed earlier (read at level BURIED) count where one is newer than all that was read of its
+    key, and something was: it has `risen`, and is the newest record of the key. The newest is told of in `in_...`.
+    """
+    read, written = f"(side = 0 AND level != {BURIED})", f"(side = 1 AND level != {BURIED})"
+    earlier, now = f"(side = 0 AND level = {BURIED})", f"(side = 1 AND level = {BURIED})"
+    # A stamp counts only where Firn itself wrote it: levels 0 and 1 come from any writer.
+    stamped = f"({read} AND level >= 2 AND horizon IS NOT NULL)"
+    role = (
+        "'copy'"
+        if merge
+        else (
+            "CASE WHEN aborted THEN 'aborted' WHEN control THEN 'control' WHEN key IS NULL THEN 'copy' ELSE 'key' END"
+        )
+    )
+    # The end of the log stays in the topic even without a key (C4); it is quarantined once it is no longer the end.
+    level = (
+        "level_out"
+        if merge
+        else (f"CASE WHEN role = 'copy' AND \"offset\" IS DISTINCT FROM log_end THEN {QUARANTINED} ELSE level_out END")
+    )
+    mark = "hash(mark, horizon)" if merge else "mark"
+    # A copy is compared whole or not at all.
+    keyless = "false" if merge else "key IS NULL"
+    columns = 'plan, "offset", key, level, horizon, tombstone, control, transactional, mark'
+    looked_at = " UNION ALL ".join(
+        f"""SELECT {side} AS side, {columns} FROM {name} SEMI JOIN unsettled USING (plan)
+        UNION ALL SELECT {side}, {columns} FROM (FROM {name} ANTI JOIN unsettled USING (plan)) SEMI JOIN special
+            USING (plan, key)
+        UNION ALL SELECT {side}, {columns} FROM {name} ANTI JOIN unsettled USING (plan) WHERE {keyless}"""
+        for side, name in enumerate(("before", "after"))
+    )
+    return f"""CREATE TABLE groups AS
+    WITH looked_at AS ({looked_at}), known AS (
+        SELECT looked_at.*, now, stamp, clean_below, log_end, told, level_out,
+            level != {BURIED} AND coalesce(aborted, false) AS aborted,
+            level != {BURIED} AND coalesce(undecided, false) AS undecided,
+            level != {BURIED} AND coalesce(ended, false) AS ended
+        FROM looked_at JOIN plans USING (plan) LEFT JOIN marks USING (plan, "offset")
+    ), roles AS (SELECT *, {role} AS role FROM known), records AS (
+        SELECT *, CASE WHEN role = 'key' THEN key END AS of_key, CASE WHEN role != 'key' THEN "offset" END AS slot,
+            CASE WHEN role != 'key' THEN {mark} END AS of_mark, {level} AS level_expected
+        FROM roles
+    ), counted AS (
+        SELECT plan, role, of_key AS key, slot, of_mark,
+            any_value(key) AS any_key,
+            count_if({read}) AS n_in,
+            count_if({written}) AS n_out,
+            max("offset") FILTER ({read}) AS read_max,
+            min("offset") FILTER ({read}) AS in_min,
+            max("offset") FILTER ({written}) AS out_max,
+            min("offset") FILTER ({written}) AS out_min,
+            arg_max_null(tombstone, "offset") FILTER ({read}) AS read_tombstone,
+            arg_max_null(mark, "offset") FILTER ({read}) AS read_mark,
+            max("offset") FILTER ({stamped}) AS stamped_max,
+            arg_max_null(horizon, "offset") FILTER ({stamped}) AS stamped_horizon,
+            max("offset") FILTER ({earlier}) AS before_max,
+            arg_max_null(mark, "offset") FILTER ({earlier}) AS before_mark,
+            max("offset") FILTER (side = 1) AS there_max,
+            arg_max_null(tombstone, "offset") FILTER (side = 1) AS there_tombstone,
+            arg_max_null(mark, "offset") FILTER ({written}) AS out_mark,
+            arg_max_null(horizon, "offset") FILTER ({written}) AS out_horizon,
+            count_if({now}) AS n_buried,
+            arg_max_null(mark, "offset") FILTER ({now}) AS buried_mark,
+            count_if({written} AND tombstone) AS tombstones_out,
+            count_if({written} AND level = {QUARANTINED}) AS n_quarantined,
+            count_if({written} AND level != level_expected) AS n_level,
+            max(level) FILTER ({written} AND level != level_expected) AS a_level,
+            bool_or(ended) AS ended,
+            count_if({read} AND undecided) AS n_undecided,
+            count_if({read} AND (control OR transactional)) AS n_transaction,
+            count_if({read} AND "offset" = log_end) AS end_in,
+            count_if({written} AND level != {QUARANTINED} AND "offset" = log_end) AS end_out
+        FROM records GROUP BY plan, role, of_key, slot, of_mark
+    )
+    SELECT plan, role, coalesce(key, any_key) AS key, n_in, n_out, in_min, out_max, out_min, out_mark, out_horizon,
+        n_buried, buried_mark, tombstones_out, n_quarantined, n_level, a_level, ended, n_undecided, n_transaction,
+        end_in, end_out, now, stamp, clean_below, log_end, told,
+        coalesce(before_max > read_max, false) AS risen,
+        CASE WHEN risen THEN before_max ELSE read_max END AS in_max,
+        -- Where values were not read, what was written at its offset tells it.
+        CASE WHEN risen THEN true ELSE
+            coalesce(read_tombstone, CASE WHEN there_max = read_max THEN there_tombstone END, false)
+        END AS in_tombstone,
+        CASE WHEN risen THEN before_mark ELSE read_mark END AS in_mark,
+        CASE WHEN NOT risen AND stamped_max = read_max THEN stamped_horizon END AS in_horizon
+    FROM counted JOIN plans USING (plan)"""
+
+
+def _offsets(merge: bool, closely: bool, *, whole: bool) -> list[str]:
+    """`repeats`: how many records have the offset of another one; `offsets`: those offsets, and whether records differ.
+
+    Neither where there are only some of the keys.
+    """
+    # Without their values nobody knows; a copy keeps what was landed twice, too (C13).
+    differ = "min(mark) != max(mark)" if closely else "true"
+    some = f"level != {BURIED} AND {str(whole).lower()}"
+    return [
+        f"""CREATE TABLE repeats AS SELECT plan, sum(n - bit_count(bits))::BIGINT AS repeated
+            FROM (SELECT plan, {WORD} AS word, count(*) AS n, bit_or(1::UBIGINT << ("offset" & 63)::UBIGINT) AS bits
+            FROM before WHERE {some} GROUP BY plan, word) GROUP BY plan""",
+        f"""CREATE TABLE offsets AS SELECT plan, "offset", count(*) AS times, min(key) AS key, {differ} AS differ
+            FROM before SEMI JOIN (FROM repeats WHERE repeated > 0) USING (plan)
+            WHERE {some} AND {str(not merge).lower()} GROUP BY plan, "offset" HAVING times > 1""",
+    ]
+
+
+def _left_behind() -> str:
+    """`left_behind`: records that stayed in place and should not have.
+
+    The tail holds each key once (C16), so what supersedes one of its records is in the head. A tombstone was due if it
+    is clean and not stamped yet (C8), or past its horizon and not the end of the log (C9).
+    """
+    return f"""CREATE TABLE left_behind AS SELECT * FROM (
+        SELECT plan, "offset", key, superseded IS NOT NULL AS superseded,
+            tombstone AND (clean_below IS NULL OR "offset" < clean_below)
+                AND (horizon IS NULL OR (horizon <= now AND "offset" != log_end)) AS due
+        FROM {IN_PLACE} JOIN plans USING (plan) LEFT JOIN (
+            SELECT DISTINCT plan, key, true AS superseded FROM {BEFORE}
+            WHERE level < {TAIL} AND level != {BURIED} AND key IS NOT NULL
+        ) USING (plan, key)
+    ) WHERE superseded OR due"""

@@ -1,0 +1,260 @@
+"""A commit in a table's history as cases for the judge: what it removed, what it added, and what it left in place.
+
+Nothing that Firn said at the time is believed but the figures that are put to the test. What a summary does not tell is
+derived from the snapshot before: what lies outside the plan's inputs, the end of the log, markers of transactions.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, cast
+
+import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from expectations.claim import Claim
+from expectations.tables import AFTER, BEFORE, IN_PLACE
+from pipeline.errors import RefusedError
+from pipeline.lake import Lake
+from pipeline.lake.columns import Columns
+from pipeline.lake.data_files import DataFiles, Source
+from pipeline.plan.plan import LEVEL_OUT
+from pipeline.quarantine import quarantine
+from pipeline.segments import Segments, TopicPartition, buried, read
+from pipeline.segments.commits import Commit
+from pipeline.segments.manifests import Manifests
+from pipeline.segments.segment import TAIL
+from pipeline.sense import Lane
+from pipeline.stage.published import JOB_ID, PublishedPlan, plans_of
+from pipeline.validate.cases import Case, Listed, Listing, Records
+
+if TYPE_CHECKING:
+    from expectations.claim import Lane as JudgedLane
+
+_MICROS = 1000
+"""Microseconds of a millisecond."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A commit of Firn's, and its cases. ``ends`` are where the log may have ended when its plan was made, by plan id:
+    records that were appended between plan and commit are in the snapshot before, and the plan did not know of them."""
+
+    snapshot_id: int
+    records: Records
+    cases: tuple[Case, ...]
+    ends: Mapping[str, tuple[int, ...]]
+
+
+def published_commit(lake: Lake, identifier: str, snapshot_id: int | None) -> Published:
+    """The commit that made snapshot ``snapshot_id`` of the table, by default the newest one of Firn's with a result.
+
+    Raises RefusedError where there is none, where it has no result to be judged, or where the snapshot before expired.
+    """
+    table = lake.table(identifier)
+    columns = Columns.of(table, identifier)
+    snapshot = _snapshot(table, identifier, snapshot_id)
+    before = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
+    if before is None:
+        raise RefusedError(
+            f"table {identifier}: the snapshot before {snapshot.snapshot_id} has expired; allowed: a commit whose "
+            "snapshot before is kept"
+        )
+    looked_at = _Commit(lake, identifier, table, columns, snapshot, before)
+    cases = [looked_at.case(plan) for plan in plans_of(table, snapshot)]
+    records = Records.of(looked_at.files, columns)
+    ends = {
+        case.claim.plan_id: tuple(dict.fromkeys((case.claim.log_end_offset, *looked_at.last_of(case))))
+        for case in cases
+    }
+    return Published(snapshot.snapshot_id, records, tuple(cases), ends)
+
+
+def _snapshot(table: Table, identifier: str, snapshot_id: int | None) -> Snapshot:
+    if snapshot_id is not None:
+        found = table.snapshot_by_id(snapshot_id)
+        if found is None:
+            raise RefusedError(f"table {identifier} has no snapshot {snapshot_id}; allowed: one that it still holds")
+        if not _has_result(table, found):
+            raise RefusedError(
+                f"table {identifier}: snapshot {snapshot_id} is no result of Firn's; allowed: one of the lanes "
+                f"{', '.join(LEVEL_OUT)}"
+            )
+        return found
+    for one in reversed(table.metadata.snapshots):
+        if _has_result(table, one):
+            return one
+    raise RefusedError(f"table {identifier} holds no snapshot that Firn made; allowed: one of {', '.join(LEVEL_OUT)}")
+
+
+def _has_result(table: Table, snapshot: Snapshot) -> bool:
+    plans = plans_of(table, snapshot)
+    return bool(plans) and all(plan.lane in {lane.value for lane in LEVEL_OUT} for plan in plans)
+
+
+@dataclass(frozen=True)
+class _Commit:
+    lake: Lake
+    identifier: str
+    table: Table
+    columns: Columns
+    snapshot: Snapshot
+    before: Snapshot
+
+    @property
+    def files(self) -> DataFiles:
+        return DataFiles.of(self.table)
+
+    def case(self, plan: PublishedPlan) -> Case:
+        """The case of one plan."""
+        owner, lane = plan.topic_partition, Lane(plan.lane)
+        listing = Listing(self.table.schema(), self.columns)
+        removed, stayed, added = self._moved(owner)
+        left = [file for file in stayed if lane is Lane.FULL and self._level(file) == TAIL]
+        files = [listing.file(BEFORE, file) for file in removed]
+        files += [listing.file(IN_PLACE, file) for file in left]
+        files += [listing.file(AFTER, file) for file in added]
+        if lane is not Lane.MERGE:
+            files += self._beside(listing, plan)
+        taken = {file.file_path for file in (*removed, *left)}
+        return Case(self._claim(plan, lane, taken, removed, added), tuple(files), None)
+
+    def last_of(self, case: Case) -> Iterator[int]:
+        """The highest offset that the plan has read, if any."""
+        read_paths = {file.source.path for file in case.files if file.side != AFTER}
+        owner = TopicPartition(case.claim.topic, case.claim.partition)
+        ends = [one.last_offset for one in self._segments.by_partition.get(owner, ()) if one.path in read_paths]
+        if ends:
+            yield max(ends)
+
+    def _moved(self, owner: TopicPartition) -> tuple[list[DataFile], list[DataFile], list[DataFile]]:
+        """The data files of a topic partition that the commit removed, left and added, as often as they are listed."""
+        before, after = self._listed(self.before, owner), self._listed(self.snapshot, owner)
+        earlier, later = Counter(file.file_path for file in before), Counter(file.file_path for file in after)
+        removed = [file for file in before if file.file_path not in later]
+        stayed = [file for file in before if file.file_path in later]
+        return removed, stayed, [file for file in after if file.file_path not in earlier]
+
+    def _listed(self, snapshot: Snapshot, owner: TopicPartition) -> list[DataFile]:
+        manifests = [one for one in snapshot.manifests(self.table.io) if one.content == ManifestContent.DATA]
+        files = (entry.data_file for entry in Manifests(self.table.io).live(manifests))
+        return [file for file in files if TopicPartition(*self.columns.owner(self.table, file)) == owner]
+
+    def _level(self, file: DataFile) -> object:
+        return (
+            file.partition[self.columns.level_field(self.table)] if file.spec_id == self.table.spec().spec_id else None
+        )
+
+    def _beside(self, listing: Listing, plan: PublishedPlan) -> Iterator[Listed]:
+        """What the commit moved to the tables beside, and the removed tombstones that were there before."""
+        job_id = self._job_id(plan)
+        apart = quarantine.find(self.lake, self.identifier)
+        if apart is not None:
+            for file in quarantine.added_by(job_id, [plan.id])(apart).get(plan.id, ()):
+                yield listing.file(AFTER, file, DataFiles.of(apart))
+        gone = buried.find(self.lake, self.identifier)
+        snapshot = gone and _as_of(gone, self.snapshot.timestamp_ms)
+        if gone is None or not snapshot:
+            return
+        columns = Columns.named(gone, f"{self.identifier}{buried.SUFFIX}")
+        manifests = [one for one in snapshot.manifests(gone.io) if one.content == ManifestContent.DATA]
+        for entry in Manifests(gone.io).live(manifests):
+            file = entry.data_file
+            if TopicPartition(*columns.owner(gone, file)) == plan.topic_partition:
+                side = AFTER if f"/{job_id}/" in file.file_path else BEFORE
+                yield listing.file(side, file, DataFiles.of(gone))
+
+    def _job_id(self, plan: PublishedPlan) -> str:
+        said = self.snapshot.summary.additional_properties if self.snapshot.summary else {}
+        return said.get(JOB_ID, plan.id)
+
+    @cached_property
+    def _segments(self) -> Segments:
+        """The segments of the snapshot before."""
+        metadata = self.table.metadata.model_copy(update={"current_snapshot_id": self.before.snapshot_id})
+        then = Table(self.table.name(), metadata, self.table.metadata_location, self.table.io, self.table.catalog)
+        return read(then, self.identifier)
+
+    def _claim(
+        self, plan: PublishedPlan, lane: Lane, taken: set[str], removed: Sequence[DataFile], added: Sequence[DataFile]
+    ) -> Claim:
+        segments = self._segments
+        own = segments.by_partition.get(plan.topic_partition, ())
+        outside = [one for one in own if one.path not in taken and one.records]
+        strays = segments.strays_of(plan.topic_partition)
+        bases = [*(one.base_offset for one in outside), *(stray.base_offset for stray in strays)]
+        transactional = lane is not Lane.MERGE and any(
+            one.transactional or one.control for one in own if one.path in taken
+        )
+        now_ms = Commit.of(self.snapshot).at_ms
+        return Claim(
+            table=self.identifier,
+            lane=cast("JudgedLane", lane.value),
+            plan_id=plan.id,
+            topic=plan.topic,
+            partition=plan.partition,
+            now_ms=now_ms,
+            level_out=LEVEL_OUT[lane],
+            clean_below=min(bases, default=None),
+            log_end_offset=max((one.last_offset for one in own if one.records), default=-1),
+            delete_retention_ms=self._retention(removed, added, now_ms) if lane is not Lane.MERGE else 0,
+            transactional=transactional,
+            markers=tuple(self._markers(one.path for one in outside if one.control)) if transactional else (),
+            **plan.accounting.model_dump(exclude={"expired"}),
+        )
+
+    def _retention(self, removed: Iterable[DataFile], added: Iterable[DataFile], now_ms: int) -> int:
+        """How long past the plan's clock its new delete horizons are: the one that most of its tombstones carry.
+
+        Properties of the time are not kept. The judge asks that all of them are the same; none may be before the clock.
+        """
+        stamped = dict(chain.from_iterable(self._horizons(file) for file in removed if self._level(file) in (2, TAIL)))
+        new = Counter(
+            horizon for file in added for offset, horizon in self._horizons(file) if stamped.get(offset) != horizon
+        )
+        ((horizon, _),) = new.most_common(1) or ((now_ms * _MICROS, 0),)
+        return max(0, horizon // _MICROS - now_ms)
+
+    def _horizons(self, file: DataFile) -> Iterator[tuple[int, int]]:
+        """Offset and delete horizon, epoch microseconds, of the records of a file that have one."""
+        column = self.table.schema().find_field(self.columns.delete_horizon)
+        if (file.null_value_counts or {}).get(column.field_id) == file.record_count:
+            return
+        names = [self.columns.offset, self.columns.delete_horizon]
+        for batch in self.files.batches(Source.of(file), names):
+            has = batch.filter(batch.column(names[1]).is_valid())
+            yield from zip(
+                has.column(names[0]).to_pylist(), pc.cast(has.column(names[1]), "int64").to_pylist(), strict=True
+            )
+
+    def _markers(self, paths: Iterable[str]) -> Iterator[tuple[int, int, bool]]:
+        """The markers in segments outside the inputs."""
+        wanted = set(paths)
+        manifests = [one for one in self.before.manifests(self.table.io) if one.content == ManifestContent.DATA]
+        columns = ["key", "offset", "is_control", "producer_id"]
+        for entry in Manifests(self.table.io).live(manifests):
+            if entry.data_file.file_path not in wanted:
+                continue
+            for batch in self.files.batches(Source.of(entry.data_file), columns):
+                for row in batch.filter(pc.fill_null(batch.column("is_control"), fill_value=False)).to_pylist():
+                    if row["key"] and row["key"][2:4] in _ENDS:
+                        yield row["producer_id"], row["offset"], _ENDS[row["key"][2:4]]
+
+
+_ENDS = {b"\0\1": True, b"\0\0": False}
+"""Type of a control record that ends a transaction: committed, or aborted."""
+
+
+def _as_of(table: Table, moment_ms: int) -> Snapshot | None:
+    """The newest snapshot of ``table`` that is not younger."""
+    older = [one for one in table.metadata.snapshots if one.timestamp_ms <= moment_ms]
+    return max(older, key=lambda one: one.timestamp_ms, default=None)
+
+
+def ended_at(case: Case, end: int) -> Case:
+    """The case as if the log had ended at offset ``end`` when its plan was made."""
+    return replace(case, claim=replace(case.claim, log_end_offset=end))

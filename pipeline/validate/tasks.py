@@ -1,0 +1,194 @@
+"""Cases become tasks of the engine: small ones share a task, a large one is spread over buckets."""
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pipeline.engine import Engine
+from pipeline.errors import FirnError, UnavailableError
+from pipeline.validate.cases import Case, Listed, Records
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from expectations.findings import Findings
+    from expectations.judge import Bounds
+    from expectations.shown import Shown
+    from expectations.tables import Part
+    from expectations.values import Place
+    from expectations.wide import Buckets
+
+R = TypeVar("R")
+
+MEMORY_BYTES: Final = 1 << 30
+"""What DuckDB may take in a task; it spills the rest."""
+HELD_BYTES: Final = MEMORY_BYTES
+"""A case of which the judge would hold more is spread over buckets."""
+READ_BYTES: Final = 16 << 30
+"""One of which more is read is as well."""
+TASK_BYTES: Final = 32 << 20
+"""Cases share a task until they have so many bytes: another task costs more than it saves."""
+MOST_BUCKETS: Final = 256
+MOST_THREADS: Final = 4
+"""What a task may take where there are fewer tasks than workers."""
+
+
+@dataclass(frozen=True)
+class _Docket:
+    """Cases that one task judges."""
+
+    records: Records
+    cases: tuple[Case, ...]
+    samples: "Shown"
+    threads: int
+
+    def __call__(self) -> "list[Findings]":
+        from expectations.judge import Bounds, judge
+
+        taken = [case.fingerprint for case in self.cases if case.fingerprint is not None]
+        with tempfile.TemporaryDirectory(prefix="firn-judge-", ignore_cleanup_errors=True) as folder:
+            return judge(
+                self.records.parts(self.cases),
+                self.records.schema,
+                [case.claim for case in self.cases],
+                self.records.reading,
+                fingerprints=taken if len(taken) == len(self.cases) else None,
+                samples=self.samples,
+                bounds=Bounds(self.threads, MEMORY_BYTES, folder),
+            )
+
+
+def findings_of(records: Records, cases: Sequence[Case], samples: "Shown", engine: Engine) -> "list[Findings]":
+    """The findings about each of ``cases``, which are of one table, lane and level out.
+
+    Raises the FirnError of a file that can't be read, which names plan and file, and UnavailableError when the judge
+    itself fails.
+    """
+    wide = [number for number, case in enumerate(cases) if _is_wide(case)]
+    narrow = [number for number in range(len(cases)) if number not in set(wide)]
+    groups = _shared(cases, narrow, engine.parallelism)
+    threads = max(1, min(engine.parallelism // max(len(groups), 1), MOST_THREADS))
+    dockets = [_Docket(records, tuple(cases[number] for number in group), samples, threads) for group in groups]
+    weights = [sum(case.held + case.read for case in docket.cases) for docket in dockets]
+    found: dict[int, Findings] = {}
+    done = engine.map(_perform, dockets, weights=weights, title="validate") if dockets else []
+    for group, judged in zip(groups, done, strict=True):
+        found.update(zip(group, _raised(judged), strict=True))
+    for number in wide:
+        found[number] = _wide(records, cases[number], samples, engine)
+    return [found[number] for number in range(len(cases))]
+
+
+def _perform(docket: _Docket) -> "list[Findings]":
+    return docket()
+
+
+def _raised(found: R | Exception) -> R:
+    """What a task has found; what it raised is raised here."""
+    if not isinstance(found, Exception):
+        return found
+    if isinstance(found, FirnError):
+        raise found
+    import duckdb
+
+    if isinstance(found, duckdb.Error):
+        raise UnavailableError(f"the judge failed: {' '.join(str(found).split())}; try again") from found
+    raise found
+
+
+def _is_wide(case: Case) -> bool:
+    """Whether a case is spread. Transactions need all records of a producer side by side: these are spilled instead."""
+    return not case.claim.transactional and (case.held > HELD_BYTES or case.read > READ_BYTES)
+
+
+def _shared(cases: Sequence[Case], numbers: Sequence[int], workers: int) -> list[list[int]]:
+    """The cases that share a task: for each worker one, more where they would hold too much, fewer for little work."""
+    weights = {number: cases[number].held + cases[number].read for number in numbers}
+    if not weights:
+        return []
+    held = sum(cases[number].held for number in numbers)
+    count = min(len(weights), max(min(workers, -(-sum(weights.values()) // TASK_BYTES)), -(-held // HELD_BYTES)))
+    groups: list[list[int]] = [[] for _ in range(count)]
+    sizes = [0] * count
+    for number in sorted(weights, key=lambda number: weights[number], reverse=True):
+        least = sizes.index(min(sizes))
+        groups[least].append(number)
+        sizes[least] += weights[number] + 1
+    return groups
+
+
+@dataclass(frozen=True)
+class _Share:
+    """The files of a wide case that one task spreads."""
+
+    records: Records
+    case: Case
+    files: tuple[Listed, ...]
+
+    @property
+    def parts(self) -> "list[Part]":
+        return [self.records.part(file, 0, self.case.claim) for file in self.files]
+
+
+def _wide(records: Records, case: Case, samples: "Shown", engine: Engine) -> "Findings":
+    from expectations.tables import Layout
+    from expectations.wide import Buckets
+
+    trusted = case.fingerprint is not None
+    keys = min(max(engine.parallelism, -(-case.held // HELD_BYTES)), MOST_BUCKETS)
+    buckets = Buckets(Layout(records.schema, records.reading, closely=not trusted), case.claim, keys, max(1, keys // 4))
+    found = _in_buckets(records, case, "none" if trusted else samples, buckets, engine)
+    if case.fingerprint is not None and (found.broken or found.fingerprint != case.fingerprint):
+        closely = _in_buckets(records, case, samples, buckets.closely(), engine)
+        found = closely.differs(case.fingerprint)
+    return _with_values(records, case, found, engine) if samples == "full" else found
+
+
+def _in_buckets(records: Records, case: Case, samples: "Shown", buckets: "Buckets", engine: Engine) -> "Findings":
+    from expectations.findings import Findings
+
+    shares = [_Share(records, case, (file,)) for file in case.files]
+    spread, gather = partial(_spread, buckets), partial(_gather, buckets, samples)
+    done = engine.shuffle(spread, gather, shares, buckets.every, title=f"validate {case.claim.plan_id}")
+    return Findings.together(_raised(one) for one in done)
+
+
+def _spread(buckets: "Buckets", share: _Share) -> "Iterator[tuple[int, pa.Table]]":
+    with _bounds() as bounds:
+        yield from buckets.spread(share.parts, bounds)
+
+
+def _gather(buckets: "Buckets", samples: "Shown", bucket: int, tables: "Iterable[pa.Table]") -> "Findings":
+    with _bounds() as bounds:
+        return buckets.gather(bucket, tables, samples, bounds)
+
+
+@contextmanager
+def _bounds() -> "Iterator[Bounds]":
+    from expectations.judge import Bounds
+
+    with tempfile.TemporaryDirectory(prefix="firn-judge-", ignore_cleanup_errors=True) as folder:
+        yield Bounds(1, MEMORY_BYTES, folder)
+
+
+def _with_values(records: Records, case: Case, found: "Findings", engine: Engine) -> "Findings":
+    from expectations.values import wanted, with_values
+
+    places = wanted([found], [case.claim])
+    if not places:
+        return found
+    shares = [_Share(records, case, (file,)) for file in case.files]
+    told: dict[Place, str | None] = {}
+    for one in engine.map(partial(_values, places), shares, title=f"values of {case.claim.plan_id}"):
+        for place, value in _raised(one).items():
+            told.setdefault(place, value)
+    return with_values([found], [case.claim], told)[0]
+
+
+def _values(places: "frozenset[Place]", share: _Share) -> "dict[Place, str | None]":
+    from expectations.values import values_of
+
+    return values_of(share.parts, share.records.reading, places)

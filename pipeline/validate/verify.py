@@ -1,0 +1,52 @@
+"""Puts a commit in a table's history to the same judge, as an outsider would: values are read on both sides."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline.engine import Engine
+from pipeline.lake import Lake
+from pipeline.policy import samples_of
+from pipeline.validate.commit import ended_at, published_commit
+from pipeline.validate.tasks import findings_of
+
+if TYPE_CHECKING:
+    from expectations.claim import Claim
+    from expectations.findings import Row
+    from pipeline.validate.cases import Case
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was found about one plan of a commit: its claim, and a line for each promise."""
+
+    snapshot_id: int
+    claim: "Claim"
+    rows: "tuple[Row, ...]"
+
+    @property
+    def passed(self) -> bool:
+        """Whether every promise was kept."""
+        return not any(row.broken for row in self.rows)
+
+
+def verify(lake: Lake, identifier: str, snapshot_id: int | None, engine: Engine) -> list[Verified]:
+    """Judge the plans of the commit that made ``snapshot_id``, by default Firn's newest one with a result.
+
+    Raises RefusedError where that can't be told any more, or there is no such commit.
+    """
+    from expectations.findings import rows
+
+    commit = published_commit(lake, identifier, snapshot_id)
+    samples = samples_of(lake.table(identifier).properties)
+    found = []
+    for case in commit.cases:
+        tried: list[tuple[Case, tuple[Row, ...]]] = []
+        # Where the log ended when the plan was made: in the snapshot before, or with what the plan has read.
+        for end in commit.ends[case.claim.plan_id]:
+            own = ended_at(case, end)
+            tried.append((own, rows(own.claim, findings_of(commit.records, [own], samples, engine)[0])))
+            if not any(row.broken for row in tried[-1][1]):
+                break
+        told, lines = tried[-1] if not any(row.broken for row in tried[-1][1]) else tried[0]
+        found.append(Verified(commit.snapshot_id, told.claim, lines))
+    return found

@@ -1,0 +1,113 @@
+"""What the judge is shown of a stage: all of it, segments that stay by themselves, and values once or twice."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from expectations.tables import IN_PLACE
+from pipeline.compact.compact import compact
+from pipeline.engine.local import LocalEngine
+from pipeline.plan import Plan
+from pipeline.stage import Stage
+from pipeline.validate import Judged, validate
+from pipeline.validate import tasks as judging
+from pipeline.validate.cases import cases_of
+from tests.support.topics import Record, Topic, updates
+from tests.unit.expectations.files import change_value
+
+
+def judge(topic: Topic, plan: Plan) -> tuple[Stage, Judged]:
+    """Compacts and validates ``plan``; its stage and what was found."""
+    (outcome,) = compact(topic.lake, [plan], LocalEngine())
+    (judged,) = validate(topic.lake, [outcome.stage], LocalEngine())
+    return Stage.load(topic.lake, outcome.stage), judged
+
+
+def test_a_plan_that_passes_is_judged_by_its_fingerprint(topic: Topic) -> None:
+    topic.land(updates("a=1", "b=1", "a=2"), updates("c=", "b=", "d=1", start=3))
+    topic.clean("merge")
+    topic.land(updates("d=2", start=6), updates("e=1", start=7))
+    topic.clean("merge")
+    (plan,) = topic.plans("clean")
+    _, judged = judge(topic, plan)
+    assert judged.passed, judged.failure
+    assert judged.plan == plan.id
+    assert judged.verdict is not None
+    assert not judged.verdict.closely
+
+
+def test_with_validate_full_no_fingerprint_is_believed(topic: Topic) -> None:
+    topic.create(validate="full").land(updates("a=1", "b=1", "a=2"))
+    (plan,) = topic.plans("full", force=True)
+    _, judged = judge(topic, plan)
+    assert judged.passed
+    assert judged.verdict is not None
+    assert judged.verdict.closely
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["one task", "buckets"])
+def test_c1_a_value_that_was_changed_on_the_way_is_found_by_the_fingerprint(
+    topic: Topic, wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if wide:
+        monkeypatch.setattr(judging, "HELD_BYTES", 500)
+        monkeypatch.setattr(judging, "MOST_BUCKETS", 3)
+    topic.land(updates("a=1", "b=1"), updates("a=2", start=2))
+    (outcome,) = compact(topic.lake, topic.plans("full", force=True), LocalEngine())
+    (file,) = Stage.load(topic.lake, outcome.stage).files()
+    change_value(file, 1, b"x")
+    (judged,) = validate(topic.lake, [outcome.stage], LocalEngine())
+    assert judged.verdict is not None
+    (finding,) = judged.verdict.failures
+    assert (finding.name, [sample.offset for sample in finding.samples]) == ("expect_records_unchanged", [1])
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["one task", "buckets"])
+def test_what_stays_in_place_is_told_apart_from_what_is_rewritten(
+    topic: Topic, wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C16: the judge sees the records of every segment that stays, and of no other."""
+    if wide:
+        monkeypatch.setattr(judging, "HELD_BYTES", 500)
+        monkeypatch.setattr(judging, "MOST_BUCKETS", 3)
+    records = [Record(offset, b"k%03d" % offset, bytes(range(256)) * 2) for offset in range(100)]
+    topic.create(segment_bytes="1024").land(*(records[start : start + 20] for start in range(0, 100, 20)))
+    topic.clean("full")
+    topic.land([Record(100, b"k045", b"new")])
+    (plan,) = topic.plans("full", force=True)
+    stage, judged = judge(topic, plan)
+    assert judged.passed, judged.failure
+    assert judged.verdict is not None
+    said = " ".join(finding.sentence for finding in judged.verdict.expectations)
+    assert "none of the 80 records in segments left in place is of a key that was read" in said
+    (case,) = cases_of(stage, trusted=True)
+    left = [file for file in case.files if file.side == IN_PLACE]
+    assert sum(file.source.records for file in left) == 80
+    assert not any(file.tombstones for file in left), "their manifests say that no value is NULL"
+
+
+def test_c20_a_file_that_is_gone_is_an_error_that_names_plan_and_file_and_no_verdict(topic: Topic) -> None:
+    topic.land(updates("a=1", "b=1"), updates("a=2", start=2))
+    (plan,) = topic.plans("full", force=True)
+    (outcome,) = compact(topic.lake, [plan], LocalEngine())
+    lost = Path(Stage.load(topic.lake, outcome.stage).files()[0].file_path.removeprefix("file://"))
+    kept = shutil.move(lost, lost.with_suffix(".kept"))
+    (judged,) = validate(topic.lake, [outcome.stage], LocalEngine())
+    assert judged.verdict is None
+    assert plan.id in judged.failure
+    assert lost.name in judged.failure
+    shutil.move(kept, lost)
+    assert validate(topic.lake, [outcome.stage], LocalEngine())[0].passed, "asked again it is judged"
+
+
+def test_many_plans_of_a_job_have_verdicts_of_their_own(topic: Topic) -> None:
+    for partition in range(5):
+        topic.land(updates("a=1", "b=1", "a=2", partition=partition))
+    plans = topic.plans("full", force=True)
+    outcomes = compact(topic.lake, plans, LocalEngine())
+    stage = Stage.load(topic.lake, outcomes[0].stage)
+    change_value(stage.files()[0], 1, b"x")
+    judged = validate(topic.lake, [stage.identifier], LocalEngine())
+    assert sorted(one.passed for one in judged) == [False, *[True] * 4]
+    assert {one.plan for one in judged} == {plan.id for plan in plans}
