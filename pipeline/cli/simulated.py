@@ -149,7 +149,7 @@ def _show(workload: Workload, results: Sequence[Result]) -> None:
     )
     lanes = [lane for lane in Lane if any(result.plans_per_hour[lane] for result in results)]
     show.table(
-        "plans and Spark jobs per hour",
+        "plans and jobs per hour",
         ("rules", *(lane.value for lane in lanes), "jobs"),
         [
             (result.contender.name, *(result.plans_per_hour[lane] for lane in lanes), result.jobs_per_hour)

@@ -5,13 +5,12 @@ No index knows digests, so this costs as much as reading the key columns. A repo
 
 import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime
-from decimal import Decimal
 
 from pyiceberg.table import Table
 from pyiceberg.types import TimestamptzType
 
 from expectations.digests import DIGEST, DIGITS, digest
+from expectations.shown import hashed_part
 from pipeline.errors import RefusedError
 from pipeline.explain.versions import Key
 from pipeline.lake import Lake
@@ -40,7 +39,7 @@ def key_of_digest(lake: Lake, identifier: str, text: str, only: TopicPartition |
     table = lake.table(identifier)
     columns = Columns.of(table, identifier)
     for values in _keys(table, columns, only):
-        if digest([_hashed(value) for value in values]) == text:
+        if digest([hashed_part(value) for value in values]) == text:
             return tuple(_typed(table, name, value) for name, value in zip(columns.key, values, strict=True))
     where = f"{only} of table {identifier}" if only else f"table {identifier}"
     raise RefusedError(f"no key in {where} has the digest {text}; allowed: one of the current snapshot's")
@@ -59,25 +58,7 @@ def _keys(table: Table, columns: Columns, only: TopicPartition | None) -> Iterat
                 yield values
 
 
-def _hashed(value: object) -> bytes:
-    """What Spark hashes of a key."""
-    match value:
-        case bytes():
-            return value
-        case bool():
-            return str(value).lower().encode()
-        case Decimal():
-            return f"{value:f}".encode()
-        case datetime():
-            moment = value.astimezone(UTC) if value.tzinfo else value
-            return moment.replace(tzinfo=None).isoformat(timespec="microseconds").encode()
-        case date():
-            return value.isoformat().encode()
-        case _:
-            return str(value).encode()
-
-
 def _typed(table: Table, name: str, value: object) -> bytes:
     """As a person would name the value."""
     zoned = isinstance(table.schema().find_field(name).field_type, TimestamptzType)
-    return _hashed(value) + (b"+00:00" if zoned else b"")
+    return hashed_part(value) + (b"+00:00" if zoned else b"")

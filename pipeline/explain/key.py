@@ -1,4 +1,4 @@
-"""Why the records of a key are still there, and which commits took the others (C2 to C11)."""
+"""Why the records of a key are still there, and which commits took the others (C1 to C11)."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pyiceberg.table import Table
 
 from pipeline.errors import RefusedError
+from pipeline.explain.cleaning import KeyRecords
 from pipeline.explain.history import Commit, History
 from pipeline.explain.holds import Prospects, never_taken
 from pipeline.explain.reason import Reason
-from pipeline.explain.rules import KeyRecords, keeps
+from pipeline.explain.rules import Keeping
 from pipeline.explain.versions import Key, Version, Versions
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
@@ -101,11 +102,12 @@ def _buried(lake: Lake, identifier: str, columns: Columns, key: Key, only: Topic
 def _kept(of_key: KeyRecords, segments: Segments, prospects: Prospects | None) -> Iterator[Kept]:
     """Why each record of the key in one topic partition is there."""
     strays = {stray.path: stray for stray in segments.strays}
-    for version in of_key.present:
+    keeping = Keeping(of_key, prospects) if prospects else None
+    for place, version in enumerate(of_key.present):
         if version.path in strays:
             yield Kept(version, never_taken(strays[version.path]))
-        elif prospects:
-            yield Kept(version, keeps(version, of_key, prospects))
+        elif keeping:
+            yield Kept(version, keeping.reason(place))
 
 
 def _removed(
@@ -164,7 +166,7 @@ def _took(version: Version, left: Sequence[Version], commit: Commit, has_key: bo
     if newest > version.offset:
         return Reason("C2", f"superseded by offset {newest}")
     if newest == version.offset:
-        return Reason("C2", "written more than once: another copy of it stayed")
+        return Reason("C1", "written more than once: another copy of it stayed")
     if version.tombstone:
         return Reason("C9", "a tombstone whose delete horizon had passed")
     return Reason("C26", "no rule explains it: report this with the plan's id")

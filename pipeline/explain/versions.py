@@ -18,6 +18,7 @@ from pyiceberg.types import BinaryType, FixedType
 
 from pipeline.errors import RefusedError
 from pipeline.lake.columns import Columns
+from pipeline.lake.condition import Condition, mask
 from pipeline.lake.filters import EVERYTHING, both, equals
 from pipeline.lake.records import has_transactions
 from pipeline.lake.times import in_ms
@@ -79,11 +80,6 @@ class Versions:
     """The records of ``key`` in ``table``, in one topic partition or in all."""
 
     def __init__(self, table: Table, columns: Columns, key: Key, only: TopicPartition | None = None) -> None:
-        if columns.tombstone and not columns.tombstone_null:
-            raise RefusedError(
-                f"table {'.'.join(table.name())}: explaining keys can't tell tombstones by {columns.tombstone}; "
-                "allowed: a column that IS NULL"
-            )
         self._table = table
         self._columns = columns
         self._has_transactions = not columns.adopted and has_transactions(table)
@@ -148,18 +144,25 @@ class Versions:
 
     def _tombstones(self, task: FileScanTask) -> frozenset[int]:
         """Offsets of the key's tombstones. Values are large: they are read only where metadata leaves it open."""
-        column = self._columns.tombstone_null
-        if column is None:
+        names, condition = self._columns, self._columns.is_tombstone
+        if condition is None or not _may_hold(self._table, condition, task):
             return frozenset()
-        nulls = (task.file.null_value_counts or {}).get(self._table.schema().find_field(column).field_id)
-        if nulls == 0:
-            return frozenset()
-        found = self._scan(task, both(self._filter, IsNull(term=Reference(column))), [self._columns.offset])
-        return frozenset(found[self._columns.offset].to_pylist())
+        # A scan takes comparisons with NULL for true now and then: it leaves values behind, the mask decides.
+        candidates = both(self._filter, condition.expression)
+        found = self._scan(task, candidates, sorted({names.offset, *condition.reads}))
+        return frozenset(found[names.offset].filter(mask(condition.expression, found)).to_pylist())
 
     def _scan(self, task: FileScanTask, row_filter: BooleanExpression, columns: Sequence[str]) -> pa.Table:
         schema = self._table.schema().select(*columns)
         return ArrowScan(self._table.metadata, self._table.io, schema, row_filter).to_table([task])
+
+
+def _may_hold(table: Table, condition: Condition, task: FileScanTask) -> bool:
+    """Whether the file's counts leave it open that one of its records fulfils ``condition``."""
+    if condition.null_of is None:
+        return True
+    column = table.schema().find_field(condition.null_of)
+    return (task.file.null_value_counts or {}).get(column.field_id) != 0
 
 
 def _with_key(table: Table, columns: Columns, key: Key) -> BooleanExpression:

@@ -186,12 +186,6 @@ class Stream:
         """Tombstones below an offset; one longer than the stream."""
         return _before(self.tombstones)
 
-    @cached_property
-    def scratch(self) -> tuple[Offsets, Offsets]:
-        """Two arrays by key, for whoever looks for the newest and the oldest record of each."""
-        keys = int(self.keys.max(initial=0)) + 1
-        return np.empty(keys, dtype=np.int64), np.empty(keys, dtype=np.int64)
-
     def bytes_of(self, records: int, tombstones: int) -> int:
         """File bytes of so many records, of which so many are tombstones."""
         return (records - tombstones) * self.workload.record_bytes + tombstones * self.workload.tombstone_bytes

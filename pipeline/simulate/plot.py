@@ -71,7 +71,7 @@ def plot(results: Sequence[Result], path: Path) -> Path:
         panels[1, 2].bar(np.arange(len(heights)) + number * width, heights, width, label=result.contender.name)
     panels[1, 2].set_yscale("log")
     panels[1, 2].set_xticks(np.arange(len(lanes) + 1) + 0.4 - width / 2, [*(lane.value for lane in lanes), "jobs"])
-    panels[1, 2].set_title("plans, and Spark jobs, per hour")
+    panels[1, 2].set_title("plans, and jobs, per hour")
     figure.savefig(path)
     return path
 

@@ -81,7 +81,7 @@ class Result:
 
     @property
     def jobs_per_hour(self) -> float:
-        """Spark jobs if all plans of a lane at a tick share one; `retain` needs none."""
+        """Jobs if all plans of a lane at a tick share one; `retain` needs none."""
         jobs = sum(np.count_nonzero(found) for lane, found in self.books.plans.items() if lane is not Lane.RETAIN)
         return float(jobs / self._hours)
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.compact.latest_per_key import latest_per_key
+from pipeline.compact.outcome import NO_HORIZON, Outcome, Parameters, Records, horizons, outcomes
 from pipeline.lake.folders import DATA_FOLDER
 from pipeline.plan import Plan
 from pipeline.plan.staying import staying
@@ -17,7 +19,6 @@ from pipeline.sense import Lane
 from pipeline.simulate.arrivals import Flags, Offsets, Stream
 
 TOPIC_PARTITION = TopicPartition("simulated", 0)
-_NO_HORIZON = -1
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class ModelTable:
         self._stream = stream
         self._leaves_in_place = leaves_in_place
         self._offsets: dict[str, Offsets] = {}
-        self._horizons = np.full(len(stream.keys), _NO_HORIZON, dtype=np.int64)
+        self._horizons = np.full(len(stream.keys), NO_HORIZON, dtype=np.int64)
         self._arrived = 0
         self._coming: list[Segment] = []
         self._commits = 0
@@ -91,13 +92,12 @@ class ModelTable:
     def _cleaned(self, plan: Plan, inputs: Sequence[Segment]) -> Change:
         """One record per key (C2), tombstones in their two stages (C7 to C9)."""
         offsets = self._all(inputs)
-        ends = np.cumsum([segment.records for segment in inputs])
-        fate = self._fate(plan, offsets)
-        changed = ~fate.kept | (fate.horizons != self._horizons[offsets])
-        self._horizons[offsets] = fate.horizons
-        places = [
-            _Place(segment, int(end) - segment.records, int(end)) for segment, end in zip(inputs, ends, strict=True)
-        ]
+        records, parameters = self._records(offsets), Parameters.of(plan)
+        found, stamps = outcomes(records, parameters), horizons(records, parameters)
+        kept = found == Outcome.KEPT
+        changed = ~kept | (stamps != records.horizon)
+        self._horizons[offsets] = stamps
+        places = list(_places(inputs, kept))
         stay = frozenset[str]()
         if self._leaves_in_place:
             stay = staying(plan, {place.segment.path for place in places if changed[place.start : place.end].any()})
@@ -107,34 +107,27 @@ class ModelTable:
         for group in _packed(places, rewritten, plan.segment_bytes):
             removed += (place.segment for place in group)
             within = slice(group[0].start, group[-1].end)
-            held = offsets[within][fate.kept[within]]
+            held = offsets[within][kept[within]]
             added += [self._written(plan, held)] if len(held) else []
         return Change(
             tuple(removed),
             tuple(added),
-            superseded=int(np.count_nonzero(fate.superseded)),
-            tombstones_removed=int(np.count_nonzero(~fate.kept & ~fate.superseded)),
+            superseded=int(np.count_nonzero(found == Outcome.SUPERSEDED)),
+            tombstones_removed=int(np.count_nonzero(found == Outcome.TOMBSTONE_REMOVED)),
         )
 
-    def _fate(self, plan: Plan, offsets: Offsets) -> "_Fate":
-        keys = self._stream.keys[offsets]
-        # Of several values for one index numpy keeps the last: the newest forwards, the oldest backwards.
-        newest, oldest = self._stream.scratch
-        newest[keys] = offsets
-        oldest[keys[::-1]] = offsets[::-1]
-        superseded = newest[keys] != offsets
-        horizons = self._horizons[offsets]
-        is_tombstone = self._stream.tombstones[offsets] & ~superseded
-        if not is_tombstone.any():
-            return _Fate(~superseded, superseded, horizons)
-        supersedes = oldest[keys] < offsets
-        is_clean = offsets < (len(self._stream.keys) if plan.clean_below is None else plan.clean_below)
-        is_stamped = horizons != _NO_HORIZON
-        may_go = is_stamped & (horizons <= plan.now_ms) & is_clean & (offsets != plan.log_end_offset) & ~supersedes
-        kept = ~superseded & ~(is_tombstone & may_go)
-        stamp = np.where(is_clean, plan.now_ms + plan.delete_retention_ms, _NO_HORIZON)
-        stamp = np.where(is_stamped & ~supersedes, horizons, stamp)
-        return _Fate(kept, superseded, np.where(is_tombstone, stamp, _NO_HORIZON))
+    def _records(self, offsets: Offsets) -> Records:
+        """The records at ``offsets`` as the rules see them; nobody lands one with a stamp, so any level will do."""
+        newest, has_older = latest_per_key(self._stream.keys[offsets], offsets)
+        return Records(
+            offset=offsets,
+            keyless=np.zeros(len(offsets), dtype=np.bool_),
+            newest=newest,
+            has_older=has_older,
+            tombstone=self._stream.tombstones[offsets],
+            horizon=self._horizons[offsets],
+            level=RUN,
+        )
 
     def _all(self, segments: Sequence[Segment]) -> Offsets:
         return np.concatenate([self.offsets(segment) for segment in segments])
@@ -147,7 +140,7 @@ class ModelTable:
         self._offsets[path] = offsets
         tombstones = int(np.count_nonzero(stream.tombstones[offsets]))
         horizons = self._horizons[offsets] if tombstones else offsets[:0]
-        stamped = horizons[horizons != _NO_HORIZON]
+        stamped = horizons[horizons != NO_HORIZON]
         return Segment(
             path=path,
             topic_partition=TOPIC_PARTITION,
@@ -173,37 +166,41 @@ class ModelTable:
 
 
 @dataclass(frozen=True)
-class _Fate:
-    """By place among a plan's records: which are in the result, which a newer one supersedes, and the new horizons."""
-
-    kept: Flags
-    superseded: Flags
-    horizons: Offsets
-
-
-@dataclass(frozen=True)
 class _Place:
-    """An input, and from where to where (exclusive) its records are among the plan's."""
+    """An input, from where to where (exclusive) its records are among the plan's, and how many of them stay."""
 
     segment: Segment
     start: int
     end: int
+    kept: int
+
+    @property
+    def bytes(self) -> float:
+        """About how many bytes of it are written."""
+        return self.segment.bytes * self.kept / max(1, self.segment.records)
+
+
+def _places(inputs: Sequence[Segment], kept: Flags) -> Iterator[_Place]:
+    end = 0
+    for segment in inputs:
+        start, end = end, end + segment.records
+        yield _Place(segment, start, end, int(np.count_nonzero(kept[start:end])))
 
 
 def _packed(places: Sequence[_Place], rewritten: Sequence[bool], size: int) -> Iterator[list[_Place]]:
-    """Neighbours that become one segment: up to ``size`` bytes of inputs, none of them past one that stays.
+    """Neighbours that become one segment: up to ``size`` bytes of what stays of them, none past one that is left alone.
 
-    As ``pipeline.compact.layout`` has Iceberg pack them: a bin is closed before the next is opened.
+    As ``pipeline.compact.layout`` packs them: a segment is closed before the next is begun.
     """
     group: list[_Place] = []
-    left = size
+    filled = 0.0
     for place, is_rewritten in zip(places, rewritten, strict=True):
-        if group and (not is_rewritten or place.segment.bytes > left):
+        if group and (not is_rewritten or filled + place.bytes > size):
             yield group
-            group, left = [], size
+            group, filled = [], 0.0
         if is_rewritten:
             group.append(place)
-            left -= place.segment.bytes
+            filled += place.bytes
     if group:
         yield group
 

@@ -2,10 +2,15 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
 
 from expectations.digests import digest
+from pipeline.adopt import Choice, adopt
 from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
 from pipeline.explain import KeyExplanation, explain_key, key_of_digest, parse_key
@@ -228,6 +233,105 @@ class TestKept:
         append(lake, [row(0)])
         with pytest.raises(RefusedError, match=r"holds no segment of orders-7; found: orders-0$"):
             explain_key(lake, TABLE, (b"k",), NOW, TopicPartition("orders", 7))
+
+
+class TestRepeats:
+    """An at-least-once writer repeats records: one copy stays (C1)."""
+
+    def test_c1_a_further_copy_goes_and_the_one_that_was_cleaned_furthest_stays(self, lake: Lake) -> None:
+        create(lake, NEVER_FULL)
+        append(lake, [row(0, level=3), row(9, b"end", level=3)])
+        append(lake, [row(0), row(10, b"end")])
+        kept = explain_key(lake, TABLE, (b"k",), NOW).kept
+        assert {one.record.level: (one.reason.rule, one.reason.text) for one in kept} == {
+            0: ("C1", "written more than once: another copy of it stays; goes with the next full, which is not due"),
+            3: ("C3", "the newest record of its key"),
+        }
+
+    def test_c1_c5_copies_within_a_segment_are_one_record(self, lake: Lake) -> None:
+        create(lake, {})
+        append(lake, [row(0, None), row(0, None), row(1, b"end")])
+        kept = explain_key(lake, TABLE, None, NOW).kept
+        assert sorted(one.reason.rule for one in kept) == ["C1", "C5"]
+
+    def test_c1_a_tombstone_that_is_there_twice_supersedes_nothing_by_it(self, lake: Lake) -> None:
+        create(lake, NEVER_FULL)
+        append(lake, [dead(5, NOW - HOUR, level=3), row(9, b"end", level=3)])
+        append(lake, [dead(5)])
+        kept = explain_key(lake, TABLE, (b"k",), NOW).kept
+        assert {one.record.level: (one.reason.rule, one.reason.text.partition(";")[0]) for one in kept} == {
+            0: ("C1", "written more than once: another copy of it stays"),
+            3: ("C9", "a tombstone whose delete horizon has passed"),
+        }
+
+
+class TestAdopted:
+    """Tables with columns of their own, whatever makes their tombstones."""
+
+    NAME = "shop.customers"
+    SCHEMA = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "lsn", LongType()),
+        NestedField(3, "op", StringType()),
+        NestedField(4, "amount", LongType()),
+    )
+
+    def adopted(self, lake: Lake, tombstone: str, **properties: str) -> None:
+        lake.create_namespace("shop")
+        lake.catalog.create_table(self.NAME, self.SCHEMA, properties={"format-version": "2"})
+        adopt(lake, self.NAME, Choice(("id",), "lsn", tombstone=tombstone), NEVER_FULL | properties)
+
+    def append(self, lake: Lake, *rows: dict[str, Any]) -> None:
+        table = lake.table(self.NAME)
+        table.append(
+            pa.Table.from_pylist([{"id": 1, "level": 3} | one for one in rows], schema=table.schema().as_arrow())
+        )
+
+    def tombstones(self, lake: Lake) -> list[int]:
+        kept = explain_key(lake, self.NAME, (b"1",), NOW).kept
+        return [one.record.offset for one in kept if one.record.tombstone]
+
+    @pytest.mark.parametrize(
+        ("condition", "expected"),
+        [
+            ("op = 'd'", [1]),
+            ("not op <> 'd'", [1]),
+            ("op not in ('u', 'x')", [1]),
+            ("not (op in ('u', 'x'))", [1]),
+            ("op in ('d', 'it''s') and not amount is null", [1]),
+            ("op like 'd%' or amount between 6 and 7", [1, 2]),
+            ("amount is null", [3]),
+            ("amount > 7", []),
+            ("op = 'zz'", []),
+        ],
+    )
+    def test_tombstones_are_told_by_any_condition(self, lake: Lake, condition: str, expected: list[int]) -> None:
+        self.adopted(lake, condition)
+        self.append(
+            lake,
+            {"lsn": 1, "op": "d", "amount": 5},
+            {"lsn": 2, "op": "u", "amount": 6},
+            {"lsn": 3, "op": None, "amount": None},
+            {"lsn": 8, "id": 2, "op": "d", "amount": 8},
+        )
+        assert self.tombstones(lake) == expected
+
+    def test_c8_c9_the_stages_of_a_tombstone_by_a_condition(self, lake: Lake) -> None:
+        self.adopted(lake, "op = 'd'")
+        self.append(lake, {"lsn": 1, "op": "d"}, {"lsn": 9, "id": 2, "op": "u"})
+        (kept,) = explain_key(lake, self.NAME, (b"1",), NOW).kept
+        assert (kept.reason.rule, kept.reason.until_ms) == ("C8", None)
+        lake.table(self.NAME).delete()
+        self.append(lake, {"lsn": 1, "op": "d", "delete_horizon": from_ms(NOW + HOUR)}, {"lsn": 9, "id": 2, "op": "u"})
+        (kept,) = explain_key(lake, self.NAME, (b"1",), NOW).kept
+        assert (kept.reason.rule, kept.reason.until_ms) == ("C9", NOW + HOUR)
+
+    def test_a_column_that_was_renamed_since_still_makes_tombstones(self, lake: Lake) -> None:
+        self.adopted(lake, "op = 'd'")
+        self.append(lake, {"lsn": 1, "op": "d"}, {"lsn": 9, "id": 2, "op": "u"})
+        with lake.table(self.NAME).update_schema() as update:
+            update.rename_column("op", "operation")
+        assert self.tombstones(lake) == [1]
 
 
 class TestRemoved:

@@ -161,8 +161,8 @@ class TestArrivals:
 
 workloads = st.builds(
     Workload,
-    rate=st.floats(0.5, 20),
-    hours=st.floats(0.2, 1),
+    rate=st.floats(0.5, 10),
+    hours=st.floats(0.2, 0.6),
     partitions=st.integers(1, 3),
     records_per_segment=st.integers(1, 30),
     distribution=st.sampled_from(Keys),

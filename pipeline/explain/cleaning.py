@@ -1,0 +1,161 @@
+"""The records of one key among the inputs of a plan, put to the rules of cleaning (``pipeline.compact.outcome``)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from pipeline.compact.latest_per_key import NO_KEY, latest_per_key
+from pipeline.compact.outcome import NO_HORIZON, Flags, Outcome, Parameters, Records, horizons, outcomes
+from pipeline.explain.holds import taken
+from pipeline.explain.versions import Version
+from pipeline.plan import Plan
+from pipeline.segments.segment import RUN
+from pipeline.sense import Lane
+from pipeline.sense.transactions import NO_TRANSACTIONS, Transactions
+
+_NEVER: Final = np.iinfo(np.int64).max
+"""A time past every delete horizon."""
+
+
+@dataclass(frozen=True)
+class KeyRecords:
+    """All records of one key in one topic partition, and its tombstones that were removed and are kept beside (C9)."""
+
+    present: Sequence[Version]
+    buried: Sequence[Version] = ()
+    has_key: bool = True
+    transactions: Transactions = NO_TRANSACTIONS
+
+    def is_aborted(self, version: Version) -> bool:
+        """C10: an aborted record supersedes nothing. What a cleaning has kept (levels 2 and 3) was committed."""
+        landed = version.producer_id is not None and version.level < RUN
+        return landed and self.transactions.is_aborted(version.producer_id or 0, version.offset)
+
+    def newer(self, than: Version) -> list[Version]:
+        """The present records that may supersede ``than``, in offset order."""
+        newer = [other for other in self.present if other.offset > than.offset] if self.has_key else []
+        return sorted((other for other in newer if not self.is_aborted(other)), key=lambda other: other.offset)
+
+
+class Survivor(NamedTuple):
+    """What supersedes the other records of a key; it ``comes_back`` when an earlier cleaning has removed it."""
+
+    offset: int
+    comes_back: bool
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """A plan, seen from the records of one key, which go by their place among the present ones.
+
+    ``places`` are those that the plan takes, ``versions`` their records and behind them the removed tombstones that it
+    looks at. Arrays have an element per version.
+    """
+
+    plan: Plan
+    places: tuple[int, ...]
+    versions: tuple[Version, ...]
+    keyless: Flags
+    aborted: Flags
+    repeated: Flags
+    newest: Flags
+    has_older: Flags
+
+    @classmethod
+    def of(cls, of_key: KeyRecords, plan: Plan) -> "Cleaning":
+        """What ``plan`` takes of the records ``of_key``; nothing where its lane copies segments or drops them whole."""
+        paths = taken(plan) if plan.lane not in (Lane.MERGE, Lane.RETAIN) else frozenset[str]()
+        beside = {segment.path for segment in plan.buried}
+        places = tuple(place for place, one in enumerate(of_key.present) if one.path in paths)
+        present = [of_key.present[place] for place in places]
+        removed = [one for one in of_key.buried if one.path in beside]
+        neither = [False] * len(removed)
+        aborted = np.array([*map(of_key.is_aborted, present), *neither], dtype=np.bool_)
+        repeated = np.array([*_repeated(present), *neither], dtype=np.bool_)
+        keyless = np.full(len(aborted), not of_key.has_key)
+        newest, has_older = latest_per_key(
+            np.where(keyless | aborted | repeated, np.int64(NO_KEY), np.int64(0)),
+            np.array([one.offset for one in (*present, *removed)], dtype=np.int64),
+            np.arange(len(aborted)) >= len(present),
+        )
+        return cls(plan, places, (*present, *removed), keyless, aborted, repeated, newest, has_older)
+
+    def outcome(self, place: int) -> Outcome:
+        """What becomes of the record at ``place``; one that the plan does not take is kept."""
+        return self._outcomes.get(place, Outcome.KEPT)
+
+    @cached_property
+    def survivor(self) -> Survivor | None:
+        """What supersedes the other records; None where none may."""
+        found = np.flatnonzero(self.newest).tolist()
+        return Survivor(self.versions[found[0]].offset, found[0] >= len(self.places)) if found else None
+
+    def supersedes(self, place: int) -> int | None:
+        """The lowest offset that the record at ``place`` supersedes in this very commit; None when there is none."""
+        if not self.has_older[self._row(place)]:
+            return None
+        counts = ~(self.aborted | self.repeated)
+        return min(self.versions[row].offset for row in range(len(self.places)) if counts[row])
+
+    def waits_for_clock(self, place: int) -> bool:
+        """Whether the tombstone at ``place`` would go if only the clock were past its delete horizon."""
+        late = replace(self._parameters, now=_NEVER)
+        return bool(outcomes(self._records([self._row(place)]), late)[0] == Outcome.TOMBSTONE_REMOVED)
+
+    def stamps(self, place: int) -> bool:
+        """Whether this cleaning is the first that finds the tombstone at ``place`` clean."""
+        told_apart = replace(self._parameters, stamp=_NEVER)
+        return bool(horizons(self._records([self._row(place)]), told_apart)[0] == _NEVER)
+
+    @cached_property
+    def _outcomes(self) -> dict[int, Outcome]:
+        found: dict[int, Outcome] = {}
+        rows = sorted(range(len(self.places)), key=self._level)
+        for _, group in groupby(rows, key=self._level):
+            of_level = list(group)
+            codes = outcomes(self._records(of_level), self._parameters).tolist()
+            found |= {self.places[row]: Outcome(code) for row, code in zip(of_level, codes, strict=True)}
+        return found
+
+    @cached_property
+    def _parameters(self) -> Parameters:
+        return Parameters.of(self.plan)
+
+    def _row(self, place: int) -> int:
+        return self.places.index(place)
+
+    def _level(self, row: int) -> int:
+        return self.versions[row].level
+
+    def _records(self, rows: Sequence[int]) -> Records:
+        """Records of one level as the rules see them."""
+        versions = [self.versions[row] for row in rows]
+        stamps = [NO_HORIZON if one.delete_horizon_ms is None else one.delete_horizon_ms for one in versions]
+        return Records(
+            offset=np.array([one.offset for one in versions], dtype=np.int64),
+            keyless=self.keyless[rows],
+            newest=self.newest[rows],
+            has_older=self.has_older[rows],
+            tombstone=np.array([one.tombstone for one in versions], dtype=np.bool_),
+            horizon=np.array(stamps, dtype=np.int64),
+            level=self._level(rows[0]),
+            aborted=self.aborted[rows],
+            repeated=self.repeated[rows],
+        )
+
+
+def _repeated(present: Sequence[Version]) -> Iterator[bool]:
+    """Which records are further copies: of those at one offset the one that was cleaned furthest stays (C1)."""
+    furthest: dict[int, int] = {}
+    for row in sorted(range(len(present)), key=lambda row: _furthest_last(present[row])):
+        furthest[present[row].offset] = row
+    return (furthest[one.offset] != row for row, one in enumerate(present))
+
+
+def _furthest_last(version: Version) -> tuple[int, int]:
+    horizon = version.delete_horizon_ms
+    return version.level, NO_HORIZON if horizon is None else horizon
