@@ -18,16 +18,17 @@ PYTEST := $(BIN)/python -m pytest
 WORKERS ?= --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-export FIRN_JARS ?= $(CURDIR)/$(CACHE)/jars
+# Foreign writers, readers and peers of tests and benchmarks; the product has no jars of its own.
+FIRN_JARS ?= $(CURDIR)/$(CACHE)/jars
+JARS_PATH = $(shell awk -F '[: ]' -v dir='$(FIRN_JARS)' \
+	'/^[^\#]/ {printf "%s%s/%s-%s.jar", sep, dir, $$2, $$3; sep = ":"}' tests/support/jars.lock)
 # The locked packages and no others: not the user's site-packages, not another project's.
 export PYTHONNOUSERSITE := 1
-unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX SPARK_HOME
+# Where Python may not keep bytecode every process compiles what it imports, which takes seconds.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX SPARK_HOME PYTHONDONTWRITEBYTECODE
 # How Spark's JVM starts here. The class archive (made by set-up) and the light compiler halve the start-up of small
 # jobs; a JVM that the archive does not fit ignores it, and -Xlog:disable keeps it from saying so on standard output.
-# The archive holds only what the system class loader loads: hence the jars on the class path, in the lock's order.
 # For big jobs set SPARK_SUBMIT_OPTS yourself: the light compiler (TieredStopAtLevel) is wrong for them.
-export SPARK_DIST_CLASSPATH ?= $(shell awk -F '[: ]' -v dir='$(FIRN_JARS)' \
-	'/^[^\#]/ {printf "%s%s/%s-%s.jar", sep, dir, $$2, $$3; sep = ":"}' infra/spark/jars.lock)
 # Driver and executors are one process: nothing else needs to reach it.
 export SPARK_LOCAL_IP ?= 127.0.0.1
 # Spark's own default of 1 GB is too little where keys of 10 MB pass through a session that did other work before:
@@ -42,7 +43,7 @@ help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' Makefile
 
 .PHONY: setup
-setup: preflight $(DONE)/archive ## make .venv and fetch the jars (done once; the other targets do it when needed)
+setup: preflight $(DONE)/archive ## make .venv (done once; the other targets do it when needed)
 
 # Each time, as Java may have gone since: a quarter of a second, and one line instead of Spark's dozens.
 .PHONY: preflight
@@ -54,27 +55,29 @@ $(DONE):
 
 $(DONE)/uv: infra/setup/uv.lock | $(DONE)
 	@python=$$(infra/setup/preflight)
-	echo "setup 1/4: uv, with $$python"
+	echo "setup 1/3: uv, with $$python"
 	rm -rf $(CACHE)/uv
 	"$$python" -m venv $(CACHE)/uv
 	$(CACHE)/uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
 	touch $@
 
 $(DONE)/python: requirements.lock pyproject.toml $(DONE)/uv
-	@echo "setup 2/4: Python packages into .venv"
+	@echo "setup 2/3: Python packages into .venv"
 	$(UV) venv --quiet --allow-existing --python $(CACHE)/uv/bin/python .venv
-	$(UV) pip sync --python $(BIN)/python --require-hashes requirements.lock
+	$(UV) pip sync --compile-bytecode --python $(BIN)/python --require-hashes requirements.lock
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m compileall -q pipeline expectations infra dags tests
 	touch $@
 
-$(DONE)/jars: infra/spark/jars.lock infra/setup/jars.py $(DONE)/python
-	@echo "setup 3/4: jars into $(CACHE)/jars"
-	$(BIN)/python infra/setup/jars.py --ivy "$$(ls .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar)" $< $(CACHE)/jars
+$(DONE)/archive: infra/setup/warm.py $(DONE)/python
+	@echo "setup 3/3: one small Spark job, to record the classes it loads (about half a minute)"
+	$(BIN)/python infra/setup/warm.py $(CACHE)/spark.jsa
 	touch $@
 
-$(DONE)/archive: infra/setup/warm.py $(DONE)/jars
-	@echo "setup 4/4: one small Spark job, to record the classes it loads (about half a minute)"
-	$(BIN)/python infra/setup/warm.py $(CACHE)/jars $(CACHE)/spark.jsa
+# Iceberg's Spark runtime and what it needs: tests and benchmarks let it write and read the same tables.
+$(DONE)/jars: tests/support/jars.lock infra/setup/jars.py $(DONE)/python
+	@echo "for tests and benchmarks: Iceberg's jars into $(FIRN_JARS)"
+	$(BIN)/python infra/setup/jars.py --ivy "$$(ls .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar)" $< $(FIRN_JARS)
 	touch $@
 
 # Kafka's cleaner, which tests/conformance compares with: only the tests need it.
@@ -82,6 +85,11 @@ $(DONE)/kafka-jars: tests/conformance/jars.lock infra/setup/jars.py $(DONE)/pyth
 	@echo "for the tests: Kafka's jars into $(CACHE)/kafka-jars"
 	$(BIN)/python infra/setup/jars.py --ivy "$$(ls .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar)" $< $(CACHE)/kafka-jars
 	touch $@
+
+# On the class path from the start: then it does not matter which test of a process starts Spark first.
+FOREIGN := test bench bench-quick bench-memory conformance faults faults-rooms soak load stack-test
+$(FOREIGN): private export FIRN_JARS := $(FIRN_JARS)
+$(FOREIGN): private export SPARK_DIST_CLASSPATH = $(JARS_PATH)
 
 # What only the stack needs, most of it an S3 client and an S3 server.
 $(DONE)/stack-jars: infra/stack/jars.lock infra/setup/jars.py $(DONE)/python
@@ -94,7 +102,7 @@ demo: setup ## compact a real changelog end to end through the Airflow DAG
 	@$(BIN)/python -m infra.demo.run
 
 .PHONY: test
-test: setup $(DONE)/kafka-jars ## run all tests but those of the stack
+test: setup $(DONE)/jars $(DONE)/kafka-jars ## run all tests but those of the stack
 	@$(PYTEST) $(WORKERS) $(PYTEST_ARGS)
 
 .PHONY: test-unit
@@ -110,54 +118,57 @@ fuzz: setup ## damage plans, properties, landing files and status files in EXAMP
 pictures: setup ## take the pictures of Airflow's UI anew, into docs/images (as the browser test sees it)
 	@FIRN_PICTURES=docs/images $(PYTEST) tests/airflow/test_ui.py $(PYTEST_ARGS)
 
+# Where Firn's tasks run in these: in the process (local), or in Spark's workers (spark).
+ENGINE ?= local
 WORKLOADS ?= 300
 SEED ?= 1
 .PHONY: conformance
-conformance: setup $(DONE)/kafka-jars ## compare with Kafka's own cleaner on WORKLOADS=300 random workloads from SEED=1
-	@$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED)
+conformance: setup $(DONE)/jars $(DONE)/kafka-jars ## compare with Kafka's own cleaner on WORKLOADS=300 random workloads from SEED=1
+	@$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED) --engine $(ENGINE)
 
 SEEDS ?= 1-500
 .PHONY: faults
-faults: setup ## random faults against real cleanings, SEEDS=1-500 of them (about an hour); SEEDS=7 replays one
-	@$(BIN)/python -m tests.faults.harness --seeds $(SEEDS) --catalog $(CATALOG)
+faults: setup $(DONE)/jars ## random faults against real cleanings, SEEDS=1-500 of them; SEEDS=7 replays one
+	@$(BIN)/python -m tests.faults.harness --seeds $(SEEDS) --catalog $(CATALOG) --engine $(ENGINE)
 
 .PHONY: faults-rooms
-faults-rooms: setup ## random faults while records are landed, expire or are collected, SEEDS=1-500 (about a second each)
+faults-rooms: setup $(DONE)/jars ## random faults while records are landed, expire or are collected, SEEDS=1-500 (about a second each)
 	@$(BIN)/python -m tests.faults.harness --rooms --seeds $(SEEDS) --catalog $(CATALOG)
 
 # Where the catalog of these is kept: sqlite, or postgres.
 CATALOG ?= sqlite
 SOAK_SECONDS ?= 1800
 .PHONY: soak
-soak: setup ## appenders, compactors, readers, other tools and faults at once, for SOAK_SECONDS=1800
-	@$(BIN)/python -m tests.faults.harness.soak --seconds $(SOAK_SECONDS) --catalog $(CATALOG)
+soak: setup $(DONE)/jars ## appenders, compactors, readers, other tools and faults at once, for SOAK_SECONDS=1800
+	@$(BIN)/python -m tests.faults.harness.soak --seconds $(SOAK_SECONDS) --catalog $(CATALOG) --engine $(ENGINE)
 
 LOAD_SECONDS ?= 60
 .PHONY: load
-load: setup ## ten appenders for LOAD_SECONDS=60, alone and beside four compactors: tries, times, throughput
-	@$(BIN)/python -m tests.faults.harness.load --seconds $(LOAD_SECONDS) --catalog $(CATALOG)
+load: setup $(DONE)/jars ## ten appenders for LOAD_SECONDS=60, alone and beside four compactors: tries, times, throughput
+	@$(BIN)/python -m tests.faults.harness.load --seconds $(LOAD_SECONDS) --catalog $(CATALOG) --engine $(ENGINE)
 
-# The full compiler, a parallel collector and room for joins: what a user would give to jobs of this size.
-BENCH_JVM := SPARK_SUBMIT_OPTS="-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m -Xlog:disable"
+# The full compiler, a parallel collector and room for joins: what a user would give to jobs of this size. Whole
+# processes of Firn start as they do everywhere else here.
+BENCH_JVM := FIRN_BENCH_SUBMIT_OPTIONS="$(SPARK_SUBMIT_OPTS)" \
+	SPARK_SUBMIT_OPTS="-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m -Xlog:disable"
 BENCH := $(BENCH_JVM) SPARK_DRIVER_MEMORY=6g $(BIN)/python -m tests.bench
 SCALE ?= 1
 FAMILIES ?=
 .PHONY: bench
-bench: setup $(DONE)/kafka-jars ## measure beside peers on the same files, into docs/performance.md (SCALE=1: about an hour)
-	@$(BENCH) --scale $(SCALE) --only "$(FAMILIES)" --docs
+bench: setup $(DONE)/jars $(DONE)/kafka-jars ## measure beside peers on the same files, into docs/performance.md (SCALE=1: about an hour)
+	@$(BIN)/python -m tests.bench.sense
+	$(BIN)/python -m tests.bench.demo
+	$(BENCH) --scale $(SCALE) --only "$(FAMILIES)" --docs
 
 .PHONY: bench-quick
-bench-quick: setup $(DONE)/kafka-jars ## the same in a few minutes, into .firn/bench/report
+bench-quick: setup $(DONE)/jars $(DONE)/kafka-jars ## the same in a few minutes, into .firn/bench/report
 	@$(BENCH) --scale $(SCALE) --quick
 
-.PHONY: bench-plans
-bench-plans: setup ## Spark's plans of a full clean and where its time goes, into docs/performance.md
-	@$(BENCH).plans --scale $(SCALE)
-
 KEYS ?= 50000000
+VALUE_BYTES ?= 8
 .PHONY: bench-memory
-bench-memory: setup ## clean a topic partition of KEYS=50000000 distinct keys with 4 GiB of heap
-	@$(BENCH_JVM) SPARK_DRIVER_MEMORY=4g $(BIN)/python -m tests.bench.memory --keys $(KEYS)
+bench-memory: setup ## clean a topic partition of KEYS=50000000 distinct keys with values of VALUE_BYTES=8, and watch the memory
+	@$(BIN)/python -m tests.bench.memory --keys $(KEYS) --value-bytes $(VALUE_BYTES) --engine $(ENGINE)
 
 .PHONY: lint
 lint: setup ## ruff: rules and format, changing nothing
@@ -205,7 +216,7 @@ stack-down: ## stop everything that `make stack-up` started
 	@test ! -x $(BIN)/python || $(BIN)/python -m infra.stack.local down
 
 .PHONY: stack-test
-stack-test: setup $(DONE)/stack-jars ## run the tests on a stack of their own: real catalogs, object store and cluster
+stack-test: setup $(DONE)/jars $(DONE)/stack-jars ## run the tests on a stack of their own: real catalogs, object store and cluster
 	@FIRN_STACK=1 $(PYTEST) tests/stack $(PYTEST_ARGS)
 
 .PHONY: clean

@@ -1,7 +1,6 @@
 """The other servers of the stack: an object store that speaks S3, a REST catalog, a Spark master with two workers."""
 
 import json
-import os
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -57,8 +56,7 @@ def serve_rest(folder: Path, settings: Settings, environment: Mapping[str, str])
         "REST_PORT": str(settings.rest_port),
         "REST_TOKEN": settings.token,
     }
-    path = os.pathsep.join([class_path, str(next(Path(environment["FIRN_JARS"]).glob("postgresql-*.jar")))])
-    command = [java.program(), *java.LIGHT, "-cp", path, "RestCatalog"]
+    command = [java.program(), *java.LIGHT, "-cp", class_path, "RestCatalog"]
     return start("rest", command, folder, {**environment, **catalog, **settings.aws})
 
 

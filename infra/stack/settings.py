@@ -93,17 +93,14 @@ class Settings:
             },
         }
 
-    def environment(self, catalog: str, jars: Path) -> dict[str, str]:
+    def environment(self, catalog: str) -> dict[str, str]:
         """What ``firn`` needs to find ``catalog``, beside what is in the environment already."""
         configured = {
             variable(name, key): value
             for name, properties in self.catalogs().items()
             for key, value in properties.items()
         }
-        own = {
-            "PYICEBERG_DEFAULT_CATALOG": catalog,
-            "FIRN_JARS": str(jars),
-        }
+        own = {"PYICEBERG_DEFAULT_CATALOG": catalog}
         return configured | (self.aws if catalog == SQL else {}) | own
 
 

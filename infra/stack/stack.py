@@ -10,15 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from infra.processes import CHECKOUT, Process, members, started, stop
+from infra.processes import Process, members, started, stop
 from infra.stack import postgres, servers
-from infra.stack.java import JARS
 from infra.stack.settings import SQL, Settings, write_private
 from pipeline.lake import Lake
 
 READY_WITHIN = 90  # seconds; a slow machine needs a quarter of it
-FOR_SPARK = "iceberg-aws-bundle-*.jar"
-"""What Spark needs beside the jars that set-up fetched."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +34,6 @@ class Stack:
         return cls(folder, Settings.of(folder))
 
     @property
-    def jars(self) -> Path:
-        """The folder of jars for Spark: links to those of set-up and of the stack."""
-        return self.folder / "jars"
-
-    @property
     def is_up(self) -> bool:
         """Whether any of its processes is alive."""
         return bool(members(started(self.folder)))
@@ -50,7 +42,7 @@ class Stack:
         """A whole environment in which ``firn`` works on ``catalog``, ``sql`` or ``rest``, and on no other lake."""
         foreign = ("PYICEBERG_", "AWS_", "CATALOG_")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-        return inherited | self.settings.environment(catalog, self.jars)
+        return inherited | self.settings.environment(catalog)
 
     def lake(self, catalog: str, home: Path) -> Lake:
         """The lake of ``catalog`` for this process, which has the store's credentials in its environment."""
@@ -58,7 +50,6 @@ class Stack:
 
     def up(self, *, cluster: bool = True) -> None:
         """Start all parts, Spark's cluster too unless told otherwise; returns once each of them answers."""
-        self._link_jars()
         environment = self.environment()
         self.children.append(postgres.serve(self.folder, self.settings, environment))
         self.children.append(servers.serve_s3(self.folder, self.settings, environment))
@@ -96,19 +87,10 @@ class Stack:
 
     def write_environment(self) -> Path:
         """A file for shells to source, which only its owner can read."""
-        own = self.settings.environment(SQL, self.jars) | {"FIRN_SPARK_MASTER": self.settings.master}
+        own = self.settings.environment(SQL) | {"FIRN_SPARK_MASTER": self.settings.master}
         path = self.folder / "environment"
         write_private(path, "".join(f"export {name}='{value}'\n" for name, value in own.items()))
         return path
-
-    def _link_jars(self) -> None:
-        self.jars.mkdir(exist_ok=True)
-        usual = Path(os.environ.get("FIRN_JARS") or CHECKOUT / ".cache" / "jars")
-        wanted = {jar.name: jar for jar in (*usual.glob("*.jar"), *JARS.glob(FOR_SPARK))}
-        for name, jar in wanted.items():
-            link = self.jars / name
-            link.unlink(missing_ok=True)
-            link.symlink_to(jar)
 
     def _wait(self, part: str, ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + READY_WITHIN

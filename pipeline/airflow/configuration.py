@@ -6,11 +6,10 @@ What is due in a table, and when, is decided by the table's own properties and s
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 DEFAULT_CONNECTION = "spark_default"
 
 
@@ -36,16 +35,18 @@ class Settings(BaseModel):
     paused: bool = Field(default=True, description="whether a new DAG starts paused")
     owner: str = Field(default="firn", description="whom Airflow names as the owner of the tasks")
     tags: tuple[str, ...] = Field(default=(), description="tags of the DAG beside `firn` and the namespace")
-    connection: str = Field(default=DEFAULT_CONNECTION, description="the Spark connection: its master runs the work")
+    engine: Literal["spark", "local", "auto"] = Field(
+        default="spark", description="where records are worked on; auto: small jobs without Spark"
+    )
+    connection: str = Field(default=DEFAULT_CONNECTION, description="to Spark or Spark Connect, which run the work")
     spark: dict[str, str] = Field(default={}, description="settings for spark-submit, on top of the connection's")
-    jars: bool = Field(default=True, description="whether to submit the jars in $FIRN_JARS; else the cluster has them")
-    plans_per_job: int = Field(default=256, ge=1, description="topic partitions that one Spark application takes")
-    pool: str = Field(default="default_pool", description="the pool that Spark tasks take their slots from")
+    plans_per_job: int = Field(default=256, ge=1, description="topic partitions that one job takes")
+    pool: str = Field(default="default_pool", description="the pool that compact and validate take their slots from")
     pool_slots: int = Field(default=1, ge=1, description="how many slots of it each takes")
     retries: int = Field(default=5, ge=0, description="how often what did not answer, or lost a race, is tried again")
-    spark_retries: int = Field(default=1, ge=0, description="how often after Spark crashed, which costs more")
+    spark_retries: int = Field(default=1, ge=0, description="how often after a crash, which costs more")
     retry_seconds: int = Field(default=30, ge=1, description="how long to wait before that")
-    timeout_minutes: int = Field(default=360, ge=1, description="a Spark task that takes longer is killed")
+    timeout_minutes: int = Field(default=360, ge=1, description="compacting or validating that takes longer is killed")
     deadline_minutes: int | None = Field(default=None, ge=1, description="a run that takes longer is told to `notify`")
     approvers: tuple[str, ...] = Field(
         default=(), description="who may answer a run that asks before it publishes; none: anyone"

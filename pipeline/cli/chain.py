@@ -8,6 +8,7 @@ import typer
 from pipeline.cli import show
 from pipeline.cli.options import (
     AsJson,
+    EngineName,
     Force,
     FromOffset,
     FromTime,
@@ -20,9 +21,9 @@ from pipeline.cli.options import (
     UntilTime,
     asked,
     at,
+    engines,
 )
 from pipeline.lake import Lake
-from pipeline.lake.spark import session
 from pipeline.run import LaneRun
 from pipeline.run import run as run_lanes
 from pipeline.sense import Bounds, Lane
@@ -42,19 +43,19 @@ def run(
     until_time: UntilTime = None,
     properties: Instead = None,
     now: Now = None,
+    engine: EngineName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sense, plan, compact, validate and publish, in one process with one Spark session; none if nothing needs it."""
+    """Sense, plan, compact, validate and publish, in one process; Spark is started only when a lane needs it."""
     lake = Lake.load()
     lanes = (lane,) if lane else tuple(Lane)
     scope = asked(topic, partition, Bounds(from_offset, until_offset, from_time, until_time), properties)
     done = []
-    for result in run_lanes(
-        lake, table, at(now), lambda: session(lake, f"firn run {table}"), lanes, force, until_idle, scope
-    ):
-        done.append(result)
-        if not as_json:
-            _show(result)
+    with engines(engine, f"firn run {table}", as_json) as started:
+        for result in run_lanes(lake, table, at(now), started.of, lanes, force, until_idle, scope):
+            done.append(result)
+            if not as_json:
+                _show(result)
     if any(result.plans for result in done if result.lane is not Lane.RETAIN):
         from pipeline.validate import build_reports
 

@@ -1,55 +1,50 @@
-"""Assemble the subcommands, and turn what Firn refuses into one line and an exit code (C26)."""
+"""The command line: turns what Firn refuses into one line and an exit code (C26)."""
 
+import logging
 import sys
-from collections.abc import Callable
 
 import typer
 
-from pipeline.cli import adopting, chain, collected, explained, quarantined, rooms, show, simulated, tables
+from pipeline.cli.commands import Commands
 from pipeline.errors import FirnError, UnavailableError
 
 app = typer.Typer(
     name="firn",
-    help="Kafka-grade log compaction for Apache Iceberg tables.",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-_COMMANDS: tuple[Callable[..., None], ...] = (
-    tables.create,
-    tables.land,
-    tables.status,
-    tables.checkpoint,
-    rooms.plan,
-    rooms.compact,
-    rooms.validate,
-    rooms.publish,
-    rooms.retain,
-    rooms.stages,
-    rooms.discard,
-    rooms.sweep,
-    rooms.retry,
-    rooms.report,
-    collected.gc,
-    chain.run,
-    quarantined.quarantine,
-    explained.explain,
-    simulated.simulate,
-    adopting.adopt,
-    adopting.release,
-)
-for command in _COMMANDS:
-    app.command()(command)
+
+
+@app.callback()
+def firn() -> None:
+    """Kafka-grade log compaction for Apache Iceberg tables."""
 
 
 def main() -> None:
     """Run the command line; exit code 0 when done, that of the error when refused, 2 for wrong usage."""
+    _log_progress()
     try:
         app()
     except FirnError as error:
-        show.error(str(error))
-        sys.exit(error.exit_code)
+        _leave(str(error), error.exit_code)
     except OSError as error:
         # A disk or a store, of a file that no room answers for.
-        show.error(" ".join(str(error).split()))
-        sys.exit(UnavailableError.exit_code)
+        _leave(" ".join(str(error).split()), UnavailableError.exit_code)
+
+
+def _leave(text: str, code: int) -> None:
+    from pipeline.cli import show
+
+    show.error(text)
+    sys.exit(code)
+
+
+def _log_progress() -> None:
+    """Where standard error is no terminal, progress of long work is written there as lines."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("firn: %(message)s"))
+    progress = logging.getLogger("pipeline.engine")
+    progress.handlers[:] = [handler]
+    progress.setLevel(logging.INFO)

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from pipeline import clock
+from pipeline.cli import show
+from pipeline.engine import CHOICES, Engines
 from pipeline.errors import RefusedError
 from pipeline.segments import TopicPartition
 from pipeline.sense import Bounds, Scope
@@ -46,6 +48,15 @@ Instead = Annotated[
     typer.Option("--property", metavar="K=V", help="Instead of the table's: firn.merge.segments=4; repeatable."),
 ]
 
+EngineName = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="|".join(CHOICES),
+        help="Where records are worked on: Spark, this process, or by size. Default: FIRN_ENGINE, else spark.",
+    ),
+]
+
 Properties = Annotated[
     list[str] | None,
     typer.Option("--property", metavar="K=V", help="A table property, such as firn.merge.segments=32; repeatable."),
@@ -55,6 +66,11 @@ Properties = Annotated[
 def at(now: int | None) -> int:
     """The clock of this command in epoch milliseconds: ``--now``, or the machine's."""
     return clock.now_ms() if now is None else now
+
+
+def engines(choice: str | None, title: str, as_json: bool) -> Engines:
+    """The engines of a command; which Spark application works for it, people are told."""
+    return Engines(choice, title, tell=None if as_json else show.line)
 
 
 def asked(

@@ -1,7 +1,7 @@
 """Subcommands that run one room each: plan, compact, validate, publish, and what looks after stages."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,6 +10,7 @@ from pipeline import stage as stage_room
 from pipeline.cli import show
 from pipeline.cli.options import (
     AsJson,
+    EngineName,
     Force,
     FromOffset,
     FromTime,
@@ -24,17 +25,14 @@ from pipeline.cli.options import (
     UntilTime,
     asked,
     at,
+    engines,
 )
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
-from pipeline.lake.spark import application, session
 from pipeline.plan import Plan, plan_work
 from pipeline.plan.plan import LEVEL_OUT
 from pipeline.segments import TopicPartition
 from pipeline.sense import Bounds, Lane
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def plan(
@@ -82,13 +80,14 @@ def plan(
         show.line(str(path))
 
 
-def compact(plans: PlanFiles, as_json: AsJson = False) -> None:
-    """Run plans in Spark: each result lies in the plan's stage, invisible to readers of the table."""
-    from pipeline.compact import compact as run_plans
+def compact(plans: PlanFiles, engine: EngineName = None, as_json: AsJson = False) -> None:
+    """Run plans: each result lies in the plan's stage, invisible to readers of the table."""
+    from pipeline.compact.compact import compact as run_plans
 
     lake = Lake.load()
     documents = [Plan.read(path).of_lane(*LEVEL_OUT) for path in plans]
-    outcomes = run_plans(lake, documents, _started(lake, "firn compact", as_json))
+    with engines(engine, "firn compact", as_json) as started:
+        outcomes = run_plans(lake, documents, started.of(sum(document.bytes for document in documents)))
     if as_json:
         show.as_json(
             [
@@ -111,12 +110,14 @@ def compact(plans: PlanFiles, as_json: AsJson = False) -> None:
     _exit([outcome.error for outcome in outcomes if outcome.error])
 
 
-def validate(stages: StageNames, as_json: AsJson = False) -> None:
+def validate(stages: StageNames, engine: EngineName = None, as_json: AsJson = False) -> None:
     """Judge stages with Great Expectations; the verdict is stored on each stage."""
     from pipeline.validate import validate as judge_stages
 
     lake = Lake.load()
-    judged = judge_stages(lake, stages, _started(lake, "firn validate", as_json))
+    with engines(engine, "firn validate", as_json) as started:
+        size = _bytes_of(lake, stages) if started.choice == "auto" else 0
+        judged = judge_stages(lake, stages, started.of(size))
     if as_json:
         show.as_json(
             [
@@ -254,13 +255,10 @@ def report() -> None:
     show.line(str(build_reports(Lake.load())))
 
 
-def _started(lake: Lake, name: str, as_json: bool) -> "SparkSession":
-    """A Spark session; which application it is, people are told."""
-    spark = session(lake, name)
-    said = application(spark)
-    if said and not as_json:
-        show.line(said)
-    return spark
+def _bytes_of(lake: Lake, names: list[str]) -> int:
+    """The bytes that the plans of these stages read; one that can't be read is named when it is judged."""
+    found, _ = _loaded(lake, names)
+    return sum(plan.bytes for stage in found for plan in stage.plans)
 
 
 def _exit(failures: list[FirnError] | list[FirnError | str]) -> None:

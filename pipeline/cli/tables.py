@@ -9,7 +9,6 @@ import typer
 from pipeline.cli import show
 from pipeline.cli.options import AsJson, Now, Properties, TableName, at, pairs
 from pipeline.lake import Lake, records
-from pipeline.land import land as land_files
 from pipeline.policy import Policies
 from pipeline.status import Status, checkpoint_text, doubts, status_of, write_checkpoint
 
@@ -43,6 +42,8 @@ def land(
     as_json: AsJson = False,
 ) -> None:
     """Append files of records: one L0 segment per topic partition and file, all in one commit."""
+    from pipeline.land import land as land_files
+
     landed = land_files(Lake.load(), table, files, topic, partition)
     if as_json:
         show.as_json(landed.__dict__)

@@ -1,4 +1,4 @@
-"""Run: the whole chain in one process with one Spark session, lane after lane."""
+"""Run: the whole chain in one process, lane after lane."""
 
 from pipeline.run.run import LaneRun, run
 

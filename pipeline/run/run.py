@@ -8,17 +8,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from threading import Thread
 
+from pipeline.engine import Engine
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
 from pipeline.plan import Plan, Postponed, plan_work
 from pipeline.publish import Publication, Published, publish_stages, retain_plans
 from pipeline.sense import EVERYTHING, Lane, Scope
 from pipeline.stage import sweep
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 MAX_ROUNDS = 100
 """A bound on ``until_idle``: every round shrinks what is due, so reaching it means that a rule is broken. Rounds that
@@ -57,7 +55,7 @@ def run(
     lake: Lake,
     identifier: str,
     now_ms: int,
-    spark: Callable[[], "SparkSession"],
+    engines: Callable[[int], Engine],
     lanes: Sequence[Lane] = tuple(Lane),
     force: bool = False,
     until_idle: bool = False,
@@ -65,10 +63,10 @@ def run(
 ) -> Iterator[LaneRun]:
     """Run ``lanes`` over table ``identifier`` and yield each lane's account as it ends.
 
-    ``spark`` gives the session and is called only when a lane needs it. With ``until_idle`` the lanes are run again
-    until nothing is due; a topic partition that failed is not tried again within the run. Of several lanes those that
-    can't keep to ``scope`` are left out. What a former run left
-    behind is swept first, what this one leaves behind last (C25).
+    ``engines`` gives the engine for so many bytes of input and is called only when a lane has plans. With
+    ``until_idle`` the lanes are run again until nothing is due; a topic partition that failed is not tried again within
+    the run. Of several lanes those that can't keep to ``scope`` are left out. What a former run left behind is swept
+    first, what this one leaves behind last (C25).
     """
     sweep(lake, identifier)
     failed: set[tuple[str, int]] = set()
@@ -88,7 +86,7 @@ def run(
                 if lane is Lane.RETAIN:
                     _drop(lake, done)
                 else:
-                    _work(lake, done, spark)
+                    _work(lake, done, engines)
                 titles = {plan.title: plan.topic_partition for plan in done.plans}
                 failed |= {titles[title] for title in done.failures}
                 worked = worked or bool(done.publications)
@@ -104,15 +102,18 @@ def _drop(lake: Lake, done: LaneRun) -> None:
         done.add(retain_plans(lake, done.plans))
 
 
-def _work(lake: Lake, done: LaneRun, spark: Callable[[], "SparkSession"]) -> None:
-    # Both rooms import Spark, and validate Great Expectations: a run with nothing to do must not wait for that.
-    from pipeline.compact import compact
+def _work(lake: Lake, done: LaneRun, engines: Callable[[int], Engine]) -> None:
+    # A run with nothing to do must not wait for what these import.
+    from expectations.verdicts import prepare
+    from pipeline.compact.compact import compact
     from pipeline.validate import validate
 
-    with done.timed("spark"):
-        session = spark()
+    # The judge's imports take two seconds, in which Arrow compacts on another core.
+    Thread(target=prepare, name="firn-prepare", daemon=True).start()
+    with done.timed("engine"):
+        engine = engines(sum(plan.bytes for plan in done.plans))
     with done.timed("compact"):
-        outcomes = compact(lake, done.plans, session)
+        outcomes = compact(lake, done.plans, engine)
     done.failures |= {outcome.plan.title: outcome.error for outcome in outcomes if outcome.error}
     with done.timed("validate"):
         # Plans of one job share a stage.
@@ -120,7 +121,7 @@ def _work(lake: Lake, done: LaneRun, spark: Callable[[], "SparkSession"]) -> Non
         for outcome in outcomes:
             if not outcome.error:
                 staged[outcome.stage].append(outcome.plan)
-        judged = validate(lake, list(staged), session)
+        judged = validate(lake, list(staged), engine)
     with done.timed("publish"):
         good = {result.stage for result in judged if result.passed}
         done.add(publish_stages(lake, {name: [plan.id for plan in staged[name]] for name in staged if name in good}))

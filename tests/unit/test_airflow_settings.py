@@ -23,6 +23,7 @@ class TestSettings:
             ('[table."x.y"]', "table is not a section; allowed: defaults, tables"),
             ('[tables."x.y"]\npoll = "a"', "table x.y: poll is not a setting; allowed: schedule, watched,"),
             ('[tables."x.y"]\nretries = -1', "table x.y: retries is -1; allowed: greater than or equal to 0"),
+            ('[tables."x.y"]\nengine = "flink"', "table x.y: engine is 'flink'; allowed: 'spark', 'local' or 'auto'"),
             ('[tables."x.y"]\nwatched = "maybe"', "table x.y: watched is 'maybe'; allowed: a valid boolean"),
             (
                 '[tables."x.y".spark]\n"spark.master" = "yarn"',

@@ -4,8 +4,9 @@ DAG = """
 ### {table}
 
 Kafka-grade compaction, one lane after the other: **retain** → **merge** → **clean** → **tier** → **full**. A lane plans
-what is due by the table's own properties; the plans run in Spark, each result is judged by Great Expectations before
-one atomic commit publishes it, and writers go on appending meanwhile. With nothing due no Spark is started.
+what is due by the table's own properties; the plans run in Spark or without it, each result is judged by Great
+Expectations before one atomic commit publishes it, and writers go on appending meanwhile. With nothing due no Spark is
+started.
 
 - Runs start when a threshold is crossed, by the clock (`{schedule}`, UTC), and by hand (▶ opens a form).
 - The clock of a run's decisions is its logical date, or when it was due. A backfill cleans as of each date.
@@ -37,8 +38,8 @@ is left outside. Segments of the tail that lose nothing stay in place.
 TASKS = {
     "turn": "Waits, in no worker slot, until no other run works on the table.",
     "plan": "Senses from metadata what is due and writes the plans down. No JVM.",
-    "compact": "`firn compact PLAN…` on Spark: the results lie in stages, invisible to readers of the table.",
-    "validate": "`firn validate STAGE…` on Spark: Great Expectations judges every plan's result.",
+    "compact": "`firn compact PLAN…`: the results lie in stages, invisible to readers of the table.",
+    "validate": "`firn validate STAGE…`: Great Expectations judges every plan's result; a JVM only for large jobs.",
     "publish": "Commits every result that passed, with one commit a job; asks before if the run was told to.",
     "drop": "Drops the segments of every plan: one commit, by metadata alone.",
     "report": "Builds the data-quality pages and the table's page, and sends its metrics.",

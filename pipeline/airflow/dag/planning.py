@@ -1,4 +1,4 @@
-"""Planning in a task: what is due goes into files, which the next tasks and their Spark applications read."""
+"""Planning in a task: what is due goes into files, which the next tasks and their commands read."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -22,11 +22,12 @@ PLANS_SHOWN = 50
 
 
 class Job(TypedDict):
-    """One batch of plans: its name, the plans in words, and the arguments of the two Spark applications that work on
-    it: the plans' files, their stages."""
+    """One batch of plans: its name, the plans in words, what they read, and the arguments of the two commands that work
+    on it: the plans' files, their stages."""
 
     name: str
     plans: list[str]
+    input_bytes: int
     compact: list[str]
     validate: list[str]
 
@@ -63,7 +64,7 @@ def plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
 
 
 def jobs_of(plans: "Sequence[Plan]", folder: Path, plans_per_job: int) -> list[Job]:
-    """A Spark job for every so many plans, whose files lie in ``folder``."""
+    """A job for every so many plans, whose files lie in ``folder``."""
     return [_job(plans[start : start + plans_per_job], folder) for start in range(0, len(plans), plans_per_job)]
 
 
@@ -80,7 +81,7 @@ def read_plans(paths: Iterable[str | Path]) -> "list[Plan]":
 
 
 def packed(paths: Iterable[str | Path]) -> "list[PackedPlans]":
-    """The plans of one Spark application by the stage that they share, as `firn compact` packs them."""
+    """The plans of one job by the stage that they share, as `firn compact` packs them."""
     from pipeline.plan import jobs_of as pack
 
     return pack(read_plans(paths))
@@ -95,6 +96,7 @@ def _job(plans: "Sequence[Plan]", folder: Path) -> Job:
     return Job(
         name=f"{plans[0].topic_partition}{others}",
         plans=shown + more,
+        input_bytes=sum(plan.bytes for plan in plans),
         compact=["compact", *(str(plan.file_in(folder)) for plan in plans)],
         validate=["validate", *(job.stage for job in pack(plans))],
     )

@@ -1,6 +1,6 @@
-"""Spark applications as tasks: the same `firn` command that a person would type, by Airflow's own operator.
+"""`firn` as a task: the same command that a person types, by spark-submit, on a Spark Connect server, or without Spark.
 
-The master is the connection's. A task that is killed kills its application; the log of the driver is the task's.
+The connection says which Spark. A task that is killed kills its application; the log of the driver is the task's.
 """
 
 import json
@@ -17,9 +17,9 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
-from pipeline.airflow.configuration import CHECKOUT, DEFAULT_CONNECTION, TableSettings
+from pipeline.airflow.configuration import DEFAULT_CONNECTION, TableSettings
+from pipeline.airflow.dag.command import Command, meant_by
 from pipeline.airflow.site.links import AS_OF, links_of
-from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError, UnavailableError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -27,30 +27,42 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 APPLICATION = Path(__file__).parents[2] / "__main__.py"
-_BY_EXIT_CODE = {kind.exit_code: kind for kind in (RefusedError, ConflictError, UnavailableError, OutcomeUnknownError)}
+CONNECT = "spark_connect"
+"""The connection type of a Spark Connect server."""
+
 _EXIT_CODE = re.compile(r"Error code is: (\d+)")
 _HERE = {"conn_type": "spark", "host": "local[*]"}
 """The connection of who has made none: Spark inside the task."""
 
 
-class FirnSubmitOperator(SparkSubmitOperator):
-    """`firn` on Spark. ``application_args`` are its command and arguments; ``plans`` are what they stand for, a line
-    each, for people to read in the rendered template; ``topic_partitions`` names a mapped task.
+class FirnOperator(SparkSubmitOperator):
+    """`firn` on the engine that the table asks for. ``application_args`` are its command and arguments; ``plans`` are
+    what they stand for, a line each, for people to read in the rendered template; ``topic_partitions`` names a mapped
+    task; ``input_bytes`` is what the plans read.
 
-    Fails with the error that the exit code of `firn` stands for, so that a retry policy can tell what may be tried
-    again. Any other exit code, such as that of a JVM that was killed, is an AirflowException, which is tried again in
-    the first ``crash_retries`` tries only, whatever the task's ``retries``: a crash may cost hours, a catalog that was
-    down costs seconds.
+    Only an application of spark-submit starts a JVM: the engine ``local`` is a child process of the task, and so is the
+    client of a Spark Connect server. Fails with the error that the exit code of `firn` stands for, so that a retry
+    policy can tell what may be tried again. Any other exit code, such as that of a process that was killed, is an
+    AirflowException, which is tried again in the first ``crash_retries`` tries only, whatever the task's ``retries``: a
+    crash may cost hours, a catalog that was down costs seconds.
     """
 
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "topic_partitions", "plans", "as_of")
+    template_fields: Sequence[str] = (
+        *SparkSubmitOperator.template_fields,
+        "topic_partitions",
+        "plans",
+        "input_bytes",
+        "as_of",
+    )
 
     def __init__(
         self,
         *,
         table: str,
+        engine: str,
         topic_partitions: str = "",
         plans: Sequence[str] = (),
+        input_bytes: int = 0,
         as_of: str = AS_OF,
         conn_id: str = DEFAULT_CONNECTION,
         crash_retries: int = 0,
@@ -58,36 +70,73 @@ class FirnSubmitOperator(SparkSubmitOperator):
     ) -> None:
         super().__init__(conn_id=conn_id, **kwargs)
         self.connection = conn_id
+        self.engine = engine
         self.operator_extra_links = links_of(table)
         self.as_of = as_of
         self.topic_partitions = topic_partitions
         self.plans = plans
+        self.input_bytes = input_bytes
         self.crash_retries = crash_retries
+        self._command: Command | None = None
 
     def execute(self, context: "Context") -> None:
-        """Submit, and wait for the end of the application."""
-        check_connection(self.connection)
+        """Run `firn`, and wait for its end."""
+        engine = self._chosen()
+        given: list[str] = self.application_args or []
+        asked = [*given[:1], "--engine", engine, *given[1:]]
+        # What spark-submit is given, and people see.
+        self.application_args = asked
         try:
-            super().execute(context)
+            if engine == "local":
+                self._run(asked, {})
+            elif remote := remote_of(self.connection):
+                self._run(asked, {"SPARK_REMOTE": remote})
+            else:
+                check_connection(self.connection)
+                super().execute(context)
         except AirflowException as error:
-            if (meant := _meaning(error)) is not None:
+            code = _EXIT_CODE.search(str(error))
+            if code and (meant := meant_by(int(code[1]), str(error))) is not None:
                 raise meant from error
             if context["ti"].try_number > self.crash_retries:
                 raise AirflowFailException(str(error)) from error
             raise
 
+    def on_kill(self) -> None:
+        """End what works for this task."""
+        if self._command:
+            self._command.end()
+        else:
+            super().on_kill()
 
-def submit(command: str, settings: TableSettings) -> Mapping[str, Any]:
-    """What is the same for all tasks that submit ``firn <command>``: the fixed arguments of a FirnSubmitOperator."""
-    folder = Path(os.environ.get("FIRN_JARS") or CHECKOUT / ".cache" / "jars")
+    def _chosen(self) -> str:
+        """The engine for what the plans read: ``auto`` is decided here, as Spark has to be submitted to."""
+        if self.engine != "auto":
+            return self.engine
+        from pipeline.engine import Engines
+
+        return "local" if self.input_bytes < Engines("auto").local_max_bytes else "spark"
+
+    def _run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        log.info("firn %s", " ".join(arguments))
+        self._command = Command(arguments, environment)
+        try:
+            code = self._command.wait()
+        finally:
+            self._command.end()
+        if code:
+            raise AirflowException(f"firn {arguments[0]} failed. Error code is: {code}.")
+
+
+def task_of(command: str, settings: TableSettings, engine: str) -> Mapping[str, Any]:
+    """The fixed arguments of a FirnOperator that runs ``firn <command>``: the same for all such tasks of a table."""
     return {
         "task_id": command,
         "table": settings.name,
+        "engine": engine,
         "conn_id": settings.connection,
         "name": f"firn {command} {settings.name}",
         "application": str(APPLICATION),
-        # Jars, not packages: mapped tasks would race in Ivy's cache.
-        "jars": ",".join(str(jar) for jar in sorted(folder.glob("*.jar"))) if settings.jars else None,
         "conf": settings.spark,
         # This very Python is the driver's.
         "env_vars": {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
@@ -99,10 +148,24 @@ def submit(command: str, settings: TableSettings) -> Mapping[str, Any]:
     }
 
 
+def remote_of(connection: str) -> str | None:
+    """The address of the Spark Connect server that the connection, or SPARK_REMOTE, names; None of any other Spark."""
+    try:
+        found = Connection.get(connection)
+    except AirflowNotFoundException:
+        return os.environ.get("SPARK_REMOTE") or None
+    if found.conn_type != CONNECT:
+        return None
+    from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+
+    return SparkConnectHook(connection).get_connection_url()
+
+
 def check_connection(connection: str) -> None:
     """Fail the task when its Spark connection is not there: Airflow's operator would submit to yarn without a word.
 
-    The default one need not be there. Then Spark runs in the task itself (``local[*]``), and the log says so.
+    The default one need not be there. Then SPARK_REMOTE says where Spark is, or Spark runs in the task itself
+    (``local[*]``), and the log says so.
     """
     try:
         Connection.get(connection)
@@ -110,15 +173,11 @@ def check_connection(connection: str) -> None:
         variable = f"AIRFLOW_CONN_{connection.upper()}"
         if connection != DEFAULT_CONNECTION:
             raise AirflowFailException(
-                f"the connection {connection} does not exist; allowed: any Spark connection, for example "
-                f"{variable}='{json.dumps(_HERE)}'"
+                f"the connection {connection} does not exist; allowed: any connection to Spark or to Spark Connect, "
+                f"for example {variable}='{json.dumps(_HERE)}'"
             ) from None
+        if os.environ.get("SPARK_REMOTE"):
+            return
         log.info("there is no connection %s: Spark runs here, with master %s", connection, _HERE["host"])
         # Airflow's own way to define a connection; for the process of this task alone.
         os.environ[variable] = json.dumps(_HERE)
-
-
-def _meaning(error: AirflowException) -> FirnError | None:
-    found = _EXIT_CODE.search(str(error))
-    kind: type[FirnError] | None = _BY_EXIT_CODE.get(int(found[1])) if found else None
-    return kind(f"{error} What firn said stands above in this log.") if kind else None

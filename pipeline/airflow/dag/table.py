@@ -23,7 +23,7 @@ from pipeline.airflow.dag.finishing import report, sweep, turn, verdict
 from pipeline.airflow.dag.form import LANES, RETAIN, params
 from pipeline.airflow.dag.planning import Job, jobs_of, plans_due, read_plans, skip_unless_wanted
 from pipeline.airflow.dag.publishing import Outcome, PublishOperator, each
-from pipeline.airflow.dag.spark import FirnSubmitOperator, check_connection, submit
+from pipeline.airflow.dag.spark import FirnOperator, check_connection, task_of
 from pipeline.airflow.signals.notices import deadlines, notifiers
 from pipeline.airflow.site.links import AS_OF, links_of
 from pipeline.airflow.watch.assets import compacted, outlet_of, schedule_of
@@ -104,19 +104,22 @@ def compacting_lane(settings: TableSettings, lane: str) -> tuple[Any, Any]:
     with TaskGroup(group_id=lane, tooltip=lane_docs.LANES[lane]):
 
         @task_group(group_id="jobs")
-        def job(name: str, plans: list[str], compact: list[str], validate: list[str]) -> None:
-            work = FirnSubmitOperator(
-                **submit("compact", settings),
+        def job(name: str, plans: list[str], input_bytes: int, compact: list[str], validate: list[str]) -> None:
+            work = FirnOperator(
+                **task_of("compact", settings, settings.engine),
                 application_args=compact,
                 topic_partitions=name,
                 plans=plans,
+                input_bytes=input_bytes,
                 doc_md=lane_docs.of_lane(lane, "compact"),
             )
-            judge = FirnSubmitOperator(
-                **submit("validate", settings),
+            judge = FirnOperator(
+                # Another JVM pays only for what one machine can't judge soon.
+                **task_of("validate", settings, "local" if settings.engine == "local" else "auto"),
                 application_args=validate,
                 topic_partitions=name,
                 plans=plans,
+                input_bytes=input_bytes,
                 # Plans that failed to compact must not keep the others from their verdict.
                 trigger_rule=TriggerRule.ALL_DONE,
                 doc_md=lane_docs.of_lane(lane, "validate"),
@@ -126,7 +129,7 @@ def compacting_lane(settings: TableSettings, lane: str) -> tuple[Any, Any]:
         # Whatever became of the lane before: what is due here is due.
         jobs: Any = plan.override(
             trigger_rule=TriggerRule.ALL_DONE, inlets=[compacted(settings.name)], doc_md=lane_docs.of_lane(lane, "plan")
-        )(settings.name, lane, settings.connection, settings.plans_per_job)
+        )(settings.name, lane, settings.connection if settings.engine != "local" else None, settings.plans_per_job)
         published = PublishOperator(
             task_id="publish",
             lane=lane,
@@ -160,11 +163,15 @@ def drop(table: str, plans: list[str]) -> Outcome:
 
 
 @task
-def plan(table: str, lane: str, connection: str, plans_per_job: int) -> list[Job]:
-    """Plan what is due in the lane, a Spark job for every so many plans; skipped when nothing is."""
+def plan(table: str, lane: str, connection: str | None, plans_per_job: int) -> list[Job]:
+    """Plan what is due in the lane, a job for every so many plans; skipped when nothing is.
+
+    ``connection`` is what the jobs need to reach Spark; None where they don't.
+    """
     from pipeline.lake import Lake
 
     skip_unless_wanted(lane)
-    check_connection(connection)
+    if connection:
+        check_connection(connection)
     lake = Lake.load()
     return jobs_of(plans_due(lake, table, lane), lake.plans_folder, plans_per_job)

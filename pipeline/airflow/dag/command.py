@@ -1,0 +1,57 @@
+"""`firn` as a child process of a task: what it took in memory is given back, and who kills the task kills it too."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError, UnavailableError
+
+log = logging.getLogger(__name__)
+
+GRACE_SECONDS = 10
+"""How long a child that shall end may take before it is killed."""
+
+_BY_EXIT_CODE = {kind.exit_code: kind for kind in (RefusedError, ConflictError, UnavailableError, OutcomeUnknownError)}
+
+
+class Command:
+    """One run of `firn`; its output is the task's log."""
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        # A group of its own, as Spark's JVM and its workers may be children of the child.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pipeline", *arguments],
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+
+    def wait(self) -> int:
+        """Its exit code, once it ended."""
+        assert self._process.stdout
+        for line in self._process.stdout:
+            log.info("%s", line.rstrip())
+        return self._process.wait()
+
+    def end(self) -> None:
+        """End it and its children, unless it ended."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._process.poll() is not None:
+                return
+            try:
+                os.killpg(self._process.pid, number)
+                self._process.wait(GRACE_SECONDS)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                continue
+
+
+def meant_by(exit_code: int, said: str) -> FirnError | None:
+    """The error that an exit code of `firn` stands for; None of others, such as a killed process's."""
+    kind: type[FirnError] | None = _BY_EXIT_CODE.get(exit_code)
+    return kind(f"{said} What firn said stands above in this log.") if kind else None

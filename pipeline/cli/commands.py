@@ -1,0 +1,79 @@
+"""The subcommands by name, with what `firn --help` says of each: the function behind one is imported when it is called.
+
+With everything imported for it `firn --help` took seconds, and so did every refusal of a wrong option.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, TypeAlias
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+Loaded: TypeAlias = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Subcommand:
+    """Where the function of a subcommand is, and its first sentence."""
+
+    module: str
+    help: str
+
+    def function(self, name: str) -> Loaded:
+        """The function itself, with its options."""
+        found: Loaded = getattr(import_module(f"pipeline.cli.{self.module}"), name)
+        return found
+
+
+COMMANDS = {
+    "create": Subcommand("tables", "Create a table of Kafka records."),
+    "land": Subcommand("tables", "Append files of records, one segment per topic partition and file, in one commit."),
+    "status": Subcommand("tables", "Show what a table holds, how dirty it is, what is due and why."),
+    "checkpoint": Subcommand("tables", "Print how far each topic partition is cleaned, in Kafka's text form."),
+    "plan": Subcommand("rooms", "Print the plans of a lane: what goes in, what comes out, and why. Changes nothing."),
+    "compact": Subcommand("rooms", "Run plans: results lie in stages, invisible to readers of the table."),
+    "validate": Subcommand("rooms", "Judge stages with Great Expectations and store the verdicts."),
+    "verify": Subcommand(
+        "verified", "Judge a commit of a table's history again: what it removed against what it added."
+    ),
+    "publish": Subcommand("rooms", "Publish validated stages, each with one atomic commit."),
+    "retain": Subcommand("rooms", "Drop the segments of `retain` plans, with one atomic commit per table."),
+    "stages": Subcommand("rooms", "List the stages of a table and how far each one is."),
+    "discard": Subcommand("rooms", "Drop stages and those of their files that no snapshot holds."),
+    "sweep": Subcommand("rooms", "Discard the stages of a table that are stale or can't be published any more."),
+    "retry": Subcommand("rooms", "Let the next run try again what failed and waits since."),
+    "report": Subcommand("rooms", "Build the data-quality pages of all stored validation results."),
+    "gc": Subcommand("collected", "Show which stages, files, plans and reports are stale; remove them with --yes."),
+    "run": Subcommand("chain", "Plan, compact, validate and publish, in one process."),
+    "quarantine": Subcommand("quarantined", "List or export the records that could not be compacted."),
+    "explain": Subcommand("explained", "Explain why a topic partition, a segment or a record is as it is."),
+    "simulate": Subcommand("simulated", "Simulate the planner on synthetic arrivals: amplification, lag, jobs."),
+    "adopt": Subcommand("adopting", "Maintain an existing table with columns of its own."),
+    "release": Subcommand("adopting", "Stop maintaining an adopted table."),
+}
+
+
+class Commands(TyperGroup):
+    """The group of all subcommands, which imports the one that is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # click's
+        """In the order of a table's life."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # click's
+        """A stand-in that has the subcommand's name and sentence."""
+        known = COMMANDS.get(cmd_name)
+        return known and TyperCommand(cmd_name, help=known.help)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The subcommand that the arguments name, imported."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found and _imported(str(name)), rest
+
+
+def _imported(name: str) -> Any:
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name)(COMMANDS[name].function(name))
+    return typer.main.get_command(alone)
