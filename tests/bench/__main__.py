@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from pipeline.engine import Engine
     from tests.bench.results import Report
 
 console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
@@ -43,12 +44,13 @@ def main() -> int:
 
 
 def _run(arguments: argparse.Namespace, home: Path) -> int:
+    from pipeline.engine.local import LocalEngine
+    from pipeline.engine.spark import SparkEngine
     from pipeline.lake import Lake
-    from pipeline.lake.spark import session
     from tests.bench import cases, results, tables
     from tests.bench.entries import Bench
     from tests.bench.measure import measure
-    from tests.bench.memory import REPORT
+    from tests.support.iceberg_session import iceberg_session
 
     started = time.monotonic()
 
@@ -62,11 +64,12 @@ def _run(arguments: argparse.Namespace, home: Path) -> int:
         raise SystemExit(f"no family holds {arguments.only!r}; allowed: a part of one of {families}")
     lake = Lake.embedded(home)
     lake.create_namespace("bench")
-    memory = results.Memory.read(home / REPORT) if (home / REPORT).exists() else None
-    report = results.Report(results.machine(arguments.cores), arguments.scale, arguments.quick, memory=memory)
-    spark = session(lake, "firn bench")
+    elsewhere = results.Elsewhere.read(home)
+    report = results.Report(results.machine(arguments.cores), arguments.scale, arguments.quick, elsewhere=elsewhere)
+    spark = iceberg_session(lake, "firn bench")
     try:
-        bench = Bench(spark, arguments.cores, home / "scratch")
+        engines: dict[str, Engine] = {"spark": SparkEngine(spark), "local": LocalEngine(arguments.cores)}
+        bench = Bench(spark, engines, arguments.cores, home / "scratch")
         bench.scratch.mkdir(parents=True, exist_ok=True)
         for one in measure(bench, lake, chosen, say):
             report.measurements.append(one)

@@ -41,7 +41,8 @@ _FILLER = b'{"status":"shipped","carrier":"north","currency":"EUR","lines":[{"sk
 class Shape:
     """What a benchmark's records look like.
 
-    ``records`` is the tail's number over all partitions. ``superseded`` is the fraction of the tail's keys that the
+    ``records`` is the tail's number over all partitions; with ``landed`` files there is no tail yet: all records are as
+    they landed, in that many files of each partition. ``superseded`` is the fraction of the tail's keys that the
     head updates at least once; None: as many updates as the tail has records, so that exactly half of all records go.
     ``segments`` is about how many segments the tail has, at least one per partition.
 
@@ -55,18 +56,21 @@ class Shape:
     partitions: int
     records: int
     segments: int = 12
+    landed: int = 0
 
     @property
     def name(self) -> str:
         """Short and unique: the name of the table that holds these records."""
         part = "half" if self.superseded is None else f"{self.superseded * 100:g}".replace(".", "_")
-        return f"{self.keys}_{self.value_bytes}b_{part}_{self.partitions}p_{self.records}_{self.segments}s"
+        files = f"{self.landed}l" if self.landed else f"{self.segments}s"
+        return f"{self.keys}_{self.value_bytes}b_{part}_{self.partitions}p_{self.records}_{files}"
 
     @property
     def title(self) -> str:
         goes = "half of all records go" if self.superseded is None else f"{self.superseded:.0%} of the tail superseded"
         parts = f"{self.partitions} partition{'s' if self.partitions > 1 else ''}"
-        return f"{self.value_bytes:,} B values, {self.keys} keys, {goes}, {parts}"
+        files = f", {self.landed} landed files" if self.landed else ""
+        return f"{self.value_bytes:,} B values, {self.keys} keys, {goes}, {parts}{files}"
 
 
 @dataclass(frozen=True)

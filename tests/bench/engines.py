@@ -10,27 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.bench.duckdb_copy import qualify
 from tests.bench.entries import Bench, Entry, Measured, Task, sources
 from tests.bench.inputs import ZSTD_LEVEL, Inputs
+from tests.bench.resources import Share
 
 Job = Callable[[Bench, Sequence[Path], Path, int], None]
 
 
 def _qualify(bench: Bench, files: Sequence[Path], out: Path, size: int) -> None:
-    with duckdb.connect(config={"threads": bench.cores, "temp_directory": str(bench.scratch / "duckdb")}) as connection:
-        connection.execute("SET preserve_insertion_order = false")
-        connection.execute(
-            f"""COPY (
-                SELECT * FROM read_parquet($files, hive_partitioning = false)
-                QUALIFY row_number() OVER (PARTITION BY topic, partition, key ORDER BY "offset" DESC) = 1
-            ) TO '{out}' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL {ZSTD_LEVEL}, FILE_SIZE_BYTES {size})""",
-            {"files": [str(path) for path in files]},
-        )
+    qualify([str(path) for path in files], str(out), size, ZSTD_LEVEL, bench.cores, str(bench.scratch / "duckdb"))
 
 
 def _polars(_: Bench, files: Sequence[Path], out: Path, __: int) -> None:
@@ -59,7 +52,7 @@ def _entry(name: str, title: str, job: Job, task: Task, keeps_everything: bool =
         out = bench.scratch / "out"
         shutil.rmtree(out, ignore_errors=True)
         done = Measured()
-        with done.timed():
+        with done.timed(Share.HERE):
             job(bench, sources(task, inputs), out, inputs.segment_bytes)
         done.files = sorted(out.rglob("*.parquet"))
         yield done

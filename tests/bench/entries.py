@@ -4,17 +4,17 @@ Set-up (a copy of the table's metadata, properties) and the check of the output 
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
+from pipeline.engine import Engine
 from tests.bench.check import Fingerprint
 from tests.bench.inputs import Inputs
+from tests.bench.resources import Peak, Share, processor_seconds, watched
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,16 +33,20 @@ class Task(StrEnum):
 
 @dataclass(frozen=True)
 class Bench:
-    """What all entries share: the Spark session, how many cores each may use, and a folder for what they write."""
+    """What all entries share: Spark with Iceberg for the peers, Firn's engines by name, a folder for what they write.
+
+    ``cores`` is how many each may use.
+    """
 
     spark: "SparkSession"
+    engines: Mapping[str, Engine]
     cores: int
     scratch: Path
 
 
 @dataclass
 class Measured:
-    """One run: wall seconds, those of its parts by name, and the files it left, to be checked.
+    """One run: wall seconds, those of its parts by name, its memory, and the files it left, to be checked.
 
     ``processor`` are seconds of all threads of this process, of Spark's JVM and of what they started.
     """
@@ -50,23 +54,19 @@ class Measured:
     seconds: float = 0.0
     processor: float = 0.0
     rooms: dict[str, float] = field(default_factory=dict)
+    peak: Peak = field(default_factory=Peak)
     files: list[Path] = field(default_factory=list)
 
     @contextmanager
-    def timed(self) -> Iterator[None]:
-        """Add the wall and processor seconds of the block."""
-        started, used = time.monotonic(), _processor_seconds()
-        try:
-            yield
-        finally:
-            self.seconds += time.monotonic() - started
-            self.processor += _processor_seconds() - used
-
-
-def _processor_seconds() -> float:
-    own = psutil.Process()
-    # What a process started counts for it once it has ended: Hadoop's file system runs chmod for every file.
-    return sum(sum(one.cpu_times()[:4]) for one in (own, *own.children(recursive=True)))
+    def timed(self, share: Share) -> Iterator[None]:
+        """Add the wall and processor seconds of the block; its memory is that of the processes that ``share`` names."""
+        with watched(share) as self.peak:
+            started, used = time.monotonic(), processor_seconds()
+            try:
+                yield
+            finally:
+                self.seconds += time.monotonic() - started
+                self.processor += processor_seconds() - used
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Entry:
     cores: int | None = None
     """How many cores it can use; None: all of the benchmark's."""
     warms_itself: bool = False
-    """It starts a process for every run, which does a run of its own that does not count."""
+    """It starts a process for every run: nothing here has to be warm for it."""
 
     def expected(self, inputs: Inputs) -> Fingerprint:
         """The records that a run has to leave."""

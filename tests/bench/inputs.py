@@ -1,7 +1,7 @@
 """Tables of records on disk, made once per shape and kept: every run starts from a copy of their metadata.
 
-The tail is what Firn's own full clean makes of landed records, so its files are what peers meet in practice: Parquet
-by Iceberg's writer, zstd at the same level as every entry writes. The head is landed on top in a few commits.
+The tail is what Firn's own full clean makes of landed records, so its files are what peers meet in practice, with zstd
+at the level that every entry writes. The head is landed on top in a few commits.
 """
 
 import json
@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pipeline.engine import Engine
 from pipeline.lake import Lake, records
 from pipeline.run import run
 from pipeline.sense import Lane
@@ -21,10 +21,7 @@ from tests.bench import check
 from tests.bench.check import Fingerprint
 from tests.bench.data import KEY_BYTES, NOW_MS, Flags, Shape, Stream, batches, slices, stream
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-VERSION = 1
+VERSION = 2
 """Part of every cached input's name: raise it when the same shape gives other records or files."""
 NAMESPACE = "bench"
 HEAD_COMMITS = 8
@@ -111,13 +108,13 @@ def live(lake: Lake, identifier: str) -> list[Path]:
     return sorted(local(task.file.file_path) for task in tasks)
 
 
-def prepare(lake: Lake, shape: Shape, spark: "SparkSession") -> Inputs:
+def prepare(lake: Lake, shape: Shape, engine: Engine) -> Inputs:
     """The inputs of ``shape``: from disk if they are there, else made now. Every file is read once: all are warm."""
     home = lake.home / f"v{VERSION}"
     facts = home / f"{shape.name}.json"
     if not facts.exists():
         home.mkdir(parents=True, exist_ok=True)
-        made = _make(lake, shape, spark)
+        made = _make(lake, shape, engine)
         facts.write_text(json.dumps(_as_json(made), indent=1), encoding="utf-8")
     inputs = _from_json(lake, shape, json.loads(facts.read_text(encoding="utf-8")))
     for path in {*inputs.whole.files, *inputs.merged.files}:
@@ -130,7 +127,7 @@ def streams(shape: Shape) -> list[Stream]:
     return [stream(shape, partition) for partition in range(shape.partitions)]
 
 
-def _make(lake: Lake, shape: Shape, spark: "SparkSession") -> Inputs:
+def _make(lake: Lake, shape: Shape, engine: Engine) -> Inputs:
     identifier = f"{NAMESPACE}.{shape.name}"
     if identifier in lake.tables(NAMESPACE):
         folder = local(lake.table(identifier).location())
@@ -151,13 +148,9 @@ def _make(lake: Lake, shape: Shape, spark: "SparkSession") -> Inputs:
     )
     parts = streams(shape)
     per_record = shape.value_bytes + KEY_BYTES
-    _land(lake, identifier, shape, parts, max(1, shape.records * per_record // LANDED_BYTES), tail=True)
-    _clean(lake, identifier, Lane.FULL, spark)
-    tail = _state(lake, identifier)
-    _land(lake, identifier, shape, parts, HEAD_COMMITS, tail=False)
-    whole = _state(lake, identifier)
-    _clean(lake, identifier, Lane.MERGE, spark)
-    merged = _state(lake, identifier)
+    tail, whole, merged = (
+        _landed(lake, identifier, shape, parts) if shape.landed else _cleaned(lake, identifier, shape, parts, engine)
+    )
     head = sorted(set(whole.files) - set(tail.files))
     return Inputs(
         lake=lake,
@@ -171,8 +164,34 @@ def _make(lake: Lake, shape: Shape, spark: "SparkSession") -> Inputs:
         everything=check.fingerprint(whole.files),
         newest=check.fingerprint(whole.files, _offsets(parts, [part.survivors() for part in parts])),
         head=check.fingerprint(head),
-        head_newest=check.fingerprint(head, _offsets(parts, [part.head_survivors() for part in parts])),
+        head_newest=check.fingerprint(
+            head,
+            _offsets(parts, [part.survivors() if shape.landed else part.head_survivors() for part in parts]),
+        ),
     )
+
+
+def _cleaned(
+    lake: Lake, identifier: str, shape: Shape, parts: Sequence[Stream], engine: Engine
+) -> tuple[State, State, State]:
+    """The table with its tail alone, with the head on top, and with that head merged."""
+    commits = max(1, shape.records * (shape.value_bytes + KEY_BYTES) // LANDED_BYTES)
+    _land(lake, identifier, shape, parts, commits, tail=True)
+    _clean(lake, identifier, Lane.FULL, engine)
+    tail = _state(lake, identifier)
+    _land(lake, identifier, shape, parts, HEAD_COMMITS, tail=False)
+    whole = _state(lake, identifier)
+    _clean(lake, identifier, Lane.MERGE, engine)
+    return tail, whole, _state(lake, identifier)
+
+
+def _landed(lake: Lake, identifier: str, shape: Shape, parts: Sequence[Stream]) -> tuple[State, State, State]:
+    """The same where everything has just landed: there is no tail, and nothing is merged."""
+    tail = _state(lake, identifier)
+    for older in (True, False):
+        _land(lake, identifier, shape, parts, shape.landed // 2, tail=older)
+    whole = _state(lake, identifier)
+    return tail, whole, whole
 
 
 def _land(lake: Lake, identifier: str, shape: Shape, parts: Sequence[Stream], commits: int, tail: bool) -> None:
@@ -193,8 +212,8 @@ def _land(lake: Lake, identifier: str, shape: Shape, parts: Sequence[Stream], co
         lake.table(identifier).append(pa.concat_tables(rows))
 
 
-def _clean(lake: Lake, identifier: str, lane: Lane, spark: "SparkSession") -> None:
-    for done in run(lake, identifier, NOW_MS - 1, lambda: spark, [lane], force=True):
+def _clean(lake: Lake, identifier: str, lane: Lane, engine: Engine) -> None:
+    for done in run(lake, identifier, NOW_MS - 1, lambda _: engine, [lane], force=True):
         if done.failures or not done.publications:
             raise RuntimeError(f"{identifier} could not be prepared: {done.failures or 'nothing was published'}")
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from tests.bench.data import KEY_BYTES, Shape, keys_as_text, stream, values
 from tests.bench.entries import Bench, Entry, Measured, Task
 from tests.bench.inputs import Inputs
+from tests.bench.resources import Share, watched
 from tests.conformance import java
 
 DRIVER = Path(__file__).with_name("CleanerBench.java")
@@ -35,12 +36,13 @@ def _cleaner(codec: str) -> Entry:
         sizes = [
             str(number) for number in (shape.value_bytes, part.offsets[part.tail], BATCH_BYTES, inputs.segment_bytes)
         ]
-        printed = java.run(DRIVER, bench.scratch, _JVM, [str(records), str(left), *sizes, codec, "1"])
+        with watched(Share.OWN) as peak:
+            printed = java.run(DRIVER, bench.scratch, _JVM, [str(records), str(left), *sizes, codec, "1"])
         wall, processor = (int(nanos) / 1e9 for nanos in printed.split())
         records.unlink()
         _to_parquet(shape, left, parquet)
         left.unlink()
-        yield Measured(wall, processor, files=[parquet])
+        yield Measured(wall, processor, peak=peak, files=[parquet])
         parquet.unlink()
 
     batches = "uncompressed" if codec == "none" else codec

@@ -1,9 +1,12 @@
 """Run cases: entries in turns, every output checked before its time counts."""
 
+import gc
 import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+
+import pyarrow as pa
 
 from pipeline.lake import Lake
 from tests.bench.cases import Case
@@ -32,8 +35,10 @@ class _Series:
 
     def once(self, bench: Bench, inputs: Inputs) -> None:
         """One more run; when its output is not what it should be, a problem in place of all times."""
-        # What others wrote goes to disk now, and not in this entry's time.
+        # What others wrote goes to disk now, and not in this entry's time; what they held is not this entry's memory.
         os.sync()
+        gc.collect()
+        pa.default_memory_pool().release_unused()
         with self.entry.run(bench, inputs) as done:
             found, wanted = fingerprint(done.files), self.entry.expected(inputs)
             if found != wanted:
@@ -45,7 +50,8 @@ class _Series:
             self.written_bytes = sum(path.stat().st_size for path in written)
             if self.entry.task is Task.FULL:
                 replaced = set(inputs.tail.files) - set(done.files)
-                self.tail_replaced = sum(path.stat().st_size for path in replaced) / inputs.tail.bytes
+                tail = inputs.tail.bytes
+                self.tail_replaced = sum(path.stat().st_size for path in replaced) / tail if tail else 0.0
         self.runs.append(done)
 
     def timing(self, cores: int) -> Timing:
@@ -60,6 +66,8 @@ class _Series:
             runs=runs,
             processor=statistics.median(run.processor for run in self.runs) if runs else 0.0,
             rooms={room: statistics.median(run.rooms[room] for run in self.runs) for room in rooms},
+            peak_bytes=max(run.peak.others for run in self.runs) if runs else 0,
+            peak_jvm_bytes=max(run.peak.jvm for run in self.runs) if runs else 0,
             written_bytes=self.written_bytes,
             written_files=self.written_files,
             tail_replaced=self.tail_replaced,
@@ -75,7 +83,7 @@ def measure(bench: Bench, lake: Lake, cases: Sequence[Case], say: Say) -> Iterat
         cold = [entry for entry in case.entries if not (entry.warms_itself or (entry.name, entry.task) in warm)]
         _warm_up(bench, lake, cold, say)
         warm |= {(entry.name, entry.task) for entry in cold}
-        inputs = prepare(lake, case.shape, bench.spark)
+        inputs = prepare(lake, case.shape, bench.engines["local"])
         yield _measure(bench, case, inputs, say)
 
 
@@ -103,7 +111,7 @@ def _warm_up(bench: Bench, lake: Lake, entries: Sequence[Entry], say: Say) -> No
     """Run ``entries`` on a small input, so that nobody's classes are loaded and compiled within the measured time."""
     if not entries:
         return
-    small = prepare(lake, WARM_UP, bench.spark)
+    small = prepare(lake, WARM_UP, bench.engines["local"])
     for entry in entries:
         say(f"    warm-up: {entry.name}")
         for _ in range(WARM_UP_RUNS):

@@ -8,7 +8,7 @@ import matplotlib as mpl
 from matplotlib import pyplot as plt
 
 from tests.bench.entries import Task
-from tests.bench.goals import FIRN
+from tests.bench.goals import FIRN, FIRN_LOCAL, PROCESSES
 from tests.bench.results import Measurement, Report
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ Plot = Callable[["list[Axes]", list[Measurement]], None]
 
 _COLOURS = {
     FIRN: "#1f6f8b",
+    FIRN_LOCAL: "#5fb0c9",
+    PROCESSES["spark"]: "#1f6f8b",
+    PROCESSES["local"]: "#5fb0c9",
+    "DuckDB, process": "#e9c46a",
     "bin-pack": "#8d99ae",
     "row_number": "#e07a5f",
     "max_by": "#f2a38b",
@@ -43,6 +47,7 @@ def draw(report: Report, folder: Path) -> list[Path]:
         ("bench-keys", "keys", _seconds),
         ("bench-partitions", "partitions", _seconds),
         ("bench-growth", "growth", _growth),
+        ("bench-processes", "processes", _seconds),
     ):
         cases = [one for one in report.measurements if family in one.family]
         if cases:

@@ -14,6 +14,9 @@ from tests.bench.data import KEY_BYTES, Shape
 from tests.bench.entries import Task
 
 VERSIONS = ("pyspark", "pyiceberg", "pyarrow", "duckdb", "polars")
+ELSEWHERE = Path("report", "elsewhere.json")
+SENSE, DEMO = "first sense of 100,000 segments", "make demo"
+"""Names of seconds that are measured elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +24,9 @@ class Timing:
     """One entry in one case. ``runs`` are wall seconds in order, ``rooms`` median seconds of parts of them.
 
     ``processor`` are median seconds of all threads, garbage collection and compilation included.
-    ``tail_replaced`` is the fraction of the tail's bytes whose files are no longer in the table (task full). An entry
-    with a ``problem`` left something else than it should have and has no times.
+    ``peak_bytes`` is the largest resident size of the processes that worked, but for JVMs, ``peak_jvm_bytes`` that of
+    JVMs. ``tail_replaced`` is the fraction of the tail's bytes whose files are no longer in the table (task full). An
+    entry with a ``problem`` left something else than it should have and has no times.
     """
 
     name: str
@@ -33,6 +37,8 @@ class Timing:
     processor: float
     runs: list[float]
     rooms: dict[str, float]
+    peak_bytes: int
+    peak_jvm_bytes: int
     written_bytes: int
     written_files: int
     tail_replaced: float
@@ -75,19 +81,42 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Memory:
-    """The run that is bounded in memory. Bytes are those of the JVM's heap limit and of the process's largest size."""
+    """A clean whose memory was looked at: ``raw_bytes`` of keys and values, peaks as in Timing."""
 
+    engine: str
     keys: int
     records: int
-    heap_bytes: int
+    raw_bytes: int
     peak_bytes: int
+    peak_jvm_bytes: int
     seconds: float
     exact: bool
 
+    @property
+    def title(self) -> str:
+        return f"{self.keys:,} keys, {self.raw_bytes / 1e9:.1f} GB of keys and values, engine {self.engine}"
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What other programs measured, kept in a file: cleans by their titles, seconds by names."""
+
+    memory: dict[str, Memory] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
     @classmethod
-    def read(cls, path: Path) -> "Memory":
-        """What ``make bench-memory`` wrote to ``path``."""
-        return cls(**json.loads(path.read_text(encoding="utf-8")))
+    def read(cls, home: Path) -> "Elsewhere":
+        """What was measured so far with the benchmark's ``home``."""
+        path = home / ELSEWHERE
+        if not path.exists():
+            return cls()
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        return cls({title: Memory(**one) for title, one in facts["memory"].items()}, facts["seconds"])
+
+    def write(self, home: Path) -> None:
+        path = home / ELSEWHERE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
 
 @dataclass
@@ -98,7 +127,7 @@ class Report:
     scale: float
     quick: bool
     measurements: list[Measurement] = field(default_factory=list)
-    memory: Memory | None = None
+    elsewhere: Elsewhere = field(default_factory=Elsewhere)
 
     def write(self, path: Path) -> None:
         """As JSON at ``path``."""
@@ -115,8 +144,9 @@ class Report:
             )
             for one in facts["measurements"]
         ]
-        memory = Memory(**facts["memory"]) if facts["memory"] else None
-        return cls(**facts | {"measurements": measurements, "memory": memory})
+        memory = {title: Memory(**one) for title, one in facts["elsewhere"]["memory"].items()}
+        elsewhere = Elsewhere(memory, facts["elsewhere"]["seconds"])
+        return cls(**facts | {"measurements": measurements, "elsewhere": elsewhere})
 
 
 def completed(measured: Report, before: Report, families: Sequence[str]) -> Report:
@@ -129,7 +159,10 @@ def completed(measured: Report, before: Report, families: Sequence[str]) -> Repo
     own = {one.family for one in measured.measurements}
     every = [*measured.measurements, *(one for one in before.measurements if one.family not in own)]
     ordered = sorted(every, key=lambda one: families.index(one.family))
-    return replace(measured, measurements=ordered, memory=measured.memory or before.memory)
+    elsewhere = Elsewhere(
+        before.elsewhere.memory | measured.elsewhere.memory, before.elsewhere.seconds | measured.elsewhere.seconds
+    )
+    return replace(measured, measurements=ordered, elsewhere=elsewhere)
 
 
 def machine(cores: int) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """What a Spark user would write instead of Firn, and Iceberg's own file compaction.
 
-All run in the session that Firn runs in. Tables are copies of the same metadata; writers get the same target file
-size, and the distribution that is fastest for them here: none for one topic partition (the window's own tasks write),
-Iceberg's default (hash by Iceberg partition) for several, which would otherwise leave a file per task and partition.
+All run in the session that Firn's tasks run in, which has Iceberg's runtime for them. Tables are copies of the same
+metadata; writers get the same target file size, and the distribution that is fastest for them here: none for one topic
+partition (the window's own tasks write), Iceberg's default (hash by Iceberg partition) for several, which would
+otherwise leave a file per task and partition.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pipeline.lake.records import KAFKA_COLUMNS
 from tests.bench.entries import Bench, Entry, Measured, Task
 from tests.bench.inputs import Inputs
+from tests.bench.resources import Share
 
 _RECORD = ", ".join(f"`{name}`" for name in KAFKA_COLUMNS)
 _LEVEL_IN = {Task.FULL: None, Task.CLEAN: 1, Task.MERGE: 0}
@@ -42,7 +44,7 @@ def _overwrite(name: str, title: str, statement: Callable[[str, str, int], str],
         state = inputs.merged if task is Task.CLEAN else inputs.whole
         where = "" if task is Task.FULL else f"WHERE level = {_LEVEL_IN[task]}"
         with inputs.copy("peer", state, **_distribution(inputs)) as table:
-            with done.timed():
+            with done.timed(Share.SPARK):
                 bench.spark.sql(statement(_name(inputs, table), where, 3 if task is Task.FULL else 2)).collect()
             done.files = inputs.live(table)
             yield done
@@ -58,7 +60,7 @@ def _merge_into(bench: Bench, inputs: Inputs) -> Iterator[Measured]:
         inputs.copy("peer", inputs.tail, **_distribution(inputs)) as tail,
         inputs.copy("peer_head", inputs.whole) as whole,
     ):
-        with done.timed():
+        with done.timed(Share.SPARK):
             bench.spark.sql(f"""
                 MERGE INTO {_name(inputs, tail)} t USING (
                     SELECT {columns}, 3 AS level, r.delete_horizon FROM (
@@ -81,7 +83,7 @@ def _bin_pack(task: Task) -> Entry:
             arguments = {"table": f"'{table}'"} | {name: f"'{text}'" for name, text in where.items()}
             arguments["options"] = f"map('rewrite-all', 'true', 'target-file-size-bytes', '{inputs.segment_bytes}')"
             named = ", ".join(f"{name} => {value}" for name, value in arguments.items())
-            with done.timed():
+            with done.timed(Share.SPARK):
                 bench.spark.sql(f"CALL {inputs.lake.name}.system.rewrite_data_files({named})").collect()
             left = set(inputs.live(table))
             untouched = set() if task is Task.FULL else set(inputs.tail.files)

@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from tests.bench import firn, processes
 from tests.bench.goals import Finding, findings
 from tests.bench.results import Measurement, Report, Timing
 
@@ -22,7 +23,11 @@ _HEADINGS = (
     "records/s per core",
     "wrote MB",
     "files",
+    "peak MB",
+    "JVM MB",
 )
+REFERENCES = tuple(entry.name for entry in (*firn.ENTRIES, processes.FIRN[0]))
+"""What other entries of a task are set in relation to."""
 _MET = {True: "met", False: "**missed**", None: "–"}
 
 
@@ -91,34 +96,40 @@ def _case(one: Measurement) -> str:
 def _rows(one: Measurement, timings: Sequence[Timing]) -> Iterable[tuple[str, ...]]:
     """Entries of one task, fastest first; Firn's rooms in rows of their own below it."""
     records, raw = one.input_of(timings[0].task)
-    firn = next((timing for timing in timings if timing.name.startswith("firn") and not timing.problem), None)
+    own = next((timing for timing in timings if timing.name in REFERENCES and not timing.problem), None)
     for timing in sorted(timings, key=lambda each: each.seconds):
         if timing.problem:
             yield (timing.name, f"output differs: {timing.problem}", *[""] * (len(_HEADINGS) - 2))
             continue
-        yield _row(timing.name, timing, timing.seconds, firn, records, raw)
-        if timing is firn:
-            yield _row("… without validation", timing, timing.seconds - timing.rooms["validate"], firn, records, raw)
+        yield _row(timing.name, timing, timing.seconds, own, records, raw)
+        if timing.rooms:
+            yield _row("… without validation", timing, timing.seconds - timing.rooms["validate"], own, records, raw)
             yield (
                 "… " + ", ".join(f"{room} {seconds:.1f}" for room, seconds in timing.rooms.items()),
                 *[""] * (len(_HEADINGS) - 1),
             )
 
 
-def _row(name: str, timing: Timing, seconds: float, firn: Timing | None, records: int, raw: int) -> tuple[str, ...]:
+def _row(name: str, timing: Timing, seconds: float, own: Timing | None, records: int, raw: int) -> tuple[str, ...]:
     whole = seconds == timing.seconds
     return (
         name,
         f"{seconds:.2f}",
         f"{min(timing.runs):.2f} – {max(timing.runs):.2f}" if whole else "",
         f"{timing.processor:.1f}" if whole else "",
-        f"{seconds / firn.seconds:.2f}" if firn else "",
+        f"{seconds / own.seconds:.2f}" if own else "",
         f"{raw / 1e6 / seconds:,.0f}",
         f"{raw / 1e6 / seconds / timing.cores:,.0f}",
         f"{records / seconds / timing.cores:,.0f}",
         f"{timing.written_bytes / 1e6:,.0f}" if whole else "",
         str(timing.written_files) if whole else "",
+        _megabytes(timing.peak_bytes) if whole else "",
+        _megabytes(timing.peak_jvm_bytes) if whole else "",
     )
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.0f}" if size else "–"
 
 
 def _goal(found: Finding) -> tuple[str, ...]:
