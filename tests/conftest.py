@@ -1,6 +1,8 @@
-"""One lake and one Spark session for all tests of a process that ask for them: each test makes tables of its own there.
+"""One lake, and one session of Spark if a test asks for it, for all tests of a process: each test makes tables of its
+own there.
 
-Spark is imported when the first test asks for it: the unit tests never do.
+Firn's own work runs in this process (``engine``), without a JVM. Spark is started by the first test whose subject it
+is, as Firn's engine (``spark_engine``) or as the foreign tool that writes, reads or maintains the table (``spark``).
 """
 
 from __future__ import annotations
@@ -16,10 +18,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from pipeline.engine import Engine
+    from pipeline.engine.spark import SparkEngine
     from pipeline.lake import Lake
-    from tests.spark.topics import Topic
+    from tests.support.topics import Topic
 
 _numbers = itertools.count()
+
+# Helpers that assert say what differs, as tests do.
+pytest.register_assert_rewrite("tests.support")
 
 # How long an example takes says something about the machine, and nothing about the rule that it tests.
 settings.register_profile("firn", deadline=None)
@@ -42,18 +49,41 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 @pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    """Two threads of this process."""
+    from pipeline.engine.local import LocalEngine
+
+    one = LocalEngine(2)
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="session")
 def spark(lake: Lake) -> Iterator[SparkSession]:
-    """Firn's own session, small: two cores, two shuffle partitions."""
-    from tests.spark.session import small_session
+    """A foreign Spark with Iceberg's own runtime on the lake's catalog, small: two cores, two shuffle partitions."""
+    from tests.support.iceberg_session import small_session
 
     started = small_session(lake, "firn tests")
     yield started
     started.stop()
 
 
-@pytest.fixture
-def topic(lake: Lake, spark: SparkSession) -> Topic:
-    """A topic with a table of its own and thresholds of 2, to be filled and cleaned."""
-    from tests.spark.topics import Topic
+@pytest.fixture(scope="session")
+def spark_engine(spark: SparkSession) -> SparkEngine:
+    """Firn's tasks in Spark: in the session of the foreign tools, as a process has one. It needs nothing of theirs."""
+    from pipeline.engine.spark import SparkEngine
 
-    return Topic(lake, spark, f"db.t{next(_numbers)}")
+    return SparkEngine(spark)
+
+
+@pytest.fixture
+def topic(lake: Lake, engine: Engine, request: pytest.FixtureRequest) -> Topic:
+    """A topic with a table of its own and thresholds of 2, to be filled and cleaned."""
+    from tests.support.topics import Topic
+
+    def session() -> SparkSession:
+        """Started when a test asks for it, and not before."""
+        found: SparkSession = request.getfixturevalue("spark")
+        return found
+
+    return Topic(lake, engine, f"db.t{next(_numbers)}", session=session)

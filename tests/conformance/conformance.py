@@ -3,15 +3,13 @@
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from pipeline.engine import Engine
 from pipeline.lake import Lake
 from tests.conformance import firn, kafka
 from tests.conformance.compare import Rule, Tally, compare
 from tests.conformance.workloads import Group
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class Compared(NamedTuple):
@@ -23,7 +21,7 @@ class Compared(NamedTuple):
     firn_seconds: float
 
 
-def run(lake: Lake, spark: "SparkSession", groups: Iterable[Group], scratch: Path) -> Iterator[Compared]:
+def run(lake: Lake, engine: Engine, groups: Iterable[Group], scratch: Path) -> Iterator[Compared]:
     """Compare group by group: Kafka's cleaner for all first (one JVM), then Firn for each."""
     chosen = list(groups)
     started = time.monotonic()
@@ -31,7 +29,7 @@ def run(lake: Lake, spark: "SparkSession", groups: Iterable[Group], scratch: Pat
     kafka_seconds = time.monotonic() - started
     for group in chosen:
         started = time.monotonic()
-        firns = firn.clean(lake, spark, group)
+        firns = firn.clean(lake, engine, group)
         tally = compare(group, [next(answers) for _ in group.workloads], firns)
         yield Compared(group, tally, kafka_seconds / len(chosen), time.monotonic() - started)
 

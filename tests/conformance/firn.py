@@ -3,21 +3,19 @@
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.clock import to_ms
+from pipeline.engine import Engine
 from pipeline.lake import Lake, records
 from pipeline.land import land
 from pipeline.quarantine.quarantine import find
 from pipeline.run import run
 from pipeline.sense import Lane
 from tests.conformance.workloads import Entry, Group, Mode, Workload
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _FIELDS = ("topic", "offset", "key", "value", "level", "delete_horizon")
 _LOW_THRESHOLDS = {
@@ -46,7 +44,7 @@ class Cleaned(NamedTuple):
     quarantined: frozenset[int]
 
 
-def clean(lake: Lake, spark: "SparkSession", group: Group) -> list[list[Cleaned]]:
+def clean(lake: Lake, engine: Engine, group: Group) -> list[list[Cleaned]]:
     """What Firn leaves after each step of each workload. Raises AssertionError when any plan fails on its way."""
     table = f"conformance.{group.name}"
     records.create(lake, table, _properties(group), transactions=group.mode is Mode.TRANSACTIONS)
@@ -55,7 +53,7 @@ def clean(lake: Lake, spark: "SparkSession", group: Group) -> list[list[Cleaned]
     for number in range(steps):
         _land(lake, table, group, number)
         now = group.workloads[0].steps[number].now
-        lanes = _run(lake, spark, table, group.mode, now, settling=number >= steps - group.settling)
+        lanes = _run(lake, engine, table, group.mode, now, settling=number >= steps - group.settling)
         seen = _records(lake, table, group)
         aside = _quarantined(lake, table)
         for own, workload in zip(found, group.workloads, strict=True):
@@ -78,12 +76,12 @@ def _properties(group: Group) -> dict[str, str]:
     return properties
 
 
-def _run(lake: Lake, spark: "SparkSession", table: str, mode: Mode, now: int, settling: bool) -> dict[str, list[Lane]]:
+def _run(lake: Lake, engine: Engine, table: str, mode: Mode, now: int, settling: bool) -> dict[str, list[Lane]]:
     """Let Firn do what ``mode`` says; the lanes that were published, per topic."""
     force = mode is Mode.FULL or (mode is Mode.LEVELS and settling)
     lanes = tuple(Lane) if mode is Mode.LEVELS and not force else (Lane.FULL,)
     published: dict[str, list[Lane]] = {}
-    for done in run(lake, table, now, lambda: spark, lanes, force, until_idle=mode in (Mode.BUDGETS, Mode.LEVELS)):
+    for done in run(lake, table, now, lambda _: engine, lanes, force, until_idle=mode in (Mode.BUDGETS, Mode.LEVELS)):
         assert not done.failures, done.failures
         for plan in done.plans:
             published.setdefault(plan.topic, []).append(done.lane)

@@ -6,8 +6,8 @@
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
+from pipeline.engine import Engine
 from pipeline.lake import Lake
 from tests.conformance import conformance
 from tests.conformance.compare import Tally
@@ -16,12 +16,10 @@ from tests.conformance.workloads import Mode, groups
 WORKLOADS, SEED = 40, 4
 
 
-def test_kafkas_cleaner_agrees(
-    lake: Lake, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kafkas_cleaner_agrees(lake: Lake, engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chosen = list(groups(WORKLOADS, SEED))
     assert {group.mode for group in chosen} == set(Mode)
-    tally = sum((one.tally for one in conformance.run(lake, spark, chosen, tmp_path)), Tally())
+    tally = sum((one.tally for one in conformance.run(lake, engine, chosen, tmp_path)), Tally())
     with capsys.disabled():
         print(f"\n{conformance.summary(tally)}")
     assert tally.disagreements == []

@@ -6,8 +6,8 @@ Each case is told in tests/conformance/cases.py's few words; docs/conformance.md
 from collections.abc import Mapping, Sequence
 
 import pytest
-from pyspark.sql import SparkSession
 
+from pipeline.engine import Engine
 from pipeline.lake import Lake
 from tests.conformance import cases, firn, kafka
 from tests.conformance.compare import compare
@@ -35,11 +35,11 @@ Offsets = Mapping[str, Sequence[Sequence[int]]]
 
 
 @pytest.fixture(scope="module")
-def offsets(lake: Lake, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Offsets:
+def offsets(lake: Lake, engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Offsets:
     """What Firn keeps after each cleaning of each case; Kafka's cleaner has to agree."""
     group = cases.group("cases", CASES)
     kafkas = kafka.clean(group.workloads, tmp_path_factory.mktemp("driver"))
-    firns = firn.clean(lake, spark, group)
+    firns = firn.clean(lake, engine, group)
     assert compare(group, kafkas, firns).disagreements == []
     return {
         workload.id: [sorted(one.records) for one in own] for workload, own in zip(group.workloads, firns, strict=True)

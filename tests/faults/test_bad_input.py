@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.compact import compact
+from pipeline.compact.compact import compact
 from pipeline.errors import ConflictError, FirnError, RefusedError
 from pipeline.lake import Lake
 from pipeline.plan import failed_plans
 from pipeline.publish import Publication, publish
 from pipeline.run import run
 from pipeline.sense import Lane
-from tests.faults.commands import ROOT, environment, firn
-from tests.spark.topics import NOW, Record, Topic, updates
+from tests.support.commands import ROOT, environment, firn
+from tests.support.topics import NOW, Record, Topic, updates
 from tests.unit.lakes import on_disk
 
 HISTORY = updates("a=1", "b=1", "a=2")
@@ -44,7 +44,7 @@ def test_a_corrupt_segment_fails_its_partition_only(topic: Topic) -> None:
     path = on_disk(topic.segments(0)[0].path)
     path.write_bytes(path.read_bytes()[:-200])
     before = topic.segments(0)
-    done = list(run(topic.lake, topic.table, NOW, lambda: topic.spark))
+    done = list(run(topic.lake, topic.table, NOW, topic.engines))
     failures = [str(error) for lane in done for error in lane.failures.values()]
     assert len(failures) == 1
     assert "orders-0" in failures[0]
@@ -57,7 +57,7 @@ def test_a_refused_plan_waits_until_something_changes(topic: Topic, caplog: pyte
     topic.land(HISTORY, [Record(0, b"a", b"another")], updates("a=1", "a=2", partition=1))
 
     def failures(now: int, *, force: bool = False) -> list[str]:
-        done = run(topic.lake, topic.table, now, lambda: topic.spark, (Lane.FULL,), force)
+        done = run(topic.lake, topic.table, now, topic.engines, (Lane.FULL,), force)
         return [str(error) for lane in done for error in lane.failures.values()]
 
     before = topic.segments(0)
@@ -96,7 +96,7 @@ def test_a_stage_whose_files_were_deleted(topic: Topic) -> None:
 
 def test_a_stage_without_a_verdict(topic: Topic) -> None:
     topic.land(HISTORY)
-    outcome = compact(topic.lake, topic.plans("full"), topic.spark)[0]
+    outcome = compact(topic.lake, topic.plans("full"), topic.engine)[0]
     refused = firn(topic.lake, "publish", outcome.stage)
     assert refused.returncode == 1
     assert "is compacted; allowed: a passing verdict" in refused.stderr
@@ -147,7 +147,10 @@ def test_no_space_for_a_stage(topic: Topic, tmp_path: Path) -> None:
         ["bash", "-c", limited], env=environment(topic.lake), cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert refused.returncode == 4, refused.stderr
-    assert "Spark could not write stage" in refused.stderr
+    (line,) = refused.stderr.strip().splitlines()
+    assert line.startswith("firn: ")
+    assert "orders-0 full" in line
+    assert "can't be written now" in line
     assert topic.offsets() == [0, 1, 2]
     topic.run(NOW + 1)
     assert topic.offsets() == [1, 2]

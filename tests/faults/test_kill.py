@@ -9,10 +9,16 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
+from pipeline.errors import UnavailableError
+from pipeline.plan import Plan
 from pipeline.stage import stages_of
 from pipeline.stage.claim import LEASE_MS
-from tests.faults.commands import dying, firn, start
-from tests.spark.topics import NOW, Record, Topic, updates
+from tests.faults.harness.fault import Fault, Kind
+from tests.faults.harness.injector import FIRED, PAUSED
+from tests.faults.variables import dying, failing
+from tests.support.commands import firn, start
+from tests.support.topics import NOW, Record, Topic, updates
+from tests.support.waiting import until
 from tests.unit.lakes import held, on_disk
 
 HISTORY = [updates("a=1", "b=1", "c=", start=3 * part) for part in range(4)]
@@ -40,17 +46,38 @@ def test_killed_while_compacting(filled: Topic, tmp_path: Path, when: str, call:
     _assert_recovers(filled)
 
 
-def test_killed_while_spark_writes(filled: Topic, tmp_path: Path) -> None:
-    """What a dead writer left in the stage's folder is found and removed."""
+def test_killed_in_the_middle_of_a_data_file(filled: Topic, tmp_path: Path) -> None:
+    """Half of a file in the stage's folder, which nobody refers to, is found and removed."""
     plan = filled.plans("full")[0]
-    folder = on_disk(filled.lake.table(filled.table).location()) / "data" / "_firn" / plan.id
-    process = start(filled.lake, "compact", str(plan.write(tmp_path)))
-    deadline = time.monotonic() + 120
-    while not list(folder.rglob("*.parquet")) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.002)
+    torn = failing(tmp_path, Fault(Kind.TORN, "write data", 1))
+    killed = firn(filled.lake, "compact", str(plan.write(tmp_path)), variables=torn)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert list(_staged_data(filled, plan))
+    _assert_recovers(filled)
+
+
+def test_c20_a_worker_of_spark_that_dies_again_and_again_in_the_middle_of_a_data_file(
+    filled: Topic, tmp_path: Path
+) -> None:
+    """The driver lives, and says which plan it was in one line; what the workers left is found and removed."""
+    plan = filled.plans("full")[0]
+    torn = failing(tmp_path, Fault(Kind.TORN, "write data", 1)) | {"FIRN_ENGINE": "spark"}
+    failed = firn(filled.lake, "compact", str(plan.write(tmp_path)), variables=torn)
+    assert failed.returncode == UnavailableError.exit_code, failed.stderr
+    (line,) = [line for line in failed.stderr.splitlines() if line.startswith("firn: ")]
+    assert plan.title in line
+    assert (tmp_path / FIRED).exists()
+    assert list(_staged_data(filled, plan))
+    _assert_recovers(filled)
+
+
+def test_a_driver_of_spark_that_is_killed_while_a_worker_writes(filled: Topic, tmp_path: Path) -> None:
+    plan = filled.plans("full")[0]
+    paused = failing(tmp_path, Fault(Kind.PAUSE, "write data", 1)) | {"FIRN_ENGINE": "spark"}
+    process = start(filled.lake, "compact", str(plan.write(tmp_path)), variables=paused)
+    assert until((tmp_path / PAUSED).exists, alive=lambda: process.poll() is None), process.communicate()[1]
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-    assert list(folder.rglob("*.parquet"))
     _assert_recovers(filled)
 
 
@@ -84,12 +111,11 @@ def test_killed_while_publishing(filled: Topic, tmp_path: Path, when: str, call:
     _assert_recovers(filled)
 
 
-def test_killed_while_planning(filled: Topic) -> None:
+def test_killed_while_planning(filled: Topic, tmp_path: Path) -> None:
     """Planning changes nothing, so there is nothing to recover from."""
-    process = start(filled.lake, "plan", filled.table, "--lane", "full")
-    time.sleep(0.5)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    middle = dying(tmp_path, "before", "load_table target", 1)
+    killed = firn(filled.lake, "plan", filled.table, "--lane", "full", variables=middle)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     _assert_recovers(filled)
 
 
@@ -116,6 +142,11 @@ def _age(topic: Topic) -> None:
 def _stage_files(topic: Topic) -> Iterator[Path]:
     root = on_disk(topic.lake.table(topic.table).location()) / "stages"
     return (path for path in root.rglob("*") if path.is_file())
+
+
+def _staged_data(topic: Topic, plan: Plan) -> Iterator[Path]:
+    """What the plan's job has written of data, published or not."""
+    return (on_disk(topic.lake.table(topic.table).location()) / "data" / "_firn" / plan.id).rglob("*.parquet")
 
 
 def _data_files(topic: Topic) -> set[str]:

@@ -7,9 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.adopt import Choice, adopt, release
+from pipeline.engine import Engine
 from pipeline.lake import Lake
 from pipeline.publish import publish
-from tests.spark.topics import DAY, NOW, Topic
+from tests.support.topics import DAY, NOW, Topic
 
 _numbers = itertools.count()
 
@@ -27,10 +28,10 @@ LOW = {
 class Changes:
     """A table as a CDC sink writes it: typed columns, some required, nested ones, no topic, no partition."""
 
-    def __init__(self, lake: Lake, spark: SparkSession) -> None:
+    def __init__(self, lake: Lake, engine: Engine, spark: SparkSession) -> None:
         self.lake, self.spark = lake, spark
         self.name = f"db.cdc{next(_numbers)}"
-        self.lanes = Topic(lake, spark, self.name)
+        self.lanes = Topic(lake, engine, self.name)
         lake.create_namespace("db")
         self.sql(
             "CREATE TABLE {} (id bigint NOT NULL, region string, op string NOT NULL, lsn bigint, amount decimal(9,2), "
@@ -74,8 +75,8 @@ class Changes:
 
 
 @pytest.fixture
-def changes(lake: Lake, spark: SparkSession) -> Changes:
-    return Changes(lake, spark)
+def changes(lake: Lake, engine: Engine, spark: SparkSession) -> Changes:
+    return Changes(lake, engine, spark)
 
 
 def test_c1_to_c3_a_typed_table_goes_through_the_levels(changes: Changes) -> None:
@@ -179,7 +180,7 @@ class TestEvolution:
         assert [(row["lsn"], row["late"]) for row in changes.rows()] == [(2, None), (3, "l")]
 
 
-def test_other_names_with_topics_partitions_and_a_bucket(lake: Lake, spark: SparkSession) -> None:
+def test_other_names_with_topics_partitions_and_a_bucket(lake: Lake, engine: Engine, spark: SparkSession) -> None:
     """A Kafka-like table under other names, partitioned in its own way: every topic partition is cleaned apart."""
     name = f"db.events{next(_numbers)}"
     lake.create_namespace("db")
@@ -206,7 +207,7 @@ def test_other_names_with_topics_partitions_and_a_bucket(lake: Lake, spark: Spar
     append("web", 0, (4, "a", "2"), (5, "b", None), (6, "d", "1"))
     append("web", 1, (1, "a", "1"), (2, "a", "2"))
     append("app", 0, (3, "a", "2"))
-    topic = Topic(lake, spark, name)
+    topic = Topic(lake, engine, name)
     topic.run(force=True)
     found = lake.table(name).scan().to_arrow().to_pylist()
     kept = sorted((row["source"], row["shard"], row["seq"], row["entity"], row["body"], row["level"]) for row in found)

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from pipeline.publish import publish
-from tests.spark.topics import DAY, NOW, Record, Topic, updates
+from tests.support.topics import DAY, NOW, Record, Topic, updates
 from tests.unit.lakes import files_under, held, on_disk
 
 

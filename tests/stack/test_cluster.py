@@ -26,7 +26,7 @@ def workload(cluster: Stack, tmp_path: Path, request: pytest.FixtureRequest) -> 
     """A table of its own for each test, with enough to do for both workers."""
     master = cluster.settings.master
     table = f"cluster.{request.node.name}"
-    made = Workload(cluster, SQL, table, tmp_path / "home", master).create()
+    made = Workload(cluster, SQL, table, tmp_path / "home", "spark", master).create()
     made.land(12)
     return made
 

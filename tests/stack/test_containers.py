@@ -42,7 +42,6 @@ def test_the_rest_catalog_lets_in_who_knows_the_token(stack: Stack) -> None:
         "CATALOG_JDBC_PASSWORD": stack.settings.database_password,
         "CATALOG_URI": f"jdbc:postgresql://{HOST}:{stack.settings.postgres_port}/catalogs",
         "CATALOG_S3_ENDPOINT": stack.settings.s3_endpoint,
-        "FIRN_JARS": str(stack.jars),
     }
     with serving("rest", own, port):
         asked = f"http://{HOST}:{port}/v1/namespaces"

@@ -51,6 +51,7 @@ class Workload:
     catalog: str
     table: str
     home: Path
+    engine: str = "local"
     master: str = "local[2]"
     landed: dict[Place, tuple[str | None, str | None]] = field(default_factory=dict)
     ends: Counter[int] = field(default_factory=Counter)
@@ -115,16 +116,16 @@ class Workload:
             raise error
 
     def environment(self) -> dict[str, str]:
-        """PyIceberg's and Spark's own configuration, and nothing on a command line."""
-        own = self.stack.environment(self.catalog)
-        # After what is there already: the archive of classes fits a class path that begins as its own does.
-        jars = [own.get("SPARK_DIST_CLASSPATH"), *map(str, sorted(self.stack.jars.glob("*.jar")))]
+        """PyIceberg's and Spark's own configuration, and nothing on a command line; no jar of Iceberg's anywhere."""
+        jars = ("FIRN_JARS", "SPARK_DIST_CLASSPATH")
+        own = {name: value for name, value in self.stack.environment(self.catalog).items() if name not in jars}
         return own | {
             "FIRN_HOME": str(self.home),
+            "FIRN_ENGINE": self.engine,
             "FIRN_SPARK_MASTER": self.master,
-            "FIRN_SHUFFLE_PARTITIONS": "2",
-            "SPARK_DIST_CLASSPATH": ":".join(filter(None, jars)),
             "SPARK_CONF_DIR": str(self._spark_configuration()),
+            # Workers of the cluster are processes of this machine: this Python has what they need.
+            "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(CHECKOUT),
         }
 
@@ -201,9 +202,16 @@ class Workload:
         texts = {str(path): path.read_bytes() for path in (*stored, *logged) if path.is_file()}
         texts |= {f"output {number}": text.encode() for number, text in enumerate(self.said)}
         # Each kind was looked at: else nothing would be found in it.
-        for kind in ("metadata.json", "/reports/", "/events/", "rest.log"):
+        for kind in (
+            "metadata.json",
+            "/reports/",
+            "rest.log",
+            "output",
+            *(["/events/"] if self.engine == "spark" else []),
+        ):
             assert [name for name in texts if kind in name], kind
-        assert [name for name, text in texts.items() if name.startswith("output") and b"org.apache.spark" in text]
+        if self.engine == "spark":
+            assert [name for name, text in texts.items() if name.startswith("output") and b"org.apache.spark" in text]
         return [name for name, text in texts.items() if any(secret in text for secret in secrets)]
 
     def seen(self) -> dict[Place, tuple[str | None, str | None]]:

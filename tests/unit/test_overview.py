@@ -219,7 +219,7 @@ class TestReports:
                     "now_ms": NOW, "records_in": 24, "records_out": 5, "segments_in": 4,
                 },
                 "verdict": {
-                    "run_name": "ad97-204f", "passed": False, "spark_jobs": 3,
+                    "run_name": "ad97-204f", "passed": False,
                     "expectations": [{"name": "a", "passed": False, "observed": "2 records are missing."}],
                 },
             },

@@ -36,9 +36,10 @@ from pipeline.stage import (
 from pipeline.stage.claim import LEASE_MS
 from pipeline.stage.published import commits_folder, plans_of
 from pipeline.stage.stage import MAX_PROPERTY_BYTES, PLANS_PROPERTY
-from tests.faults.commands import dying, environment
 from tests.faults.harness.fault import Fault, Kind
 from tests.faults.harness.faulty import faulty
+from tests.faults.variables import dying
+from tests.support.commands import environment
 from tests.unit import lakes
 from tests.unit.foreign import delete_rows
 from tests.unit.lakes import NOW, TABLE, Fates, Part, append, compacted_job, judged, row

@@ -348,15 +348,15 @@ class TestBesideOthers:
         assert lakes.offsets(lake) == sorted([2, 3] * 4 + list(range(100, 100 + appended)))
 
 
-def no_spark() -> NoReturn:
-    pytest.fail("Spark was asked for")
+def no_engine(_: int) -> NoReturn:
+    pytest.fail("an engine was asked for")
 
 
 class TestRun:
-    """Retention comes first in a run, and a run that needs nothing else starts no Spark."""
+    """Retention comes first in a run, and a run that needs nothing else starts no engine."""
 
-    def test_a_run_drops_and_starts_no_spark(self, lake: Lake, plan: Plan) -> None:
-        done = list(run(lake, TABLE, NOW, no_spark, until_idle=True))
+    def test_a_run_drops_and_starts_no_engine(self, lake: Lake, plan: Plan) -> None:
+        done = list(run(lake, TABLE, NOW, no_engine, until_idle=True))
         assert next(iter(Lane)) is Lane.RETAIN
         assert [(one.lane, len(one.publications)) for one in done if one.plans] == [(Lane.RETAIN, 1)]
         assert lakes.offsets(lake) == [4, 5, 6, 7]

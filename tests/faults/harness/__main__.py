@@ -12,15 +12,17 @@ import typer
 
 from tests.faults.harness.batch import console, trials, trials_of_rooms
 from tests.faults.harness.catalogs import Kind
+from tests.faults.harness.workplace import Choice
 
 PER_PROCESS = 15
-"""Seeds that share a Spark session: what dead drivers leave in a JVM adds up, to some 50 MB a seed."""
+"""Seeds that share a process: what dead drivers leave in its JVM, if it has one, adds up to some 50 MB a seed."""
 
 
 def main(
     seeds: Annotated[str, typer.Option(help="One seed, or the first and the last one: 1-500.")] = "1-20",
     processes: Annotated[int, typer.Option(min=1, help="How many run at a time.")] = 2,
     kind: Annotated[Kind, typer.Option("--catalog", help="Where the catalog is kept.")] = Kind.SQLITE,
+    engine: Annotated[Choice, typer.Option(help="What Firn's tasks run in.")] = Choice.LOCAL,
     rooms: Annotated[bool, typer.Option("--rooms", help="Land, retain, collect instead of cleaning.")] = False,
     report: Annotated[Path | None, typer.Option(help="A file for all figures, as JSON.")] = None,
 ) -> None:
@@ -33,7 +35,7 @@ def main(
     total: Counter[str] = Counter()
     violations: dict[int, list[str]] = {}
     happened: Counter[str] = Counter()
-    work = partial(trials_of_rooms if rooms else trials, kind=kind)
+    work = partial(trials_of_rooms, kind=kind) if rooms else partial(trials, kind=kind, choice=engine)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         for done in pool.map(work, [part for part in parts if part]):
             for one in done:

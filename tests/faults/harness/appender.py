@@ -13,7 +13,7 @@ from pyiceberg.exceptions import CommitFailedException
 from sqlalchemy.exc import OperationalError
 
 from pipeline.lake import Lake
-from tests.spark.topics import NOW, Record, foreign_rows, kafka_rows
+from tests.support.topics import NOW, Record, foreign_rows, kafka_rows
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess

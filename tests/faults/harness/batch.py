@@ -1,7 +1,9 @@
-"""The trials of several seeds in one process: they share a lake, and a Spark session and a reader if they need them."""
+"""The trials of several seeds in one process: they share a lake and a reader, and Spark if they need it."""
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -10,28 +12,31 @@ from tests.faults.harness import rooms
 from tests.faults.harness.catalogs import Kind, catalog
 from tests.faults.harness.reader import reading
 from tests.faults.harness.trial import Trial, trial
-from tests.spark.session import small_session
+from tests.faults.harness.workplace import Choice, Workplace
+from tests.support.iceberg_session import small_session
 
 console = Console(highlight=False, soft_wrap=True)
 
 
-def trials(seeds: Iterable[int], kind: Kind = Kind.SQLITE) -> list[Trial]:
+def trials(seeds: Iterable[int], kind: Kind = Kind.SQLITE, choice: Choice = Choice.LOCAL) -> list[Trial]:
     """The trials of ``seeds``, one after the other; each is told of on standard output."""
-    return list(each(seeds, kind))
+    return list(each(seeds, kind, choice))
 
 
-def each(seeds: Iterable[int], kind: Kind = Kind.SQLITE) -> Iterator[Trial]:
+def each(seeds: Iterable[int], kind: Kind = Kind.SQLITE, choice: Choice = Choice.LOCAL) -> Iterator[Trial]:
     """The same, as they end."""
-    with tempfile.TemporaryDirectory() as folder, catalog(kind, Path(folder)) as lake:
-        spark = small_session(lake, "firn faults")
-        with reading(lake) as reader:
-            for seed in seeds:
-                yield _told(trial(seed, lake, spark, reader, Path(folder) / "trials"))
-        spark.stop()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        catalog(kind, Path(folder)) as lake,
+        reading(lake) as reader,
+        closing(Workplace(partial(small_session, lake, "firn faults"), choice)) as place,
+    ):
+        for seed in seeds:
+            yield _told(trial(seed, lake, place, reader, Path(folder) / "trials"))
 
 
 def trials_of_rooms(seeds: Iterable[int], kind: Kind = Kind.SQLITE) -> list[Trial]:
-    """The same of the rooms that need no Spark."""
+    """The same of the rooms that work on metadata alone."""
     with tempfile.TemporaryDirectory() as folder, catalog(kind, Path(folder)) as lake:
         return [_told(rooms.trial(seed, lake, Path(folder) / "trials")) for seed in seeds]
 

@@ -1,6 +1,7 @@
-"""A process that runs Firn and may die: forked from one that has a Spark session, so that it needs none of its own.
+"""A process that runs Firn and may die: forked, so that it has imported everything when it begins.
 
-The JVM outlives it, as a cluster outlives a driver; everything else of it is gone at once.
+Where it works in Spark, the session is its parent's and outlives it, as a cluster outlives a driver; everything else of
+it is gone at once.
 """
 
 import json
@@ -12,9 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from pipeline import clock
+from pipeline.engine import Engine
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
 from pipeline.run import run
@@ -92,7 +92,7 @@ class Child:
 def clean(
     lake: Lake,
     table: str,
-    spark: SparkSession,
+    engine: Callable[[], Engine],
     now_ms: int,
     lanes: Sequence[Lane] = tuple(Lane),
     *,
@@ -102,12 +102,13 @@ def clean(
 ) -> dict[str, Any]:
     """`firn run` in a child, on a machine whose clock is ``ahead_ms`` ahead; the account for ``Ended``."""
     _set_clock(ahead_ms)
+    own = engine()
     publications = retries = 0
     publishing = []
     failures: list[str] = []
     refused = None
     try:
-        for done in run(lake, table, now_ms, lambda: spark, lanes, force, scope=scope):
+        for done in run(lake, table, now_ms, lambda _: own, lanes, force, scope=scope):
             publications += len(done.publications)
             retries += sum(one.attempts - 1 for one in done.publications if one.attempts)
             if done.publications:

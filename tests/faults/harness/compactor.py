@@ -14,7 +14,6 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import psutil
-from pyspark.errors import PySparkException
 
 from pipeline import clock
 from pipeline.lake import Lake
@@ -24,14 +23,13 @@ from tests.faults.harness.child import Child, Ended, clean
 from tests.faults.harness.fault import Fault, Kind
 from tests.faults.harness.faulty import faulty
 from tests.faults.harness.injector import FIRED
-from tests.spark.session import small_session
+from tests.faults.harness.workplace import Choice, Workplace
+from tests.support.iceberg_session import small_session
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
     from multiprocessing.queues import Queue
     from multiprocessing.synchronize import Event
-
-    from pyspark.sql import SparkSession
 
 FAULTY = 0.5
 """Share of cleanings that something is to go wrong in."""
@@ -50,6 +48,7 @@ class Work:
     folder: Path
     partitions: Sequence[int] = ()
     faults: bool = False
+    choice: Choice = Choice.LOCAL
 
 
 @dataclass
@@ -91,7 +90,7 @@ class Compactor:
         return _expiring(self.work, self._process.pid).exists()
 
     def kill(self) -> None:
-        """SIGKILL to it, its JVM and its driver, all at once."""
+        """SIGKILL to it, its driver and its JVM, all at once."""
         with suppress(psutil.NoSuchProcess):
             own = psutil.Process(self._process.pid)
             every = [*own.children(recursive=True), own]
@@ -133,32 +132,35 @@ def compacting(lake: Lake, works: Sequence[Work]) -> Iterator[list[Compactor]]:
 
 
 def _compact(lake: Lake, work: Work, stop: "Event", results: "Queue[Cleaned]") -> None:
-    spark = small_session(lake, "firn faults")
+    place = Workplace(partial(small_session, lake, "firn faults"), work.choice)
+    place.prepare()
     # Not the same again after a restart: the process id is part of it.
     random = Random(f"{work.seed} {os.getpid()}")  # noqa: S311  # a seed is what it is for
     while not stop.is_set():
         if work.faults and random.random() < FOREIGN:
-            results.put(_maintained(spark, work, random))
+            results.put(_maintained(place, work, random))
         else:
-            results.put(_cleaned(lake, spark, work, random))
-    spark.stop()
+            results.put(_cleaned(lake, place, work, random))
+    place.close()
 
 
-def _cleaned(lake: Lake, spark: "SparkSession", work: Work, random: Random) -> Cleaned:
+def _cleaned(lake: Lake, place: Workplace, work: Work, random: Random) -> Cleaned:
     folder = work.folder / f"{os.getpid()}-{time.monotonic_ns()}"
     folder.mkdir(parents=True)
     fault = Fault.draw(random)
     hit = work.faults and fault.kind is not Kind.PAUSE and random.random() < FAULTY
     scope = Scope(partitions=tuple(TopicPartition("orders", partition) for partition in work.partitions))
     own = faulty(lake, fault, folder) if hit else lake
-    child = Child.start(partial(clean, own, work.table, spark, clock.now_ms(), tuple(Lane), scope=scope))
+    child = Child.start(partial(clean, own, work.table, place.engine, clock.now_ms(), tuple(Lane), scope=scope))
     ended = child.end()
     fired = folder / FIRED
     return Cleaned([ended], [fired.read_text()] if fired.exists() else [])
 
 
-def _maintained(spark: "SparkSession", work: Work, random: Random) -> Cleaned:
-    """What the owners of tables do; whoever loses a race does it the next time."""
+def _maintained(place: Workplace, work: Work, random: Random) -> Cleaned:
+    """What the owners of tables do with their Spark; whoever loses a race does it the next time."""
+    from pyspark.errors import PySparkException
+
     procedure = random.choice([REWRITE, EXPIRE, EXPIRE])
     name = procedure.partition("(")[0]
     expiring = _expiring(work, os.getpid())
@@ -166,7 +168,7 @@ def _maintained(spark: "SparkSession", work: Work, random: Random) -> Cleaned:
         expiring.parent.mkdir(parents=True, exist_ok=True)
         expiring.touch()
     try:
-        spark.sql(f"CALL lake.system.{procedure.format(table=work.table)}").collect()
+        place.spark.sql(f"CALL lake.system.{procedure.format(table=work.table)}").collect()
     except PySparkException:
         return Cleaned(foreign=Counter([f"{name} lost"]))
     finally:

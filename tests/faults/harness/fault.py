@@ -7,8 +7,8 @@ from random import Random
 from typing import Self
 
 _TO_CATALOG = {
-    "load_table target": 24,
-    "load_table stage": 40,
+    "load_table target": 40,
+    "load_table stage": 70,
     "load_table quarantine": 4,
     "load_table tombstones": 4,
     "list_tables namespace": 10,
@@ -19,16 +19,16 @@ _TO_CATALOG = {
     "register_table quarantine": 1,
     "register_table tombstones": 1,
     "drop_table stage": 2,
-    "commit_table stage": 10,
-    "commit_table target": 2,
+    "commit_table stage": 15,
+    "commit_table target": 3,
     "commit_table quarantine": 1,
     "commit_table tombstones": 1,
 }
 """Calls of the catalog, the method and what the table is to Firn, and how many a run of a few lanes makes."""
-_READS = {"open metadata": 60, "open list": 24, "open manifest": 60, "open data": 2, "open other": 20}
-_WRITES = {"write metadata": 24, "write list": 8, "write manifest": 20, "write data": 2, "write other": 8}
-"""The same of the store; lists, manifests and metadata are Iceberg's files, others Firn's. Data is what is copied to
-the tables beside: what Spark reads and writes does not pass here."""
+_READS = {"open metadata": 60, "open list": 24, "open manifest": 60, "open data": 32, "open other": 20}
+_WRITES = {"write metadata": 24, "write list": 8, "write manifest": 20, "write data": 12, "write other": 8}
+"""The same of the store; lists, manifests and metadata are Iceberg's files, others Firn's. Data is what tasks
+read and write, and what is copied to the tables beside."""
 
 CATALOG = frozenset(_TO_CATALOG)
 

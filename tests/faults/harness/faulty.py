@@ -20,6 +20,7 @@ from tests.faults.harness.injector import FAULT, FOLDER, Injector, injector
 
 _ROLES = {"__stage_": "stage", "__quarantine": "quarantine", "__tombstones": "tombstones"}
 _FILES = {".metadata.json": "metadata", ".parquet": "data"}
+MAGIC_BYTES = 4
 
 
 def faulty(lake: Lake, fault: Fault, folder: Path) -> Lake:
@@ -112,7 +113,7 @@ class _FaultyFile(PyArrowFile):
 
 
 class _CutOff(OutputStream):
-    """Takes half of what is first written to it, and nothing more."""
+    """Takes half of what is first written to it past a format's magic number, and nothing more."""
 
     closed = False
     """What pyarrow wants to know of a file."""
@@ -120,16 +121,23 @@ class _CutOff(OutputStream):
     def __init__(self, stream: OutputStream, calls: Injector) -> None:
         self._stream = stream
         self._calls = calls
+        self._length = 0
 
     def write(self, b: bytes) -> int:
+        whole = len(b) <= MAGIC_BYTES and not self.closed
         if not self.closed:
-            self._stream.write(b[: len(b) // 2])
+            self._stream.write(b if whole else b[: len(b) // 2])
+        if not whole:
             self.close()
-        self._calls.cut()
-        return 0
+            self._calls.cut()
+        self._length += len(b)
+        return len(b)
 
     def tell(self) -> int:
-        return 0
+        return self._length
+
+    def flush(self) -> None:
+        """As pyarrow asks of a file."""
 
     def close(self) -> None:
         if not self.closed:

@@ -19,6 +19,7 @@ from tests.faults.harness.appender import Appended, appending
 from tests.faults.harness.catalogs import Kind, catalog
 from tests.faults.harness.compactor import Cleaned, Compactor, Work, compacting
 from tests.faults.harness.soak import PROPERTIES
+from tests.faults.harness.workplace import Choice
 
 console = Console(highlight=False, soft_wrap=True)
 STARTED_WITHIN = 240  # seconds, in which every compactor has cleaned something
@@ -29,11 +30,12 @@ def main(
     appenders: Annotated[int, typer.Option(min=1)] = 10,
     compactors: Annotated[int, typer.Option(min=1)] = 4,
     kind: Annotated[Kind, typer.Option("--catalog", help="Where the catalog is kept.")] = Kind.SQLITE,
+    engine: Annotated[Choice, typer.Option(help="What Firn's tasks run in.")] = Choice.LOCAL,
 ) -> None:
     """Measure, and print the figures."""
     with tempfile.TemporaryDirectory() as folder, catalog(kind, Path(folder)) as lake:
         found: dict[str, object] = {"alone": _alone(lake, seconds, appenders)}
-        found["beside compactors"] = _beside(lake, seconds, appenders, compactors, Path(folder))
+        found["beside compactors"] = _beside(lake, seconds, appenders, compactors, Path(folder), engine)
     console.print_json(json.dumps(found))
 
 
@@ -46,18 +48,21 @@ def _alone(lake: Lake, seconds: int, appenders: int) -> dict[str, object]:
     return _of_appenders(appended)
 
 
-def _beside(lake: Lake, seconds: int, appenders: int, compactors: int, folder: Path) -> dict[str, object]:
+def _beside(
+    lake: Lake, seconds: int, appenders: int, compactors: int, folder: Path, choice: Choice
+) -> dict[str, object]:
     table = "load.beside"
     records.create(lake, table, PROPERTIES)
     works = [
-        Work(table, number, folder / "faults", range(number, appenders, compactors)) for number in range(compactors)
+        Work(table, number, folder / "faults", range(number, appenders, compactors), choice=choice)
+        for number in range(compactors)
     ]
     done = Cleaned()
     with appending(lake, table, range(appenders), seed=1) as first:
         first.count()  # each topic partition has to be there before a compactor is asked for it
         first.stop()
     with compacting(lake, works) as crew:
-        # Alone: beside busy appenders the start of four Spark sessions takes two cores many minutes.
+        # Alone: beside busy appenders the start of four processes takes two cores minutes.
         _wait_for_all(crew)
         with appending(lake, table, range(appenders), seed=1) as writers:
             writers.count()
@@ -76,7 +81,7 @@ def _beside(lake: Lake, seconds: int, appenders: int, compactors: int, folder: P
 
 
 def _wait_for_all(crew: Sequence[Compactor]) -> None:
-    """Until each has cleaned something: Spark has started, and has compiled what it needs."""
+    """Until each has cleaned something: it has started, and has loaded what it needs."""
     waiting, until = set(range(len(crew))), time.monotonic() + STARTED_WITHIN
     while waiting:
         if time.monotonic() > until:

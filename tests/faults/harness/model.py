@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pyiceberg.table import Table
 
 from pipeline.stage import Accounting
-from tests.spark.topics import Record
+from tests.support.topics import Record
 
 Place = tuple[int, int]
 """Partition and offset."""

@@ -11,7 +11,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from pipeline.lake import Lake
 from tests.faults.harness.model import Looks, View, view
-from tests.spark.topics import record_of
+from tests.support.topics import record_of
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

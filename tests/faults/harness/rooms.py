@@ -27,7 +27,7 @@ from tests.faults.harness.faulty import faulty
 from tests.faults.harness.injector import FIRED
 from tests.faults.harness.model import Place, unbalanced
 from tests.faults.harness.trial import Trial
-from tests.spark.topics import DAY, NOW, Record, kafka_rows, record_of
+from tests.support.topics import DAY, NOW, Record, kafka_rows, record_of
 from tests.unit.lakes import held, on_disk
 
 STEPS: Final = 6

@@ -25,9 +25,10 @@ from tests.faults.harness.child import Child, clean
 from tests.faults.harness.compactor import Cleaned, Compactor, Work, compacting
 from tests.faults.harness.model import Model, unbalanced
 from tests.faults.harness.reader import Seen, reading
-from tests.faults.harness.trial import LATER, left_behind
-from tests.spark.session import small_session
-from tests.spark.topics import Topic
+from tests.faults.harness.trial import LATER, left_behind, quarantined
+from tests.faults.harness.workplace import Choice, Workplace
+from tests.support.iceberg_session import small_session
+from tests.support.topics import Topic
 
 TABLE = "faults.soak"
 PROPERTIES = {
@@ -54,14 +55,15 @@ console = Console(highlight=False, soft_wrap=True)
 def main(
     seconds: Annotated[int, typer.Option(min=10, help="How long.")] = 1800,
     appenders: Annotated[int, typer.Option(min=1, help="Writers, each with a topic partition.")] = 4,
-    compactors: Annotated[int, typer.Option(min=1, help="Processes with a Spark session each.")] = 2,
+    compactors: Annotated[int, typer.Option(min=1, help="Processes that clean, and maintain with Spark.")] = 2,
     kind: Annotated[Kind, typer.Option("--catalog", help="Where the catalog is kept.")] = Kind.SQLITE,
+    engine: Annotated[Choice, typer.Option(help="What Firn's tasks run in.")] = Choice.LOCAL,
     seed: Annotated[int, typer.Option(help="Of the records and the faults.")] = 1,
     report: Annotated[Path | None, typer.Option(help="A file for all figures, as JSON.")] = None,
 ) -> None:
     """Run all of it, stop, look whether what is left is right; exit code 1 if a rule was broken."""
     with tempfile.TemporaryDirectory() as folder, catalog(kind, Path(folder)) as lake:
-        figures, violations = soak(lake, Path(folder), seconds, appenders, compactors, seed)
+        figures, violations = soak(lake, Path(folder), seconds, appenders, compactors, seed, engine)
     console.print(*violations, sep="\n")
     console.print_json(json.dumps(figures))
     if report:
@@ -70,12 +72,12 @@ def main(
 
 
 def soak(
-    lake: Lake, folder: Path, seconds: float, appenders: int, compactors: int, seed: int
+    lake: Lake, folder: Path, seconds: float, appenders: int, compactors: int, seed: int, choice: Choice
 ) -> tuple[dict[str, object], list[str]]:
     """Figures of what happened, and which rules were broken."""
     records.create(lake, TABLE, PROPERTIES)
     random = Random(seed)  # noqa: S311  # a seed is what it is for
-    works = [Work(TABLE, seed + number, folder / "faults", faults=True) for number in range(compactors)]
+    works = [Work(TABLE, seed + number, folder / "faults", faults=True, choice=choice) for number in range(compactors)]
     done = Cleaned()
     deaths = 0
     with (
@@ -107,11 +109,13 @@ def soak(
         model = Model()
         for writer in appended:
             model.land(record(seed, writer.partition, offset) for offset in range(writer.log_end))
-        topic = Topic(lake, small_session(lake, "firn faults"), TABLE, made=True)
-        _settle(topic, done)
+        place = Workplace(partial(small_session, lake, "firn faults"), choice)
+        place.prepare()
+        topic = Topic(lake, place.engine(), TABLE, made=True)
+        _settle(topic, place, done)
         seen = [one.stop(), other.stop()]
     violations = [*_of_cleanings(done), *_of_readers(seen), *_of_table(topic, model, appenders)]
-    topic.spark.stop()
+    place.close()
     figures = _figures(done) | {
         "records": len(model.landed),
         "appends": sum(writer.commits for writer in appended),
@@ -130,11 +134,11 @@ def _replace(crew: list[Compactor], place: int) -> int:
     return 1
 
 
-def _settle(topic: Topic, done: Cleaned) -> None:
+def _settle(topic: Topic, place: Workplace, done: Cleaned) -> None:
     """Cleanings without a fault, by a clock for which everything left behind is old."""
     for lanes, force in (((Lane.FULL,), True), (tuple(Lane), False)):
         now = clock.now_ms()
-        work = partial(clean, topic.lake, topic.table, topic.spark, now, lanes, ahead_ms=LATER, force=force)
+        work = partial(clean, topic.lake, topic.table, place.engine, now, lanes, ahead_ms=LATER, force=force)
         done.ended.append(Child.start(work).end())
 
 
@@ -150,7 +154,7 @@ def _of_readers(seen: list[Seen]) -> list[str]:
 
 def _of_table(topic: Topic, model: Model, partitions: int) -> list[str]:
     seen = [record for partition in range(partitions) for record in topic.seen(partition)]
-    kept = [(row["partition"], row["offset"]) for row in topic.rows(f"{TABLE}__quarantine")]
+    kept = quarantined(topic)
     found = model.violations(seen, kept) + model.unsettled(seen, kept) + unbalanced(topic.lake.table(TABLE))
     found += [f"C25: {name} is left" for name in stages_of(topic.lake, TABLE)]
     return found + [f"C25: {path} is left" for path in left_behind(topic)]

@@ -9,18 +9,18 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from pyspark.sql import SparkSession
-
 from pipeline.lake import Lake
 from pipeline.sense import Lane
 from pipeline.stage import stages_of
-from tests.faults.harness.child import Child, Ended, clean, sweep_late
+from tests.faults.harness.child import ENDS_WITHIN, Child, Ended, clean, sweep_late
 from tests.faults.harness.fault import Fault, Intruder, Kind
 from tests.faults.harness.faulty import faulty
 from tests.faults.harness.injector import FIRED, GO, PAUSED
 from tests.faults.harness.model import Model, unbalanced
 from tests.faults.harness.reader import Reader
-from tests.spark.topics import DAY, NOW, Record, Topic
+from tests.faults.harness.workplace import Workplace
+from tests.support.topics import DAY, NOW, Record, Topic
+from tests.support.waiting import until
 from tests.unit.lakes import held, on_disk
 
 STEPS = 2
@@ -50,6 +50,7 @@ class Stand:
 
     seed: int
     random: Random
+    place: Workplace
     topic: Topic
     reader: Reader
     folder: Path
@@ -60,10 +61,12 @@ class Stand:
     """When the cleaning that is under way was started, by the machine's clock in seconds."""
 
 
-def trial(seed: int, lake: Lake, spark: SparkSession, reader: Reader, folder: Path) -> Trial:
+def trial(seed: int, lake: Lake, place: Workplace, reader: Reader, folder: Path) -> Trial:
     """Everything that the seed says, in a table of its own."""
     random = Random(seed)  # noqa: S311  # a seed is what it is for
-    stand = Stand(seed, random, Topic(lake, spark, f"faults.s{seed}"), reader, folder / str(seed))
+    place.prepare()
+    topic = Topic(lake, place.engine(), f"faults.s{seed}", session=lambda: place.spark)
+    stand = Stand(seed, random, place, topic, reader, folder / str(seed))
     stand.topic.create(delete_retention_ms=random.choice(["0", "0", str(DAY)]))
     found = Trial(seed)
     reader.watch(stand.topic.table)
@@ -110,14 +113,13 @@ def _disturbed(stand: Stand, found: Trial, fault: Fault, number: int) -> None:
     lake = faulty(topic.lake, fault, folder)
     lanes, force = stand.random.choice(RUNS)
     stand.began = time.time()
-    child = Child.start(partial(clean, lake, topic.table, topic.spark, stand.now, lanes, force=force))
-    while child.alive() and not (folder / PAUSED).exists():
-        time.sleep(0.01)
+    child = Child.start(partial(clean, lake, topic.table, stand.place.engine, stand.now, lanes, force=force))
+    until((folder / PAUSED).exists, ENDS_WITHIN, alive=child.alive)
     if (folder / PAUSED).exists() and fault.intruder:
         INTRUDERS[fault.intruder](stand, found)
         (folder / GO).touch()
     _take_down(found, child.end(), meant=fault.kind in (Kind.KILL, Kind.TORN))
-    _wait_for_spark(topic.spark)
+    stand.place.settle()
     if (folder / FIRED).exists():
         found.faults.append((folder / FIRED).read_text())
 
@@ -134,24 +136,19 @@ def _take_down(found: Trial, ended: Ended, *, meant: bool = False) -> None:
     found.violations += [f"C26: more than a line: {error}" for error in errors if "\n" in error]
 
 
-def _wait_for_spark(spark: SparkSession) -> None:
-    """What a dead driver had begun goes on in the JVM here; with a driver of its own it would be gone."""
-    while spark.sparkContext.statusTracker().getActiveJobsIds():
-        time.sleep(0.01)
-
-
 def _look(stand: Stand) -> list[str]:
     topic = stand.topic
     table = topic.lake.table(topic.table)
     seen = [*topic.seen(0), *topic.seen(1)]
-    return stand.model.violations(seen, _quarantined(stand)) + unbalanced(table)
+    return stand.model.violations(seen, quarantined(topic)) + unbalanced(table)
 
 
-def _quarantined(stand: Stand) -> list[tuple[int, int]]:
-    name = f"{stand.topic.table}__quarantine"
-    if not stand.topic.lake.catalog.table_exists(name):
+def quarantined(topic: Topic) -> list[tuple[int, int]]:
+    """Partition and offset of what is in the topic's quarantine."""
+    name = f"{topic.table}__quarantine"
+    if not topic.lake.catalog.table_exists(name):
         return []
-    return [(row["partition"], row["offset"]) for row in stand.topic.rows(name)]
+    return [(row["partition"], row["offset"]) for row in topic.rows(name)]
 
 
 def _settle(stand: Stand, found: Trial) -> None:
@@ -159,13 +156,15 @@ def _settle(stand: Stand, found: Trial) -> None:
     topic = stand.topic
     for lanes, force in (((Lane.FULL,), True), (tuple(Lane), False)):
         stand.now += 1
-        work = partial(clean, topic.lake, topic.table, topic.spark, stand.now, lanes, ahead_ms=LATER, force=force)
+        work = partial(
+            clean, topic.lake, topic.table, stand.place.engine, stand.now, lanes, ahead_ms=LATER, force=force
+        )
         ended = Child.start(work).end()
         _take_down(found, ended)
         if ended.failures or ended.refused:
             found.violations.append(f"C25: the next run fails: {ended}")
     found.violations += _look(stand)
-    found.violations += stand.model.unsettled([*topic.seen(0), *topic.seen(1)], _quarantined(stand))
+    found.violations += stand.model.unsettled([*topic.seen(0), *topic.seen(1)], quarantined(topic))
     found.violations += [f"C25: {name} is left" for name in stages_of(topic.lake, topic.table)]
     found.violations += [f"C25: {path} is left" for path in left_behind(topic)]
 
@@ -188,7 +187,7 @@ def _append(stand: Stand, _: Trial) -> None:
 
 def _compact(stand: Stand, found: Trial) -> None:
     topic = stand.topic
-    work = partial(clean, topic.lake, topic.table, topic.spark, stand.now, (Lane.FULL,), force=True)
+    work = partial(clean, topic.lake, topic.table, stand.place.engine, stand.now, (Lane.FULL,), force=True)
     _take_down(found, Child.start(work).end())
 
 

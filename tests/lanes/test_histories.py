@@ -7,14 +7,14 @@ from random import Random
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
+from pipeline.engine import Engine
 from pipeline.errors import ConflictError
 from pipeline.lake import Lake
 from pipeline.publish import publish
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane
-from tests.spark.topics import DAY, NOW, Record, Topic
+from tests.support.topics import DAY, NOW, Record, Topic
 
 KEYS = [b"", b"a", b"b", b"c"]
 _numbers = itertools.count()
@@ -36,12 +36,12 @@ bounded = settings(
 @given(steps, clocks)
 def test_c2_c3_c9_in_offset_order(
     lake: Lake,
-    spark: SparkSession,
+    engine: Engine,
     history: list[tuple[list[tuple[bytes, bytes | None]], Lane | None, bool]],
     jumps: list[int],
 ) -> None:
     """Clocks jump, back as well; tombstones may go as soon as the rules let them."""
-    topic = Topic(lake, spark, f"random.t{next(_numbers)}").create(delete_retention_ms="0")
+    topic = Topic(lake, engine, f"random.t{next(_numbers)}").create(delete_retention_ms="0")
     landed: list[Record] = []
     now = NOW
     for (batch, lane, force), jump in zip(history, jumps, strict=False):
@@ -59,7 +59,7 @@ def test_c2_c3_c9_in_offset_order(
 @given(steps, clocks, st.sampled_from(["6", "1000"]), st.randoms(use_true_random=False))
 def test_c2_c3_c7_c9_with_late_and_repeated_segments(
     lake: Lake,
-    spark: SparkSession,
+    engine: Engine,
     history: list[tuple[list[tuple[bytes, bytes | None]], Lane | None, bool]],
     jumps: list[int],
     budget: str,
@@ -67,7 +67,7 @@ def test_c2_c3_c7_c9_with_late_and_repeated_segments(
 ) -> None:
     """Batches land in any order and some of them again, while plans are under way that may take only a part of the
     head: no deleted value comes back."""
-    topic = Topic(lake, spark, f"random.t{next(_numbers)}")
+    topic = Topic(lake, engine, f"random.t{next(_numbers)}")
     topic.create(delete_retention_ms="0", merge_segments="3", plan_max_records=budget)
     starts = list(itertools.accumulate((len(batch) for batch, _, _ in history), initial=0))
     arrivals = list(zip(history, starts, strict=False))

@@ -14,7 +14,7 @@ from pipeline.land import land
 from pipeline.publish import publish
 from pipeline.quarantine import quarantine
 from tests.logs import Entry, batch, marker, segment
-from tests.spark.topics import DAY, LOW_THRESHOLDS, NOW, Topic
+from tests.support.topics import DAY, LOW_THRESHOLDS, NOW, Topic
 
 LATER = NOW + DAY
 

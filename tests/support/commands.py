@@ -1,4 +1,4 @@
-"""Run ``firn`` as a process of its own on a test's lake."""
+"""Run ``firn`` as a process of its own on a test's lake, with engine ``local`` unless told otherwise."""
 
 import os
 import subprocess
@@ -7,26 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.lake import Lake
-from tests.faults.harness.fault import Fault, Kind
-from tests.faults.harness.faulty import properties_of
 
 ROOT = Path(__file__).parents[2]
 
 
+FOREIGN = ("FIRN_JARS", "SPARK_DIST_CLASSPATH")
+"""What foreign Spark has of Iceberg: ``firn`` needs none of it."""
+
+
 def environment(lake: Lake, **more: str) -> dict[str, str]:
     """The environment in which ``firn`` finds ``lake``, by PyIceberg's own configuration."""
+    inherited = {name: value for name, value in os.environ.items() if name not in FOREIGN}
     configured = {
         f"PYICEBERG_CATALOG__{lake.name.upper()}__{key.upper()}": lake.properties[key] for key in ("uri", "warehouse")
     }
-    spark = {"FIRN_SPARK_MASTER": "local[2]", "FIRN_SHUFFLE_PARTITIONS": "2", "FIRN_HOME": str(lake.home)}
-    return dict(os.environ) | configured | spark | {"PYTHONPATH": str(ROOT)} | more
-
-
-def dying(folder: Path, when: str, call: str, nth: int) -> dict[str, str]:
-    """The environment of a process that is killed "before" or "after" that call of its catalog; it says so in
-    ``folder``."""
-    found = properties_of(Fault(Kind.KILL, call, nth, when == "after"), folder)
-    return {f"PYICEBERG_CATALOG__LAKE__{name.upper().replace('-', '_')}": value for name, value in found.items()}
+    own = {"FIRN_ENGINE": "local", "FIRN_SPARK_MASTER": "local[2]", "FIRN_HOME": str(lake.home)}
+    return inherited | configured | own | {"PYTHONPATH": str(ROOT)} | more
 
 
 def start(lake: Lake, *arguments: str, variables: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":

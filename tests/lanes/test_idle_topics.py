@@ -1,7 +1,7 @@
 """A topic that nobody writes to any more loses its tombstones all the same, and comes to rest (C12, C25)."""
 
 from pipeline.sense import Lane
-from tests.spark.topics import DAY, NOW, Topic, updates
+from tests.support.topics import DAY, NOW, Topic, updates
 
 
 def work(topic: Topic, now: int) -> list[Lane]:

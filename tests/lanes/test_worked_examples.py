@@ -1,6 +1,6 @@
 """The worked examples of the contract: from Confluent's and WarpStream's documents to the table."""
 
-from tests.spark.topics import Record, Topic, updates
+from tests.support.topics import Record, Topic, updates
 
 ADDRESSES = updates(
     "1001=4 Privet Dr",

@@ -2,10 +2,10 @@
 
 import pytest
 
-from pipeline.compact import compact
+from pipeline.compact.compact import compact
 from pipeline.errors import ConflictError
 from pipeline.publish import publish
-from tests.spark.topics import DAY, NOW, Topic, updates
+from tests.support.topics import DAY, NOW, Topic, updates
 
 HISTORY = updates("a=1", "b=1", "a=", "c=1")
 
@@ -83,8 +83,8 @@ def test_c9_a_late_segment_in_the_plan_of_others_does_not_matter(topic: Topic) -
 def test_a_foreign_stamp_on_a_landed_record_counts_for_nothing(topic: Topic) -> None:
     """Any writer may put anything into delete_horizon: only what a cleaning stamped is believed (C9)."""
     topic.create(delete_retention_ms="0")
-    topic.append_with_spark(HISTORY, delete_horizon="timestamp_millis(0)")
-    outcomes = compact(topic.lake, topic.plans("full"), topic.spark)
+    topic.append(HISTORY, horizon_ms=0)
+    outcomes = compact(topic.lake, topic.plans("full"), topic.engine)
     assert [outcome.error for outcome in outcomes] == [None]
     topic.clean("full")
     assert topic.offsets() == [1, 2, 3]

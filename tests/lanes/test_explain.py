@@ -1,15 +1,17 @@
-"""What `firn explain` says a plan would do with a record is what Spark does with it (C2 to C9)."""
+"""What `firn explain` says a plan would do with a record is what compacting does with it (C2 to C9)."""
 
 import random
 from collections import Counter
 
 import pytest
 
-from pipeline.explain import explain_key, rules
+from pipeline.compact.outcome import Outcome
+from pipeline.explain import explain_key
+from pipeline.explain.cleaning import Cleaning, KeyRecords
 from pipeline.plan import Plan
 from pipeline.publish import publish
 from pipeline.sense import Lane
-from tests.spark.topics import DAY, NOW, Record, Topic
+from tests.support.topics import DAY, NOW, Record, Topic
 
 KEYS = (None, b"", *(b"%d" % number for number in range(10)))
 HOUR = 3_600_000
@@ -24,13 +26,13 @@ STEPS = (
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_an_explained_fate_is_the_fate(topic: Topic, seed: int) -> None:
+def test_an_explained_outcome_is_the_outcome(topic: Topic, seed: int) -> None:
     """Random histories with late files, stamps, horizons, lags and records without a key; lane after lane."""
     chance = random.Random(seed)  # noqa: S311 - the same histories in every run
     topic.create(delete_retention_ms=str(HOUR), min_compaction_lag_ms=str(HOUR), clean_segments="1")
     offsets = sorted(range(45), key=lambda offset: offset + chance.randint(0, 20))
     now = NOW
-    seen: Counter[rules.Fate] = Counter()
+    seen: Counter[Outcome] = Counter()
     for lane, lands in STEPS:
         for _ in range(3 if lands else 0):
             topic.land([record(offset, now, chance) for offset in sorted(offsets[:5])])
@@ -40,25 +42,26 @@ def test_an_explained_fate_is_the_fate(topic: Topic, seed: int) -> None:
             expected = foretold(topic, plan)
             before = set(topic.offsets())
             (books,) = [publish(topic.lake, stage).accounting for stage in topic.validated([plan])]
-            gone = {offset for offset, fate in expected.items() if fate is not rules.Fate.KEPT}
+            gone = {offset for offset, fate in expected.items() if fate is not Outcome.KEPT}
             assert before - set(topic.offsets()) == gone, (lane, seed)
             assert books is not None
             fates = Counter(expected.values())
             assert (books.superseded, books.tombstones_removed, books.quarantined) == (
-                fates[rules.Fate.SUPERSEDED], fates[rules.Fate.REMOVED], fates[rules.Fate.QUARANTINED],
+                fates[Outcome.SUPERSEDED], fates[Outcome.TOMBSTONE_REMOVED], fates[Outcome.QUARANTINED],
             )  # fmt: skip
             seen += fates
-    absent = {rules.Fate.EXPIRED, rules.Fate.ABORTED}  # no retention here, and no transactions
-    assert all(seen[fate] for fate in rules.Fate if fate not in absent), "the histories are rich enough"
+    plain = (Outcome.KEPT, Outcome.SUPERSEDED, Outcome.QUARANTINED, Outcome.TOMBSTONE_REMOVED)
+    assert all(seen[outcome] for outcome in plain), "the histories are rich enough"
 
 
-def foretold(topic: Topic, plan: Plan) -> dict[int, rules.Fate]:
-    """The fate of every record under ``plan``, key by key."""
-    found: dict[int, rules.Fate] = {}
+def foretold(topic: Topic, plan: Plan) -> dict[int, Outcome]:
+    """What becomes of every record under ``plan``, key by key."""
+    found: dict[int, Outcome] = {}
     for key in KEYS:
         explained = explain_key(topic.lake, topic.table, None if key is None else (key,), plan.now_ms)
-        of_key = rules.KeyRecords([kept.record for kept in explained.kept], explained.buried, has_key=key is not None)
-        found |= {one.offset: rules.fate(one, of_key, plan) for one in of_key.present}
+        of_key = KeyRecords([kept.record for kept in explained.kept], explained.buried, has_key=key is not None)
+        cleaning = Cleaning.of(of_key, plan)
+        found |= {one.offset: cleaning.outcome(place) for place, one in enumerate(of_key.present)}
     return found
 
 

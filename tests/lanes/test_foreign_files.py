@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.compact import compact
+from pipeline.compact.compact import compact
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
 from pipeline.policy import Policies
 from pipeline.run import run
 from pipeline.sense import Lane
 from pipeline.validate import build_reports
-from tests.spark.topics import NOW, Record, Topic, updates
+from tests.support.topics import NOW, Record, Topic, updates
 from tests.unit.foreign import append_again, rename
 from tests.unit.lakes import on_disk
 
@@ -37,23 +37,6 @@ def assert_balanced(topic: Topic) -> None:
         "firn.records-in": snapshot.summary["deleted-records"],
         "firn.records-out": snapshot.summary["total-records"],
     }
-
-
-def test_a_table_whose_writers_keep_no_metrics_is_cleaned(topic: Topic) -> None:
-    """Offsets, times and counts come from the footers of what Spark and PyIceberg wrote."""
-    topic.create()
-    with topic.lake.table(topic.table).transaction() as transaction:
-        columns = ("offset", "timestamp", "key", "value", "delete_horizon")
-        none = {f"write.metadata.metrics.column.{name}": "none" for name in columns}
-        transaction.set_properties({"write.metadata.metrics.default": "none"} | none)
-    topic.append_with_spark(updates("a=1", "b=1", "c=", "d=1"))
-    topic.append(updates("a=2", "d=2", start=4))
-    (books,) = topic.clean("full", force=True)
-    assert (books.records_in, books.records_out, books.superseded) == (6, 4, 2)
-    assert topic.offsets() == [1, 2, 4, 5]
-    topic.append_with_spark(updates("b=2", start=6))
-    topic.clean("full", NOW + 1, force=True)
-    assert topic.offsets() == [2, 4, 5, 6]
 
 
 @pytest.mark.parametrize("level", [0, 3])
@@ -117,7 +100,7 @@ def test_c6_keys_of_no_byte_and_of_ten_million(topic: Topic) -> None:
 def test_c26_messages_show_a_part_of_a_huge_key(topic: Topic) -> None:
     key = b"k" * 10_000_000
     topic.land([Record(0, key, b"1")], [Record(0, key, b"2")])
-    (outcome,) = compact(topic.lake, topic.plans("full"), topic.spark)
+    (outcome,) = compact(topic.lake, topic.plans("full"), topic.engine)
     assert isinstance(outcome.error, RefusedError)
     assert "offset 0" in str(outcome.error)
     assert len(str(outcome.error)) < 1_000
@@ -135,7 +118,7 @@ def test_segments_may_have_any_name(topic: Topic) -> None:
 
 
 def test_c26_any_topic_name_goes_all_the_way(topic: Topic, lake: Lake) -> None:
-    """Through properties, landing, plans, Spark, reports, quarantine and publish, and no file lies anywhere else."""
+    """Through properties, landing, plans, staging, reports, quarantine and publish, and no file lies anywhere else."""
     properties = {f"firn.topic.{name}.segment.bytes": "1000000" for name in KAFKA_NAMES}
     policies = Policies.parse(topic.table, properties)
     assert {policies.of(name).segment_bytes for name in KAFKA_NAMES} == {1_000_000}
@@ -146,7 +129,7 @@ def test_c26_any_topic_name_goes_all_the_way(topic: Topic, lake: Lake) -> None:
     for name in names:
         topic.name = name
         topic.land([*updates("a=1", "a=2"), Record(2, None, b"no key"), *updates("b=1", start=3)])
-    done = list(run(lake, topic.table, NOW, lambda: topic.spark, (Lane.FULL,)))
+    done = list(run(lake, topic.table, NOW, topic.engines, (Lane.FULL,)))
     assert [lane.failures for lane in done if lane.failures] == []
     assert {(row["topic"], row["offset"]) for row in topic.rows()} == {
         (name, offset) for name in names for offset in (1, 3)

@@ -1,23 +1,11 @@
 """Cost follows garbage: segments of the tail that lose nothing stay where they are (C16, C24)."""
 
 import itertools
-import re
 from pathlib import Path
 
 import numpy as np
-import pytest
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from pipeline.compact import compact, fate
-from pipeline.compact.inputs import Reader, spark_name
-from pipeline.compact.layout import scans
-from pipeline.compact.survey import prepared, surveyed
-from pipeline.errors import RefusedError
-from pipeline.lake.columns import Columns
-from pipeline.plan import Job, Plan
-from pipeline.stage import open_stage
-from tests.spark.topics import NOW, Record, Topic
+from tests.support.topics import NOW, Record, Topic
 
 PER_SEGMENT = 20
 VALUE = bytes(range(256)) * 2
@@ -110,17 +98,6 @@ def test_a_composite_or_typed_key_is_told_apart_as_well(topic: Topic) -> None:
     assert {path for base, path in paths(topic).items() if base in (20, 40)} == {before[20], before[40]}
 
 
-def test_a_plan_too_large_for_one_broadcast_is_written_in_rounds(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.compact.rounds.WORDS_PER_ROUND", 1)
-    with_tail(topic, 6)
-    update(topic, 45, 47, 110)
-    (books,) = topic.clean("full", force=True)
-    assert topic.offsets() == [n for n in range(123) if n not in (45, 47, 110)]
-    assert (books.superseded, books.segments_in) == (3, 3)
-    found = topic.segments()
-    assert all(left.last_offset < right.base_offset for left, right in itertools.pairwise(found))
-
-
 def test_segments_of_which_little_is_left_are_put_together(topic: Topic) -> None:
     """A task reads as much as fills a segment: packed by what it reads, it would write a tenth of one."""
     segments, value = 10, 400
@@ -141,54 +118,3 @@ def test_segments_of_which_little_is_left_are_put_together(topic: Topic) -> None
 
 def halves(count: int) -> tuple[range, range]:
     return range(count // 2), range(count // 2, count)
-
-
-def test_a_survivor_that_is_not_met_again_stops_the_job(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C24: what pass 1 has promised and pass 2 does not find is not passed over."""
-    with_tail(topic, 2)
-    update(topic, 5)
-    (plan,) = topic.plans("full", force=True)
-    whole = fate.cleaned
-    monkeypatch.setattr(fate, "cleaned", lambda *given: whole(*given).where(F.col("offset") != 7))
-    (outcome,) = compact(topic.lake, [plan], topic.spark)
-    assert isinstance(outcome.error, RefusedError)
-    assert "records are the newest of their key" in str(outcome.error)
-    assert topic.offsets() == list(range(41))
-
-
-@pytest.mark.parametrize("lane", ["clean", "full"])
-def test_no_exchange_carries_a_value(topic: Topic, capsys: pytest.CaptureFixture[str], lane: str) -> None:
-    """Values are read in pass 2, and written by the task that read them."""
-    with_tail(topic, 3)
-    for _ in range(4):
-        update(topic, 5, 25)
-    topic.clean("merge")
-    (plan,) = topic.plans(lane, force=True)
-    for frame in passes(topic, plan):
-        moved = exchanged(frame, capsys)
-        assert moved, "a plan without any exchange would make this test blind"
-        assert not any(re.match(r"(value|headers)#", name) for name in moved), moved
-
-
-def passes(topic: Topic, plan: Plan) -> list[DataFrame]:
-    """What pass 1 finds out about ``plan``, and what pass 2 writes, not yet run."""
-    stage = open_stage(topic.lake, Job((plan,)))
-    columns = Columns.of(stage.table, stage.identifier)
-    reader = Reader(topic.spark, spark_name(topic.lake, stage.identifier), columns, (plan,))
-    with surveyed(reader) as survey:
-        read = reader.records(stage.rewritten, scans(reader.plans, survey.stay, columns))
-        return [survey.words, fate.cleaned(prepared(read, reader.plans, survey.repeats), survey.words)]
-
-
-def exchanged(frame: DataFrame, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The columns that pass through exchanges, broadcast ones included, as Spark explains them."""
-    capsys.readouterr()
-    frame.explain("formatted")
-    blocks = re.split(r"\n\n", capsys.readouterr().out)
-    return [
-        name.strip()
-        for block in blocks
-        if re.match(r"\(\d+\) \w*Exchange", block)
-        for listed in re.findall(r"Input \[\d+\]: \[(.*)\]", block)
-        for name in listed.split(",")
-    ]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipeline.compact import compact
+from pipeline.compact.compact import compact
 from pipeline.errors import RefusedError
-from tests.spark.topics import DAY, NOW, Record, Topic, updates
+from tests.support.topics import DAY, NOW, Record, Topic, updates
 
 
 @pytest.mark.parametrize("lane", ["clean", "full"])
@@ -44,7 +44,7 @@ def test_c13_merge_copies_repeats_as_they_are(topic: Topic) -> None:
 @pytest.mark.parametrize("other", [Record(1, b"b", b"2"), Record(1, b"x", b"1"), Record(1, None, b"1")])
 def test_c20_different_records_on_one_offset_are_refused_and_shown(topic: Topic, other: Record) -> None:
     topic.create(report_samples="full").land(updates("a=1", "b=1", "b=3"), [other])
-    (outcome,) = compact(topic.lake, topic.plans("full"), topic.spark)
+    (outcome,) = compact(topic.lake, topic.plans("full"), topic.engine)
     assert isinstance(outcome.error, RefusedError)
     said = str(outcome.error)
     assert f"offset 1 of {topic.name}-0 holds different records" in said

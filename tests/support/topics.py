@@ -1,16 +1,16 @@
 """A topic under test: land records, run lanes, look at what readers see."""
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
-from pipeline.compact import Outcome, compact
+from pipeline.compact.compact import Compacted, compact
+from pipeline.engine import Engine
 from pipeline.lake import Lake, records
 from pipeline.land import land
 from pipeline.plan import Plan, plan_table
@@ -20,6 +20,9 @@ from pipeline.segments import Segment, TopicPartition, read
 from pipeline.sense import Lane
 from pipeline.stage import Accounting
 from pipeline.validate import validate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NOW = 1_800_000_000_000
 """The clock of tests, epoch milliseconds; records are a day older unless they say otherwise."""
@@ -45,16 +48,30 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
+def no_session() -> "SparkSession":
+    """Stands for the foreign session of tests that have none."""
+    raise AssertionError("this test has no Spark session: its topic has to be made with one")
+
+
 @dataclass
 class Topic:
-    """One topic in a table of its own."""
+    """One topic in a table of its own, cleaned by ``engine``. ``session`` gives the Spark of foreign tools, if any."""
 
     lake: Lake
-    spark: SparkSession
+    engine: Engine
     table: str
     name: str = "orders"
-    properties: Mapping[str, str] = field(default_factory=dict)
+    session: "Callable[[], SparkSession]" = no_session
     made: bool = False
+
+    @property
+    def spark(self) -> "SparkSession":
+        """A Spark session with Iceberg on the lake's catalog: foreign writers, readers and maintenance."""
+        return self.session()
+
+    def engines(self, _: int) -> Engine:
+        """The engine of a run, whatever the number of bytes."""
+        return self.engine
 
     def create(self, **properties: str) -> "Topic":
         """Create the table with thresholds of 2 and ``properties`` (underscores for dots, without ``firn.``)."""
@@ -78,19 +95,19 @@ class Topic:
         """The records in Kafka's columns."""
         return kafka_rows(batch, self.name)
 
-    def append(self, batch: Iterable[Record], level: int | None = None) -> None:
-        """Append as a writer with PyIceberg does who knows nothing of Firn (others NULL), or claims a level."""
-        self.lake.table(self.table).append(foreign_rows(self.arrow(batch), level))
+    def append(self, batch: Iterable[Record], level: int | None = None, horizon_ms: int | None = None) -> None:
+        """Append as a writer with PyIceberg does that knows nothing of Firn (others NULL), or claims what is Firn's."""
+        self.lake.table(self.table).append(foreign_rows(self.arrow(batch), level, horizon_ms))
 
-    def append_with_spark(self, batch: Iterable[Record], delete_horizon: str = "cast(null as timestamp)") -> None:
-        """Append as a Spark job does; ``delete_horizon`` is a SQL expression."""
+    def append_with_spark(self, batch: Iterable[Record]) -> None:
+        """Append as a Spark job does."""
         columns = [name for name in records.KAFKA_COLUMNS if name != "headers"]
         frame = self.spark.createDataFrame(self.arrow(batch).select(columns).to_pandas())
         frame.selectExpr(
             *(f"`{name}`" for name in columns),
             "cast(null as array<struct<key:string,value:binary>>) headers",
             "cast(null as int) level",
-            f"{delete_horizon} delete_horizon",
+            "cast(null as timestamp) delete_horizon",
         ).writeTo(f"lake.{self.table}").append()
 
     def plans(self, lane: str, now: int = NOW, *, force: bool = False) -> list[Plan]:
@@ -108,22 +125,22 @@ class Topic:
     def validated(self, plans: Sequence[Plan]) -> list[str]:
         """Compact and validate ``plans``; the names of their jobs' stages."""
         stages = list(dict.fromkeys(outcome.stage for outcome in self.compacted(*plans)))
-        judged = validate(self.lake, stages, self.spark)
+        judged = validate(self.lake, stages, self.engine)
         for result in judged:
             assert result.error is None, result.error
             assert result.verdict is not None
             assert result.passed, [finding.observed for finding in result.verdict.failures]
         return stages
 
-    def compacted(self, *plans: Plan) -> list[Outcome]:
+    def compacted(self, *plans: Plan) -> list[Compacted]:
         """Compact ``plans``; none may fail."""
-        outcomes = compact(self.lake, plans, self.spark)
+        outcomes = compact(self.lake, plans, self.engine)
         assert [str(outcome.error) for outcome in outcomes if outcome.error] == []
         return outcomes
 
     def run(self, now: int = NOW, *, force: bool = False, until_idle: bool = False) -> list[LaneRun]:
         """The whole chain; nothing may fail."""
-        done = list(run(self.lake, self.table, now, lambda: self.spark, tuple(Lane), force, until_idle))
+        done = list(run(self.lake, self.table, now, self.engines, tuple(Lane), force, until_idle))
         assert [lane.failures for lane in done if lane.failures] == []
         return done
 
@@ -174,10 +191,11 @@ def kafka_rows(batch: Iterable[Record], topic: str) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=records.arrow_schema())
 
 
-def foreign_rows(rows: pa.Table, level: int | None = None) -> pa.Table:
-    """``rows`` as a writer with PyIceberg has to append them, who knows nothing of Firn: with its columns, NULL."""
+def foreign_rows(rows: pa.Table, level: int | None = None, horizon_ms: int | None = None) -> pa.Table:
+    """``rows`` as a writer with PyIceberg that knows nothing of Firn has to append them: with its columns, NULL."""
+    horizon = None if horizon_ms is None else horizon_ms * 1000
     return rows.append_column("level", pa.array([level] * rows.num_rows, pa.int32())).append_column(
-        "delete_horizon", pa.nulls(rows.num_rows).cast(pa.timestamp("us", tz="UTC"))
+        "delete_horizon", pa.array([horizon] * rows.num_rows, pa.timestamp("us", tz="UTC"))
     )
 
 

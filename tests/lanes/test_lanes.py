@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.plan.plan import LEVEL_OUT
 from pipeline.sense import Lane
-from tests.spark.topics import NOW, Record, Topic, updates
+from tests.support.topics import NOW, Record, Topic, updates
 
 ODD = [
     Record(5, b"", b"an empty key is a key", 0, NOW - 5_000),

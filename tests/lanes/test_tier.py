@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from tests.spark.topics import DAY, NOW, Record, Topic, updates
+from tests.support.topics import DAY, NOW, Record, Topic, updates
 
 
 def make_runs(topic: Topic, *runs: list[Record]) -> None:

@@ -1,12 +1,13 @@
-"""Several plans share one Spark job, one stage and one commit (design: "commits are batched"; C20, C22, C24)."""
+"""Several plans share one job, one stage and one commit (C20, C22, C24)."""
 
-from pipeline.compact import compact
+from pipeline.compact.compact import compact
+from pipeline.plan import failed_plans
 from pipeline.publish import publish_job
 from pipeline.run import run
 from pipeline.sense import Lane
-from pipeline.stage import Stage, stages_of
+from pipeline.stage import Stage
 from pipeline.validate import validate
-from tests.spark.topics import NOW, Topic, updates
+from tests.support.topics import NOW, Topic, updates
 from tests.unit.lakes import on_disk
 
 
@@ -22,7 +23,7 @@ def test_c22_one_stage_and_one_commit_for_all(topic: Topic) -> None:
     assert len(plans) == 3
     books = [(one.accounting.superseded, one.accounting.records_out) for one in outcomes if one.accounting]
     assert books == [(2, 3)] * 3
-    judged = validate(topic.lake, [stage], topic.spark)
+    judged = validate(topic.lake, [stage], topic.engine)
     assert [result.passed for result in judged] == [True] * 3
     before = len(topic.lake.table(topic.table).metadata.snapshots)
     assert len(publish_job(topic.lake, stage).publications) == 3
@@ -34,12 +35,12 @@ def test_c20_one_that_is_refused_holds_up_no_other(topic: Topic) -> None:
     for partition in range(3):
         topic.land(updates("a=1", "a=2", partition=partition))
     topic.land(updates("b=no", "b=way", partition=1))
-    outcomes = compact(topic.lake, topic.plans("full"), topic.spark)
+    outcomes = compact(topic.lake, topic.plans("full"), topic.engine)
     errors = {outcome.plan.partition: str(outcome.error) for outcome in outcomes if outcome.error}
     assert list(errors) == [1]
     assert "offset 0 of orders-1 holds different records" in errors[1]
     (stage,) = {outcome.stage for outcome in outcomes}
-    judged = validate(topic.lake, [stage], topic.spark)
+    judged = validate(topic.lake, [stage], topic.engine)
     assert [result.passed for result in judged] == [True, True]
     publish_job(topic.lake, stage)
     assert [topic.offsets(partition) for partition in range(3)] == [[1], [0, 0, 1, 1], [1]]
@@ -54,7 +55,7 @@ def test_a_job_leaves_the_tails_of_its_plans_in_place(topic: Topic) -> None:
     topic.land(updates("y=1", start=4, partition=0), updates(f"{'x' * 900}2=2", start=4, partition=2))
     outcomes = topic.compacted(*topic.plans("full", force=True))
     (stage,) = {outcome.stage for outcome in outcomes}
-    assert validate(topic.lake, [stage], topic.spark)[0].passed
+    assert validate(topic.lake, [stage], topic.engine)[0].passed
     assert len(Stage.load(topic.lake, stage).plans) == 2
     publish_job(topic.lake, stage)
     assert [topic.offsets(partition) for partition in range(3)] == [[0, 1, 2, 3, 4], [0, 1, 2, 3], [0, 1, 3, 4]]
@@ -62,14 +63,16 @@ def test_a_job_leaves_the_tails_of_its_plans_in_place(topic: Topic) -> None:
     assert len(before & after) == 2
 
 
-def test_c20_a_torn_file_splits_the_job(topic: Topic) -> None:
-    """It fails the Spark job of all three; then each goes on alone, and only the one that holds it fails."""
+def test_c20_a_torn_file_holds_up_no_other(topic: Topic) -> None:
+    """Only the plan that reads it fails; the others of its job are published."""
     for partition in range(3):
         topic.land(updates("a=1", "a=2", partition=partition))
     path = on_disk(topic.segments(1)[0].path)
     path.write_bytes(path.read_bytes()[:-200])
-    done = list(run(topic.lake, topic.table, NOW, lambda: topic.spark, (Lane.FULL,)))
+    done = list(run(topic.lake, topic.table, NOW, topic.engines, (Lane.FULL,)))
     (failure,) = [str(error) for lane in done for error in lane.failures.values()]
     assert "orders-1" in failure
     assert [topic.levels(partition) for partition in range(3)] == [[3], [0], [3]]
-    assert stages_of(topic.lake, topic.table) == []
+    (marker,) = failed_plans(topic.lake, topic.table)
+    assert (marker.plan.partition, marker.failure.room) == (1, "compact")
+    assert topic.plans("full", NOW + 1) == [], "it waits until its segments change"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipeline import quarantine
 from pipeline.land import land
-from tests.spark.topics import NOW, Record, Topic, updates
+from tests.support.topics import NOW, Record, Topic, updates
 
 
 def lost(topic: Topic) -> Topic:

@@ -3,7 +3,7 @@
 from pipeline.publish import retain
 from pipeline.quarantine.quarantine import SUFFIX
 from pipeline.sense import Lane
-from tests.spark.topics import DAY, NOW, Record, Topic, updates
+from tests.support.topics import DAY, NOW, Record, Topic, updates
 
 
 def change(topic: Topic, **properties: str) -> None:

@@ -1,0 +1,185 @@
+"""A cleaner with a defect: whatever is broken in it, the judge, which shares no rule with it, refuses the result."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.compact import rewrite, survey, tail
+from pipeline.compact.compact import compact
+from pipeline.compact.latest_per_key import NO_KEY
+from pipeline.compact.outcome import NO_HORIZON, Outcome
+from pipeline.validate import validate
+from tests.support.topics import DAY, NOW, Record, Topic, updates
+
+HISTORY = [
+    *updates("a=1", "b=1", "c=", "a=2", "d=1", "b="),
+    Record(6, None, b"no key"),
+    *updates("e=1", "a=3", start=7),
+]
+Broken = Callable[[pytest.MonkeyPatch], None]
+
+
+def replaced(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, broken: Callable[..., Any]) -> None:
+    """``broken`` gets the function that stood there as its first argument."""
+    own = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *args, **kwargs: broken(own, *args, **kwargs))
+
+
+def loses_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced(monkeypatch, rewrite, "ahead", lambda own, items: islice(own(items), 1, None))
+
+
+def reads_a_batch_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(own: Any, items: Iterable[Any]) -> Iterator[Any]:
+        for item in own(items):
+            yield item
+            yield item
+
+    replaced(monkeypatch, rewrite, "ahead", twice)
+
+
+def takes_all_keys_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one(own: Any, found: pa.ChunkedArray) -> Any:
+        codes, known = own(found)
+        return np.where(codes >= 0, 0, codes), known
+
+    replaced(monkeypatch, survey, "codes_of", one)
+
+
+def takes_equal_keys_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced(monkeypatch, survey, "codes_of", lambda own, found: (np.arange(len(found)), own(found)[1]))
+
+
+def keeps_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced(
+        monkeypatch, survey, "latest_per_key", lambda own, codes, offsets, removed=None: own(codes, -offsets, removed)
+    )
+
+
+def forgets_to_stamp(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced(monkeypatch, rewrite, "horizons", lambda own, *args: np.full_like(own(*args), NO_HORIZON))
+
+
+def stamps_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    def early(own: Any, *args: Any) -> Any:
+        found = own(*args)
+        return np.where(found == NO_HORIZON, found, found - 1000)
+
+    replaced(monkeypatch, rewrite, "horizons", early)
+
+
+def removes_tombstones_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def removed(own: Any, records: Any, plan: Any) -> Any:
+        found = own(records, plan)
+        found[(found == Outcome.KEPT) & records.tombstone & records.newest] = Outcome.TOMBSTONE_REMOVED
+        return found
+
+    replaced(monkeypatch, rewrite, "outcomes", removed)
+
+
+def drops_what_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dropped(own: Any, records: Any, plan: Any) -> Any:
+        found = own(records, plan)
+        return np.where(found == Outcome.QUARANTINED, np.uint8(Outcome.SUPERSEDED), found)
+
+    replaced(monkeypatch, rewrite, "outcomes", dropped)
+
+
+def keeps_what_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kept(own: Any, records: Any, plan: Any) -> Any:
+        found = own(records, plan)
+        return np.where(found == Outcome.QUARANTINED, np.uint8(Outcome.KEPT), found)
+
+    replaced(monkeypatch, rewrite, "outcomes", kept)
+
+
+def changes_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(own: Any, inputs: Any, records: pa.RecordBatch, *args: Any) -> Any:
+        place = records.schema.get_field_index("value")
+        values = [value and value + b"!" for value in records.column(place).to_pylist()]
+        broken = records.set_column(place, records.schema.field(place), pa.array(values, records.column(place).type))
+        return own(inputs, broken, *args)
+
+    replaced(monkeypatch, rewrite, "_stamped", changed)
+
+
+def changes_a_timestamp(monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(own: Any, inputs: Any, records: pa.RecordBatch, *args: Any) -> Any:
+        place = records.schema.get_field_index("timestamp")
+        kind = records.column(place).type
+        moved = pa.array(records.column(place).cast(pa.int64()).to_numpy() + 1, pa.int64()).cast(kind)
+        return own(inputs, records.set_column(place, records.schema.field(place), moved), *args)
+
+    replaced(monkeypatch, rewrite, "_stamped", changed)
+
+
+def swaps_two_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every value is there, but not at its offset."""
+
+    def swapped(own: Any, inputs: Any, records: pa.RecordBatch, *args: Any) -> Any:
+        place = records.schema.get_field_index("value")
+        values = records.column(place).to_pylist()[::-1]
+        broken = records.set_column(place, records.schema.field(place), pa.array(values, records.column(place).type))
+        return own(inputs, broken, *args)
+
+    replaced(monkeypatch, rewrite, "_stamped", swapped)
+
+
+def writes_at_another_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(own: Any, inputs: Any, records: pa.RecordBatch, level: int, *args: Any) -> Any:
+        return own(inputs, records, 2 if level == 3 else level, *args)
+
+    replaced(monkeypatch, rewrite, "_stamped", other)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        loses_a_batch,
+        reads_a_batch_twice,
+        takes_all_keys_for_one,
+        takes_equal_keys_for_two,
+        keeps_the_oldest,
+        forgets_to_stamp,
+        stamps_too_early,
+        removes_tombstones_at_once,
+        drops_what_has_no_key,
+        keeps_what_has_no_key,
+        changes_a_value,
+        changes_a_timestamp,
+        swaps_two_values,
+        writes_at_another_level,
+    ],
+)
+def test_the_judge_notices(topic: Topic, monkeypatch: pytest.MonkeyPatch, broken: Broken) -> None:
+    topic.land(HISTORY[:4], HISTORY[4:])
+    plans = topic.plans("full", force=True)
+    broken(monkeypatch)
+    (done,) = compact(topic.lake, plans, topic.engine)
+    if done.error is None:
+        (judged,) = validate(topic.lake, [done.stage], topic.engine)
+        assert judged.error is None
+        assert not judged.passed
+    assert len(topic.rows()) == len(HISTORY), "nothing of it was published"
+
+
+def test_a_sound_cleaner_passes(topic: Topic) -> None:
+    topic.land(HISTORY[:4], HISTORY[4:])
+    topic.clean("full", force=True)
+    assert topic.offsets() == [2, 4, 5, 7, 8]
+
+
+def test_c16_a_tail_segment_left_in_place_by_mistake_is_noticed(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [Record(offset, b"k%02d" % offset, bytes(range(256)) * 2) for offset in range(40)]
+    topic.create(segment_bytes="1024").land(records[:20], records[20:])
+    topic.clean("full")
+    topic.land([Record(40, b"k05", b"new")])
+    plans = topic.plans("full", NOW + DAY, force=True)
+    replaced(monkeypatch, tail, "places_in", lambda _own, found, _known: np.full(len(found), NO_KEY))
+    (done,) = compact(topic.lake, plans, topic.engine)
+    (judged,) = validate(topic.lake, [done.stage], topic.engine)
+    assert not judged.passed

@@ -1,0 +1,1 @@
+"""Helpers that several layers of tests share: foreign engines, and contracts put to more than one implementation."""
