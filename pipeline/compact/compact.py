@@ -6,7 +6,7 @@ table is never written; a plan that fails does not stop the others (C20).
 
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from pyiceberg.exceptions import CommitFailedException
@@ -29,6 +29,7 @@ from pipeline.policy import samples_of
 from pipeline.segments.manifests import Manifests
 from pipeline.sense import Lane
 from pipeline.stage import Accounting, Stage, mark, open_stage, split
+from pipeline.stage.discard import clear_attempt
 from pipeline.stage.leave import leave
 from pipeline.stage.published import PublishedPlan, published_plans
 from pipeline.stage.swap import Swap
@@ -128,15 +129,20 @@ def _write(lake: Lake, stage: Stage, engine: Engine) -> Mapping[str, FirnError]:
 
     Raises what failed where no plan is left, or where trying again may help.
     """
-    done, failed = results(_inputs(lake, stage), _target(lake, stage), engine, stage.title)
-    again = next((error for error in failed.values() if not isinstance(error, _PLAN_FAILED)), None)
-    if again or not done:
-        raise again or next(iter(failed.values()))
-    in_place = {path for result in done.values() for path in result.in_place}
-    stage = leave(lake, stage, in_place)
-    _commit(lake, stage, done)
-    stage = Stage.load(lake, stage.identifier)
-    stage.record_books(lake, books_of(stage, done))
+    target = _target(lake, stage)
+    with ExitStack() as undo:
+        # Another process may have ended the job while this one stood still: then nobody else knows of these files.
+        undo.callback(clear_attempt, lake, stage, target.folder)
+        done, failed = results(_inputs(lake, stage), target, engine, stage.title)
+        again = next((error for error in failed.values() if not isinstance(error, _PLAN_FAILED)), None)
+        if again or not done:
+            raise again or next(iter(failed.values()))
+        in_place = {path for result in done.values() for path in result.in_place}
+        stage = leave(lake, stage, in_place)
+        _commit(lake, stage, done)
+        stage = Stage.load(lake, stage.identifier)
+        stage.record_books(lake, books_of(stage, done))
+        undo.pop_all()
     return failed
 
 

@@ -11,7 +11,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import ancestors_of
 
-from pipeline.errors import MetadataLostError, RefusedError
+from pipeline.errors import FirnError, MetadataLostError, RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.folders import DATA_FOLDER, DATA_PATH, delete_folder, files_in, job_folder, store
 from pipeline.plan import Plan
@@ -109,6 +109,17 @@ def _remove(lake: Lake, stage: Stage, committed: Collection[str]) -> int:
     forget(lake, stage.identifier)
     delete_folder(stage.table, stage.table.location())
     return removed
+
+
+def clear_attempt(lake: Lake, stage: Stage, folder: str) -> None:
+    """Delete what a process wrote into its own ``folder`` for a stage that went meanwhile, unless a snapshot holds it.
+
+    While the stage is there, whoever drops it clears all of the job's folder. What can't be looked at or deleted now is
+    left to the collector.
+    """
+    with suppress(FirnError), lake.answering():
+        if not lake.when_free(lambda: lake.catalog.table_exists(stage.identifier)):
+            _delete_unheld(lake, stage.target, (lake.table(stage.target), folder), spared=())
 
 
 def check_places(stage: Stage) -> None:

@@ -1,6 +1,12 @@
 """Several plans share one job, one stage and one commit (C20, C22, C24)."""
 
+import sys
+from typing import Any
+
+import pytest
+
 from pipeline.compact.compact import compact
+from pipeline.errors import ConflictError, UnavailableError
 from pipeline.plan import failed_plans
 from pipeline.publish import publish_job
 from pipeline.run import run
@@ -76,3 +82,28 @@ def test_c20_a_torn_file_holds_up_no_other(topic: Topic) -> None:
     (marker,) = failed_plans(topic.lake, topic.table)
     assert (marker.plan.partition, marker.failure.room) == (1, "compact")
     assert topic.plans("full", NOW + 1) == [], "it waits until its segments change"
+
+
+def test_c25_a_process_that_wakes_up_after_its_job_ended_leaves_no_files(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process compacts, publishes and drops the same job while the first one stands still."""
+    topic.land(updates("a=1", "a=2"))
+    plans = topic.plans("full")
+    module = sys.modules["pipeline.compact.compact"]
+    own = module.results
+
+    def late(*args: Any) -> Any:
+        found = own(*args)
+        monkeypatch.undo()
+        topic.publish("full")
+        return found
+
+    monkeypatch.setattr(module, "results", late)
+    (done,) = compact(topic.lake, plans, topic.engine)
+    assert isinstance(done.error, ConflictError | UnavailableError), "the stage went; the next try finds it published"
+    assert compact(topic.lake, plans, topic.engine)[0].error is None
+    home = on_disk(topic.lake.table(topic.table).location())
+    assert {path.name for path in home.rglob("_firn/**/*.parquet")} == {
+        segment.path.rpartition("/")[2] for segment in topic.segments()
+    }
