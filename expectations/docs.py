@@ -63,7 +63,8 @@ def build_data_docs(reports: Path) -> Path:
     build at once, the last one's front page stays.
     """
     reports.mkdir(parents=True, exist_ok=True)
-    stored = sorted(_stored(reports / RESULTS), key=lambda report: report.validated, reverse=True)
+    # The folder of a result is named by the moment of its validation, to the microsecond.
+    stored = sorted(_stored(reports / RESULTS), key=lambda report: report.result.parent.name, reverse=True)
     _build_great_expectations_pages(reports, stored)
     pages = _environment()
     for report in stored:
