@@ -27,7 +27,6 @@ from pipeline.lake.parquet_writer import WriteOptions
 from pipeline.plan import Job, Plan, jobs_of
 from pipeline.policy import samples_of
 from pipeline.segments.manifests import Manifests
-from pipeline.sense import Lane
 from pipeline.stage import Accounting, Stage, mark, open_stage, split
 from pipeline.stage.discard import clear_attempt
 from pipeline.stage.leave import leave
@@ -161,11 +160,8 @@ def _inputs(lake: Lake, stage: Stage) -> list[PlanInputs]:
 def _target(lake: Lake, stage: Stage) -> Target:
     table = lake.table(stage.target)
     columns = Columns.of(stage.table, stage.identifier)
-    # After a cleaning every key is there once. A part of a key, or a key in a copy, may repeat.
-    single = len(columns.key) == 1 and stage.plans[0].lane is not Lane.MERGE
-    options = WriteOptions(
-        stage.table.schema(), dict(stage.table.properties), (columns.offset, *(columns.key if single else ()))
-    )
+    # The stage says which columns repeat too little for a dictionary (``stage/open.py``).
+    options = WriteOptions(stage.table.schema(), dict(stage.table.properties))
     folder = f"{job_folder(table, stage.job_id)}/{uuid.uuid4().hex[:16]}"
     return Target(folder, options, Partitions(stage.table.schema(), stage.table.spec(), columns))
 

@@ -34,11 +34,10 @@ _LEVEL: Final = {"zstd": 3, "gzip": 6, "brotli": 1}
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How the data files of a table are written; picklable. ``plain`` are columns whose values never repeat."""
+    """How the data files of a table are written; picklable."""
 
     schema: Schema
     properties: Mapping[str, str]
-    plain: tuple[str, ...] = ()
 
     def arrow_schema(self) -> pa.Schema:
         """The schema of the files, field ids included."""
@@ -74,8 +73,7 @@ class WriteOptions:
         return [path for path in every if self._repeats(path.partition(".")[0])]
 
     def _repeats(self, column: str) -> bool:
-        said = self.properties.get(f"{DICTIONARY_OF}{column}")
-        return column not in self.plain if said is None else said.lower() == "true"
+        return self.properties.get(f"{DICTIONARY_OF}{column}", "true").lower() == "true"
 
 
 @dataclass(frozen=True)

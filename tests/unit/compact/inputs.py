@@ -114,7 +114,7 @@ def plan_inputs(
 
 def target(folder: Path, inputs: PlanInputs, spec: PartitionSpec = SPEC) -> Target:
     """Where results are written."""
-    options = WriteOptions(SCHEMA, {}, ("offset", "key"))
+    options = WriteOptions(SCHEMA, {})
     return Target(f"file://{folder}/out-{next(_FILES)}", options, Partitions(inputs.files.schema, spec, KAFKA))
 
 

@@ -15,6 +15,7 @@ from pyiceberg.types import BinaryType, DecimalType, LongType, NestedField, Stri
 from pipeline.lake import Lake, records
 from pipeline.lake.data_files import DataFiles, Source
 from pipeline.lake.parquet_writer import ParquetFileWriter, WriteOptions, WrittenFile
+from pipeline.lake.records import DICTIONARY_OF
 from tests.unit.lakes import row, stored
 
 SCHEMA = Schema(
@@ -40,9 +41,9 @@ BATCH = pa.record_batch(
 )
 
 
-def write(path: Path, properties: dict[str, str], *batches: pa.RecordBatch, plain: tuple[str, ...] = ()) -> WrittenFile:
+def write(path: Path, properties: dict[str, str], *batches: pa.RecordBatch) -> WrittenFile:
     output = PyArrowFileIO().new_output(f"file://{path}")
-    writer = ParquetFileWriter(output, WriteOptions(SCHEMA, properties, plain), ("t",))
+    writer = ParquetFileWriter(output, WriteOptions(SCHEMA, properties), ("t",))
     for batch in batches:
         writer.write(batch)
     return writer.close()
@@ -84,11 +85,12 @@ def test_the_tables_codec_is_used(tmp_path: Path, properties: dict[str, str], co
 
 
 def test_dictionaries_are_kept_where_values_repeat(tmp_path: Path) -> None:
-    write(tmp_path / "a", {"write.parquet.dict-encoding-enabled.column.price": "false"}, BATCH, plain=("key", "offset"))
+    none = {f"{DICTIONARY_OF}{name}": "false" for name in ("price", "key", "offset")}
+    write(tmp_path / "a", none, BATCH)
     group = pq.read_metadata(tmp_path / "a").row_group(0)
     chunks = [group.column(place) for place in range(group.num_columns)]
     assert [one.path_in_schema for one in chunks if one.has_dictionary_page] == ["id", "at", "city"]
-    write(tmp_path / "b", {"write.parquet.dict-encoding-enabled.column.key": "true"}, BATCH, plain=("key",))
+    write(tmp_path / "b", {f"{DICTIONARY_OF}key": "true"}, BATCH)
     assert pq.read_metadata(tmp_path / "b").row_group(0).column(0).has_dictionary_page
 
 
