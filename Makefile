@@ -112,7 +112,7 @@ test-unit: setup ## run the tests that start no JVM (seconds)
 EXAMPLES ?= 3000
 .PHONY: fuzz
 fuzz: setup ## damage plans, properties, landing files and status files in EXAMPLES=3000 ways each
-	@FIRN_FUZZ_EXAMPLES=$(EXAMPLES) $(PYTEST) $(WORKERS) tests/unit/test_fuzz_land.py tests/unit/test_fuzz_documents.py $(PYTEST_ARGS)
+	@FIRN_FUZZ_EXAMPLES=$(EXAMPLES) $(PYTEST) $(WORKERS) tests/unit/land/test_fuzz_land.py tests/unit/staging/test_fuzz_documents.py $(PYTEST_ARGS)
 
 .PHONY: pictures
 pictures: setup ## take the pictures of Airflow's UI anew, into docs/images (as the browser test sees it)
@@ -151,13 +151,13 @@ load: setup $(DONE)/jars ## ten appenders for LOAD_SECONDS=60, alone and beside 
 # processes of Firn start as they do everywhere else here.
 BENCH_JVM := FIRN_BENCH_SUBMIT_OPTIONS="$(SPARK_SUBMIT_OPTS)" \
 	SPARK_SUBMIT_OPTS="-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m -Xlog:disable"
-BENCH := $(BENCH_JVM) SPARK_DRIVER_MEMORY=6g $(BIN)/python -m tests.bench
+BENCH := $(BENCH_JVM) SPARK_DRIVER_MEMORY=6g $(BIN)/python -m infra.bench
 SCALE ?= 1
 FAMILIES ?=
 .PHONY: bench
 bench: setup $(DONE)/jars $(DONE)/kafka-jars ## measure beside peers on the same files, into docs/performance.md (SCALE=1: about an hour)
-	@$(BIN)/python -m tests.bench.sense
-	$(BIN)/python -m tests.bench.demo
+	@$(BIN)/python -m infra.bench.sense
+	$(BIN)/python -m infra.bench.demo
 	$(BENCH) --scale $(SCALE) --only "$(FAMILIES)" --docs
 
 .PHONY: bench-quick
@@ -168,7 +168,7 @@ KEYS ?= 50000000
 VALUE_BYTES ?= 8
 .PHONY: bench-memory
 bench-memory: setup ## clean a topic partition of KEYS=50000000 distinct keys with values of VALUE_BYTES=8, and watch the memory
-	@$(BIN)/python -m tests.bench.memory --keys $(KEYS) --value-bytes $(VALUE_BYTES) --engine $(ENGINE)
+	@$(BIN)/python -m infra.bench.memory --keys $(KEYS) --value-bytes $(VALUE_BYTES) --engine $(ENGINE)
 
 .PHONY: lint
 lint: setup ## ruff: rules and format, changing nothing

@@ -16,7 +16,7 @@ from pipeline.overview import read
 from pipeline.stage import retry
 from tests.airflow.conftest import LocalAirflow, make
 from tests.airflow.server import Server, question, serving, until
-from tests.unit.lakes import on_disk
+from tests.support.lakes import on_disk
 
 ASKED, DOWN, FILLED, KILLED, QUIET, TORN = "t.asked", "t.down", "t.backfilled", "t.killed", "t.quiet", "t.torn"
 CUT_OFF = "t.cut_off"

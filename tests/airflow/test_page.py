@@ -15,7 +15,7 @@ from infra.processes import members, start
 from pipeline.overview import Query, read
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.server import at_free_port
-from tests.unit.overviews import rows_of, write_overview
+from tests.support.overviews import rows_of, write_overview
 
 TABLE, DAG_ID = "t.shown", "firn__t__shown"
 MANY, TORN = "t.many", "t.torn-file"

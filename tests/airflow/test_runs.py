@@ -2,7 +2,7 @@
 
 from pipeline.plan import failed_plans
 from tests.airflow.conftest import TABLES, LocalAirflow
-from tests.unit.lakes import on_disk
+from tests.support.lakes import on_disk
 
 FOUR_BATCHES = (
     {0: ["a=1", "b=1"], 1: ["x=1"]},

@@ -17,8 +17,8 @@ from pipeline.publish import Publication, publish
 from pipeline.run import run
 from pipeline.sense import Lane
 from tests.support.commands import ROOT, environment, firn
+from tests.support.lakes import on_disk
 from tests.support.topics import NOW, Record, Topic, updates
-from tests.unit.lakes import on_disk
 
 HISTORY = updates("a=1", "b=1", "a=2")
 

@@ -17,9 +17,9 @@ from tests.faults.harness.fault import Fault, Kind
 from tests.faults.harness.injector import FIRED, PAUSED
 from tests.faults.variables import dying, failing
 from tests.support.commands import firn, start
+from tests.support.lakes import held, on_disk
 from tests.support.topics import NOW, Record, Topic, updates
 from tests.support.waiting import until
-from tests.unit.lakes import held, on_disk
 
 HISTORY = [updates("a=1", "b=1", "c=", start=3 * part) for part in range(4)]
 KEPT = [9, 10, 11]

@@ -12,9 +12,9 @@ from pipeline.policy import Policies
 from pipeline.run import run
 from pipeline.sense import Lane
 from pipeline.validate import build_reports
+from tests.support.foreign import append_again, rename
+from tests.support.lakes import on_disk
 from tests.support.topics import NOW, Record, Topic, updates
-from tests.unit.foreign import append_again, rename
-from tests.unit.lakes import on_disk
 
 KAFKA_NAMES = ("a.segment.bytes", "__stage_x", "a.b-c_D", "-", "t" * 249)
 """Kafka allows letters, digits, `.`, `_` and `-`, up to 249 of them; `.` and `..` alone it does not."""

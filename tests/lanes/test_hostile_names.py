@@ -15,9 +15,9 @@ from pipeline.segments import TopicPartition
 from pipeline.sense import Lane
 from pipeline.status import status_of, write_snapshot
 from pipeline.validate import build_reports
+from tests.support.fuzz import HOSTILE_NAMES
 from tests.support.pages import Page
 from tests.support.topics import DAY, NOW, Record, Topic
-from tests.unit.fuzz import HOSTILE_NAMES
 
 KEYS = (*(name.encode() for name in HOSTILE_NAMES[::4]), b"\xff\xfe", b"k" * 10_000)
 OURS = {"footer", "section", "h3"}

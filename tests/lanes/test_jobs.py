@@ -13,8 +13,8 @@ from pipeline.run import run
 from pipeline.sense import Lane
 from pipeline.stage import Stage
 from pipeline.validate import validate
+from tests.support.lakes import on_disk
 from tests.support.topics import NOW, Topic, updates
-from tests.unit.lakes import on_disk
 
 
 def test_c22_one_stage_and_one_commit_for_all(topic: Topic) -> None:

@@ -4,8 +4,8 @@ from pipeline.publish import publish
 from pipeline.sense import Lane
 from pipeline.stage import Stage, discard
 from pipeline.tombstones import tombstones
+from tests.support.lakes import handover
 from tests.support.topics import DAY, NOW, Topic, updates
-from tests.unit.lakes import handover
 
 HISTORY = updates("a=1", "b=1", "a=", "c=1")
 

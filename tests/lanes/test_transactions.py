@@ -13,7 +13,7 @@ from pipeline.lake import records
 from pipeline.land import land
 from pipeline.publish import publish
 from pipeline.quarantine import quarantine
-from tests.logs import Entry, batch, marker, segment
+from tests.support.log_segments import Entry, batch, marker, segment
 from tests.support.topics import DAY, LOW_THRESHOLDS, NOW, Topic
 
 LATER = NOW + DAY

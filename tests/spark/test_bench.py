@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from infra.bench import cases, kafka
+from infra.bench.check import fingerprint
+from infra.bench.data import Shape
+from infra.bench.entries import Bench
+from infra.bench.inputs import Inputs, prepare
 from pipeline.engine import Engine
 from pipeline.engine.spark import SparkEngine
 from pipeline.lake import Lake
-from tests.bench import cases, kafka
-from tests.bench.check import fingerprint
-from tests.bench.data import Shape
-from tests.bench.entries import Bench
-from tests.bench.inputs import Inputs, prepare
 
 
 @pytest.fixture(scope="module")

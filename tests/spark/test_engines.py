@@ -10,7 +10,7 @@ from pipeline.engine.spark import SparkEngine
 from pipeline.lake import Lake, records
 from pipeline.land import land
 from pipeline.sense import Lane
-from tests.logs import Entry, batch, marker, segment
+from tests.support.log_segments import Entry, batch, marker, segment
 from tests.support.pairs import Pair, through_all_lanes
 from tests.support.topics import DAY, LOW_THRESHOLDS, NOW, Record, Topic
 

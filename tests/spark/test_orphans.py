@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from pipeline.publish import publish
+from tests.support.lakes import files_under, held, on_disk
 from tests.support.topics import DAY, NOW, Record, Topic, updates
-from tests.unit.lakes import files_under, held, on_disk
 
 
 def test_it_leaves_what_only_firn_knows_of(topic: Topic) -> None:

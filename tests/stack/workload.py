@@ -25,7 +25,7 @@ from pipeline.lake.folders import store
 from pipeline.land import land
 from pipeline.segments.commits import NOW_MS
 from pipeline.stage import stages_of
-from tests.unit.lakes import held
+from tests.support.lakes import held
 
 PROPERTIES = {
     "firn.merge.segments": "4",

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline.sense import Lane
+from tests.support.lakes import on_disk
 from tests.support.topics import DAY, NOW, Record, Topic
-from tests.unit.lakes import on_disk
 
 KEYS = (None, b"", *(b"k%02d" % number for number in range(20)))
 PARTITIONS = 3

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from pipeline.lake import Lake, records
-from tests.unit import lakes
+from tests.support import lakes
 
 # Hypothesis fails an example that takes more than 200 ms: on a busy machine that says nothing about the code.
 settings.register_profile("no deadline", deadline=None)

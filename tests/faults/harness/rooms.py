@@ -27,8 +27,8 @@ from tests.faults.harness.faulty import faulty
 from tests.faults.harness.injector import FIRED
 from tests.faults.harness.model import Place, unbalanced
 from tests.faults.harness.trial import Trial
+from tests.support.lakes import held, on_disk
 from tests.support.topics import DAY, NOW, Record, kafka_rows, record_of
-from tests.unit.lakes import held, on_disk
 
 STEPS: Final = 6
 RETENTION_MS: Final = 5 * DAY

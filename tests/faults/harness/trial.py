@@ -19,9 +19,9 @@ from tests.faults.harness.injector import FIRED, GO, PAUSED
 from tests.faults.harness.model import Model, unbalanced
 from tests.faults.harness.reader import Reader
 from tests.faults.harness.workplace import Workplace
+from tests.support.lakes import held, on_disk
 from tests.support.topics import DAY, NOW, Record, Topic
 from tests.support.waiting import until
-from tests.unit.lakes import held, on_disk
 
 STEPS = 2
 KEYS = (b"a", b"b", b"c", b"d", b"")

@@ -8,8 +8,8 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.lake import Lake
-from tests.unit.cli.command import Firn, Ran
-from tests.unit.lakes import NOW, TABLE
+from tests.support.in_process import Firn, Ran
+from tests.support.lakes import NOW, TABLE
 
 
 @pytest.fixture

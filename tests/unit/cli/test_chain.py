@@ -8,9 +8,9 @@ import pytest
 from pipeline.lake import Lake
 from pipeline.plan import Plan
 from pipeline.stage import mark, stages_of
-from tests.unit import lakes
-from tests.unit.cli.command import Firn, refused
-from tests.unit.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
+from tests.support import lakes
+from tests.support.in_process import Firn, refused
+from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
 
 
 class TestPlan:

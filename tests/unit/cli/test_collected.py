@@ -7,9 +7,9 @@ import pytest
 
 from pipeline.lake import Lake
 from pipeline.lake.folders import data_folder
-from tests.unit import lakes
-from tests.unit.cli.command import Firn
-from tests.unit.lakes import only_plan
+from tests.support import lakes
+from tests.support.in_process import Firn
+from tests.support.lakes import only_plan
 
 
 @pytest.fixture

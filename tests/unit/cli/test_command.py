@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.lake import Lake, records
-from tests.unit.cli.command import Firn, Ran, refused
-from tests.unit.lakes import TABLE
+from tests.support.in_process import Firn, Ran, refused
+from tests.support.lakes import TABLE
 
 COMMANDS = (
     "create", "land", "status", "checkpoint", "plan", "compact", "validate", "publish", "retain", "stages",

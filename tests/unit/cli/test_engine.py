@@ -4,8 +4,8 @@ import pytest
 
 from pipeline.cli.commands import COMMANDS
 from pipeline.lake import Lake, records
-from tests.unit.cli.command import Firn, refused
-from tests.unit.lakes import TABLE
+from tests.support.in_process import Firn, refused
+from tests.support.lakes import TABLE
 
 
 @pytest.mark.parametrize("arguments", [("validate", "stage"), ("run", TABLE)])

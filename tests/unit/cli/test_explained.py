@@ -4,8 +4,8 @@ import pytest
 
 from pipeline.lake import Lake
 from pipeline.publish import publish
-from tests.unit.cli.command import Firn
-from tests.unit.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
+from tests.support.in_process import Firn
+from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
 
 
 @pytest.fixture

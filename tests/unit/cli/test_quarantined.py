@@ -7,8 +7,8 @@ import pytest
 from pipeline.lake import Lake, records
 from pipeline.publish import publish
 from pipeline.stage import QUARANTINED
-from tests.unit.cli.command import Firn, Ran, refused
-from tests.unit.lakes import TABLE, Fates, append, only_plan, ready, row
+from tests.support.in_process import Firn, Ran, refused
+from tests.support.lakes import TABLE, Fates, append, only_plan, ready, row
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.lake import Lake, records
-from tests.unit.cli.command import Firn, refused
-from tests.unit.lakes import TABLE, append, row
+from tests.support.in_process import Firn, refused
+from tests.support.lakes import TABLE, append, row
 
 SMALL = ("simulate", "--hours", 2, "--keys", 100)
 

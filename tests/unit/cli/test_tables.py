@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from pipeline.lake import Lake, records
-from tests.unit import lakes
-from tests.unit.cli.command import Firn
-from tests.unit.lakes import NOW, TABLE, append, only_plan, row
+from tests.support import lakes
+from tests.support.in_process import Firn
+from tests.support.lakes import NOW, TABLE, append, only_plan, row
 
 
 def test_c21_a_lag_that_can_not_be_held_is_said_by_create_and_status(firn: Firn) -> None:

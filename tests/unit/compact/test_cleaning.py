@@ -21,7 +21,7 @@ from pipeline.engine.local import LocalEngine
 from pipeline.errors import RefusedError
 from pipeline.lake.records import TRANSACTIONS_SCHEMA
 from pipeline.sense import Lane
-from tests.unit.compact.inputs import NOW, RETENTION, Held, Row, plan_inputs, table_of, target
+from tests.support.plan_inputs import NOW, RETENTION, Held, Row, plan_inputs, table_of, target
 
 KEYS = (b"", b"a", b"b", b"c", None)
 FAST = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])

@@ -12,7 +12,7 @@ from pipeline.compact.partitions import Partitions
 from pipeline.lake.columns import KAFKA
 from pipeline.lake.records import SCHEMA, SPEC
 from pipeline.segments import TopicPartition
-from tests.unit.compact.inputs import Row, table_of
+from tests.support.plan_inputs import Row, table_of
 
 ORDERS = TopicPartition("t", 0)
 

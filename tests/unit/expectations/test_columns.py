@@ -13,8 +13,8 @@ import pytest
 from expectations import Claim, Fingerprint, Reading
 from expectations.judge import judge
 from expectations.tables import AFTER, BEFORE
-from tests.unit.expectations.records import CLAIM, part
-from tests.unit.fuzz import HOSTILE_NAMES
+from tests.support.fuzz import HOSTILE_NAMES
+from tests.support.judged import CLAIM, part
 
 if TYPE_CHECKING:
     from expectations.findings import Findings

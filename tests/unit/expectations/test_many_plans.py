@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from expectations import Claim, Verdict, build_data_docs
-from tests.unit.expectations.records import (
+from tests.support.judged import (
     CLAIM,
     EMPTY_KEY,
     INPUTS,

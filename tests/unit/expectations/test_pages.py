@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
 from expectations import Claim, build_data_docs
-from tests.unit.expectations.records import (
+from tests.support.judged import (
     ACCOUNTS,
     CLAIM,
     EMPTY_KEY,

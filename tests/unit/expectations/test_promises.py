@@ -13,7 +13,7 @@ from expectations.judge import judge
 from expectations.promises import promises_of
 from expectations.reading import KAFKAS
 from expectations.tables import AFTER, BEFORE
-from tests.unit.expectations.records import (
+from tests.support.judged import (
     ACCOUNTS,
     BEFORE_HORIZON,
     CLAIM,

@@ -19,8 +19,8 @@ from pipeline.stage import Stage, stages_of
 from pipeline.status import status_of, write_snapshot
 from pipeline.validate import build_reports, validate
 from tests.support.commands import firn
+from tests.support.tampering import change_value
 from tests.support.topics import NOW, Record, Topic
-from tests.unit.expectations.files import change_value
 
 SECRETS = {"key": b"kept-secret-key", "value": b"kept-secret-value", "header": b"kept-secret-header"}
 FORMS = {name: (secret, secret.hex().encode()) for name, secret in SECRETS.items()}

@@ -13,7 +13,7 @@ import pytest
 
 from expectations import Claim, Fingerprint, Verdict
 from expectations.reading import KAFKAS
-from tests.unit.expectations.records import judge_all
+from tests.support.judged import judge_all
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ from pipeline.stage import Stage
 from pipeline.validate import Judged, validate
 from pipeline.validate import tasks as judging
 from pipeline.validate.cases import cases_of
+from tests.support.tampering import change_value
 from tests.support.topics import Record, Topic, updates
-from tests.unit.expectations.files import change_value
 
 
 def judge(topic: Topic, plan: Plan) -> tuple[Stage, Judged]:

@@ -14,13 +14,13 @@ from expectations.promises import PROMISES
 from expectations.reading import KAFKAS
 from expectations.tables import AFTER, BEFORE
 from expectations.verdicts import all_together, one_by_one, verdicts
-from tests.unit.expectations.records import CLAIM, INPUTS, MERGE, OUTPUTS, SCHEMA, B, part, table, without
+from tests.support.judged import CLAIM, INPUTS, MERGE, OUTPUTS, SCHEMA, B, part, table, without
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from expectations import Claim
-    from tests.unit.expectations.records import Records
+    from tests.support.judged import Records
 
 COPY = [replace(record, level=1) for record in INPUTS]
 

@@ -14,7 +14,7 @@ from expectations.judge import Bounds, examine
 from expectations.reading import KAFKAS
 from expectations.tables import AFTER, BEFORE, IN_PLACE, Layout
 from expectations.wide import Buckets
-from tests.unit.expectations.records import (
+from tests.support.judged import (
     CLAIM,
     INPUTS,
     LATER,
@@ -31,7 +31,7 @@ from tests.unit.expectations.test_promises import SABOTAGE, in_world
 
 if TYPE_CHECKING:
     from expectations import Claim
-    from tests.unit.expectations.records import Records
+    from tests.support.judged import Records
 
 
 def both(inputs: Records, outputs: Records, left: Records, claim: Claim, *, closely: bool) -> tuple[Findings, Findings]:

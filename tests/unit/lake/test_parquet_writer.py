@@ -16,7 +16,7 @@ from pipeline.lake import Lake, records
 from pipeline.lake.data_files import DataFiles, Source
 from pipeline.lake.parquet_writer import ParquetFileWriter, WriteOptions, WrittenFile
 from pipeline.lake.records import DICTIONARY_OF
-from tests.unit.lakes import row, stored
+from tests.support.lakes import row, stored
 
 SCHEMA = Schema(
     NestedField(1, "key", BinaryType(), required=False),

@@ -1,0 +1,91 @@
+"""Kafka's own cleaner over the same records: a log of one topic partition, cleaned in process by the released jars.
+
+The cleaner runs on one thread, so it is compared per core. Appending the log and reading what is left are outside of
+its time; its batches are compressed with the codec that the Parquet files have, or not at all.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from infra.bench.data import KEY_BYTES, Shape, keys_as_text, stream, values
+from infra.bench.entries import Bench, Entry, Measured, Task
+from infra.bench.inputs import Inputs
+from infra.bench.resources import Share, watched
+from tests.conformance import java
+
+DRIVER = Path(__file__).with_name("CleanerBench.java")
+BATCH_BYTES = 1 << 16
+_JVM = ("-Xmx4g", "-XX:+UseParallelGC")
+_CHUNK = 1 << 14
+
+
+def _cleaner(codec: str) -> Entry:
+    @contextmanager
+    def measured(bench: Bench, inputs: Inputs) -> Iterator[Measured]:
+        shape = inputs.shape
+        if shape.partitions != 1:
+            raise ValueError(f"{shape.name}: Kafka's cleaner takes one topic partition at a time")
+        records, left, parquet = (bench.scratch / f"kafka.{kind}" for kind in ("in", "out", "parquet"))
+        part = stream(shape, 0)
+        _export(shape, records)
+        sizes = [
+            str(number) for number in (shape.value_bytes, part.offsets[part.tail], BATCH_BYTES, inputs.segment_bytes)
+        ]
+        with watched(Share.OWN) as peak:
+            printed = java.run(DRIVER, bench.scratch, _JVM, [str(records), str(left), *sizes, codec, "1"])
+        wall, processor = (int(nanos) / 1e9 for nanos in printed.split())
+        records.unlink()
+        _to_parquet(shape, left, parquet)
+        left.unlink()
+        yield Measured(wall, processor, peak=peak, files=[parquet])
+        parquet.unlink()
+
+    batches = "uncompressed" if codec == "none" else codec
+    title = f"Kafka's log cleaner, {batches} batches, one thread"
+    return Entry(f"Kafka, {batches}", title, Task.FULL, measured, cores=1, warms_itself=True)
+
+
+def _row(shape: Shape) -> np.dtype[np.void]:
+    return np.dtype(
+        [("offset", ">i8"), ("present", ">i4"), ("key", f"V{KEY_BYTES}"), ("value", f"V{shape.value_bytes}")]
+    )
+
+
+def _export(shape: Shape, path: Path) -> None:
+    """The records of partition 0 as the driver reads them."""
+    one = stream(shape, 0)
+    with path.open("wb") as file:
+        for start in range(0, len(one), _CHUNK):
+            stop = min(start + _CHUNK, len(one))
+            rows = np.zeros(stop - start, _row(shape))
+            rows["offset"] = one.offsets[start:stop]
+            rows["present"] = ~one.tombstones[start:stop]
+            rows["key"] = keys_as_text(one.keys[start:stop]).view(f"V{KEY_BYTES}")[:, 0]
+            rows["value"] = values(shape, one, start, stop).view(f"V{shape.value_bytes}")[:, 0]
+            file.write(rows.tobytes())
+
+
+def _to_parquet(shape: Shape, path: Path, parquet: Path) -> None:
+    """What the driver wrote as a Parquet file of the columns that are checked."""
+    rows = np.memmap(path, _row(shape), mode="r")
+    schema = pa.schema({"partition": pa.int32(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()})
+    with pq.ParquetWriter(parquet, schema, compression="none") as writer:
+        for start in range(0, len(rows), _CHUNK):
+            chunk = rows[start : start + _CHUNK]
+            present = chunk["present"] != 0
+            plain = [row.tobytes() if kept else None for row, kept in zip(chunk["value"], present, strict=True)]
+            columns = {
+                "partition": pa.repeat(pa.scalar(0, pa.int32()), len(chunk)),
+                "offset": pa.array(chunk["offset"].astype(np.int64)),
+                "key": pa.array([key.tobytes() for key in chunk["key"]], pa.binary()),
+                "value": pa.array(plain, pa.binary()),
+            }
+            writer.write_table(pa.table(columns, schema=schema))
+
+
+ENTRIES = (_cleaner("zstd"), _cleaner("none"))

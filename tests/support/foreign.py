@@ -1,0 +1,191 @@
+"""What other writers leave in a table: row-level deletes, files without a row, listed twice or of another spec, and
+other manifests of the same files."""
+
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate
+from pyiceberg.typedef import Record
+
+from pipeline.lake import Lake
+from pipeline.lake.records import PARTITION_FIELDS, check
+from tests.support import lakes
+
+PARTITION = Record(lakes.TOPIC_PARTITION.topic, lakes.TOPIC_PARTITION.partition, None)
+
+
+def append_empty_file(lake: Lake) -> None:
+    """Append an L0 data file of orders-0 that holds no row."""
+    table = lake.table(lakes.TABLE)
+    file = _write(table, lakes.stored([]), DataFileContent.DATA, PARTITION)
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+
+
+def append_again(lake: Lake, path: str, partition: Record | None = None, identifier: str = lakes.TABLE) -> None:
+    """List the data file ``path`` once more, as a sink that repeats a commit does; ``partition``: as which values."""
+    table = lake.table(identifier)
+    file = _listed(table, path)
+    again = file if partition is None else _like(file, file.file_path, partition)
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(again)
+
+
+def rename(lake: Lake, path: str, name: str, identifier: str = lakes.TABLE) -> str:
+    """Give the data file ``path`` another name, as if its writer had chosen that; its new path."""
+    table = lake.table(identifier)
+    file = _listed(table, path)
+    place = f"{path.rpartition('/')[0]}/{name}"
+    lakes.on_disk(path).rename(lakes.on_disk(place))
+    with table.transaction() as transaction, transaction.update_snapshot().overwrite() as swap:
+        swap.delete_data_file(file)
+        swap.append_data_file(_like(file, place, file.partition))
+    return place
+
+
+def _listed(table: Table, path: str) -> DataFile:
+    return next(task.file for task in table.scan().plan_files() if task.file.file_path == path)
+
+
+def _like(file: DataFile, path: str, partition: Record) -> DataFile:
+    """An entry of its own with the metrics of ``file``."""
+    like = DataFile.from_args(
+        content=file.content,
+        file_path=path,
+        file_format=file.file_format,
+        partition=partition,
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+        value_counts=file.value_counts,
+        null_value_counts=file.null_value_counts,
+        lower_bounds=file.lower_bounds,
+        upper_bounds=file.upper_bounds,
+    )
+    like.spec_id = file.spec_id
+    return like
+
+
+def written_under_no_spec(lake: Lake, rows: Iterable[lakes.Row], **properties: str) -> str:
+    """Append rows as one file while the table is not partitioned, then partition it again; the file's path."""
+    with lake.table(lakes.TABLE).update_spec() as update:
+        for name in PARTITION_FIELDS:
+            update.remove_field(name)
+    with lake.table(lakes.TABLE).transaction() as transaction:
+        transaction.set_properties(properties)
+    path = lakes.append_file(lake, rows)
+    with lake.table(lakes.TABLE).update_spec() as update:
+        for name in PARTITION_FIELDS:
+            update.add_identity(name)
+    check(lake.table(lakes.TABLE), lakes.TABLE)
+    return path
+
+
+def delete_rows(lake: Lake, path: str, positions: Sequence[int], identifier: str = lakes.TABLE) -> None:
+    """Commit a position delete on the data file ``path``, as a merge-on-read engine does."""
+    table = lake.table(identifier)
+    rows = pa.table({"file_path": [path] * len(positions), "pos": pa.array(positions, pa.int64())})
+    _commit(lake, table, _write(table, rows, DataFileContent.POSITION_DELETES, _listed(table, path).partition))
+
+
+def _write(table: Table, rows: pa.Table, content: DataFileContent, partition: Record) -> DataFile:
+    place = f"{table.location()}/data/{uuid.uuid4()}.parquet"
+    lakes.on_disk(place).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, lakes.on_disk(place))
+    file = DataFile.from_args(
+        content=content,
+        file_path=place,
+        file_format=FileFormat.PARQUET,
+        partition=partition,
+        record_count=rows.num_rows,
+        file_size_in_bytes=lakes.on_disk(place).stat().st_size,
+    )
+    file.spec_id = table.spec().spec_id
+    return file
+
+
+def _commit(lake: Lake, table: Table, delete: DataFile) -> None:
+    """Add a snapshot with one more manifest, which holds ``delete``."""
+    parent = table.current_snapshot()
+    assert parent is not None
+    snapshot_id = uuid.uuid4().int >> 66
+    place = f"{table.location()}/metadata/{uuid.uuid4()}"
+    with write_manifest(
+        2, table.spec(), table.schema(), table.io.new_output(f"{place}.avro"), snapshot_id, "deflate"
+    ) as writer:
+        writer.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=delete))
+    written = writer.to_manifest_file()
+    manifest = ManifestFile.from_args(
+        manifest_path=written.manifest_path,
+        manifest_length=written.manifest_length,
+        partition_spec_id=written.partition_spec_id,
+        content=ManifestContent.DELETES,
+        sequence_number=written.sequence_number,
+        min_sequence_number=written.min_sequence_number,
+        added_snapshot_id=snapshot_id,
+        added_files_count=1,
+        existing_files_count=0,
+        deleted_files_count=0,
+        added_rows_count=delete.record_count,
+        existing_rows_count=0,
+        deleted_rows_count=0,
+        partitions=written.partitions,
+    )
+    _list(lake, table, [*parent.manifests(table.io), manifest], snapshot_id, Operation.OVERWRITE)
+
+
+def rewrite_manifests(lake: Lake, identifier: str = lakes.TABLE) -> None:
+    """Commit the same data files under one new manifest, as ``rewrite_manifests`` of other engines does."""
+    table = lake.table(identifier)
+    parent = table.current_snapshot()
+    assert parent is not None
+    snapshot_id = uuid.uuid4().int >> 66
+    place = f"{table.location()}/metadata/{uuid.uuid4()}.avro"
+    with write_manifest(2, table.spec(), table.schema(), table.io.new_output(place), snapshot_id, "deflate") as writer:
+        for manifest in parent.manifests(table.io):
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                writer.existing(entry)
+    _list(lake, table, [writer.to_manifest_file()], snapshot_id, Operation.REPLACE)
+
+
+def _list(lake: Lake, table: Table, manifests: Sequence[ManifestFile], snapshot_id: int, operation: Operation) -> None:
+    """Commit a snapshot of ``manifests``."""
+    parent, number = table.current_snapshot(), table.metadata.next_sequence_number()
+    assert parent is not None
+    place = f"{table.location()}/metadata/{uuid.uuid4()}-list.avro"
+    with write_manifest_list(
+        2, table.io.new_output(place), snapshot_id, parent.snapshot_id, number, "deflate"
+    ) as listing:
+        listing.add_manifests(list(manifests))
+    snapshot = Snapshot.model_validate(
+        {
+            "snapshot-id": snapshot_id,
+            "parent-snapshot-id": parent.snapshot_id,
+            "sequence-number": number,
+            "timestamp-ms": time.time_ns() // 1_000_000,
+            "manifest-list": place,
+            "summary": Summary(operation),
+            "schema-id": table.schema().schema_id,
+        }
+    )
+    main = {"type": "branch", "ref-name": "main", "snapshot-id": snapshot_id}
+    lake.catalog.commit_table(
+        table,
+        (AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": parent.snapshot_id}),),
+        (AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(main)),
+    )

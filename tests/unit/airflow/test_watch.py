@@ -1,0 +1,58 @@
+"""What the triggerer asks of a lake: what is due, told when it may have changed, and an outage looked past."""
+
+import logging
+
+import pytest
+
+from pipeline.airflow.watch.watch import LONGEST_MS, Watch
+from pipeline.lake import Lake, records
+from tests.support.lakes import NOW, TABLE, append, row
+
+
+@pytest.fixture
+def watched(lake: Lake) -> Watch:
+    records.create(lake, TABLE, {"firn.merge.segments": "2", "firn.min.cleanable.dirty.ratio": "1"})
+    return Watch(lake)
+
+
+def due(watch: Watch, now_ms: int = NOW) -> dict[tuple[str, str, int], str] | None:
+    look = watch.look(TABLE, now_ms)
+    return None if look is None else dict(look.due)
+
+
+def test_a_threshold_that_is_crossed_is_told_with_its_reason(lake: Lake, watched: Watch) -> None:
+    append(lake, [row(0)])
+    assert due(watched) == {}
+    append(lake, [row(1)])
+    found = due(watched)
+    assert found is not None
+    assert found.keys() == {("merge", "orders", 0)}
+    assert "2 segments" in found["merge", "orders", 0]
+
+
+def test_a_table_that_has_not_changed_is_not_sensed_again(lake: Lake, watched: Watch) -> None:
+    append(lake, [row(0)])
+    assert due(watched) == {}
+    assert due(watched, NOW + LONGEST_MS - 1) is None
+    append(lake, [row(1)])
+    assert due(watched, NOW + LONGEST_MS - 1)
+
+
+def test_time_alone_makes_things_due(lake: Lake, watched: Watch) -> None:
+    lake.set_properties(TABLE, {"firn.max.compaction.lag.ms": str(LONGEST_MS)})
+    append(lake, [row(0)])
+    assert due(watched, NOW - 60_000) == {}
+    assert {lane for lane, *_ in due(watched, NOW + LONGEST_MS) or ()} == {"full"}
+
+
+def test_a_table_that_cannot_be_read_is_told_once_and_looked_at_again(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = Watch(lake)
+    with caplog.at_level(logging.INFO):
+        assert [due(watch), due(watch)] == [None, None]
+        assert [line.levelname for line in caplog.records] == ["WARNING"]
+        assert TABLE in caplog.text
+        records.create(lake, TABLE, {})
+        assert due(watch) == {}
+    assert caplog.records[-1].getMessage() == f"{TABLE} is watched again"

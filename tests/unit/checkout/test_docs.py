@@ -1,0 +1,49 @@
+"""The documents say what the code does: every property with its default, every contract rule that tests cite."""
+
+import re
+from pathlib import Path
+
+from pipeline.policy import Policies
+from pipeline.policy.policy import NAMES, Policy
+from pipeline.policy.profiles import PROFILES
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_property_is_documented_with_its_default() -> None:
+    rows = re.findall(r"^\| `([a-z.]+)` \|.*\| `([^`]+)` \| [^|`]+ \|$", _read("configuration.md"), re.MULTILINE)
+    assert dict(rows) == {str(field.alias): str(field.default) for field in Policy.model_fields.values()}
+
+
+def test_every_profile_is_documented_with_its_defaults() -> None:
+    row = r"^\| `([a-z.]+)` \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \|$"
+    rows = re.findall(row, _read("configuration.md"), re.MULTILINE)
+    for name, *values in rows:
+        found = [getattr(Policies.parse("t", {"firn.profile": profile}).default, NAMES[name]) for profile in PROFILES]
+        assert [str(value) for value in found] == values, name
+    assert {name for defaults in PROFILES.values() for name in defaults} <= {name for name, *_ in rows}
+
+
+def test_every_file_that_the_contract_names_exists() -> None:
+    for row in _read("contract.md").splitlines():
+        if row.startswith("| C"):
+            folder = ""
+            for place in re.findall(r"`((?:tests/[\w/]+/)?test_\w+\.py)`", row):
+                folder = place.rpartition("/")[0] or folder
+                found = [folder, "tests/spark"] if place.startswith("test_expectations") else [folder]
+                assert any((ROOT / name / place.rpartition("/")[2]).exists() for name in found), place
+
+
+def test_every_counterpart_of_a_case_of_kafkas_exists() -> None:
+    text = _read("conformance.md")
+    cases = [row for row in text.splitlines() if row.startswith(("| test", "| cleaner"))]
+    assert len(cases) > 80
+    for row in cases:
+        answer = row.split(" | ", 1)[1]
+        assert answer.startswith(("Random", "not applicable: ", "`tests/")), row
+    for path, name in re.findall(r"`(tests/[\w/]+/test_\w+\.py)::(test_\w+)`", text):
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{name}"
+
+
+def _read(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")

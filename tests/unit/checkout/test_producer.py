@@ -1,0 +1,116 @@
+"""The demo's producer: its seed and clock tell what it lands, whatever gets in its way; history stays short."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.demo import carts, producer
+from infra.demo.producer import SECONDS, TABLE, produce
+from infra.demo.retention import expire, files
+from pipeline.lake import Lake
+from tests.support.lakes import append, on_disk, row
+
+START = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def moments(commits: int, first: int = 0) -> Iterator[datetime]:
+    """The clock of so many commits."""
+    return (START + timedelta(seconds=SECONDS) * number for number in range(first, first + commits))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = Lake.embedded(tmp_path)
+    producer.create(made)
+    return made
+
+
+def landed(lake: Lake) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = lake.table(TABLE).scan().to_arrow().to_pylist()
+    return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
+
+
+def test_the_same_seed_and_clock_land_the_same_records_whenever_it_was_restarted(lake: Lake, tmp_path: Path) -> None:
+    other = Lake.embedded(tmp_path / "other")
+    producer.create(other)
+    produce(lake, moments(4))
+    produce(other, moments(1))
+    produce(other, moments(3, first=1))
+    assert landed(other) == landed(lake)
+    assert len(landed(lake)) == 4 * carts.RECORDS
+
+
+def test_offsets_are_dense_in_each_partition(lake: Lake) -> None:
+    produce(lake, moments(3))
+    offsets: dict[int, list[int]] = {}
+    for record in landed(lake):
+        offsets.setdefault(record["partition"], []).append(record["offset"])
+    assert set(offsets) == set(range(carts.PARTITIONS))
+    assert all(own == list(range(len(own))) for own in offsets.values())
+
+
+def test_another_seed_lands_other_records() -> None:
+    assert carts.records(1, {}, START) != carts.records(2, {}, START)
+
+
+def test_few_keys_are_busy_and_some_carts_are_checked_out() -> None:
+    made = [record for number in range(50) for record in carts.records(1, {0: number}, START)]
+    values = [record.value for record in made if record.value]
+    assert 0.02 < 1 - len(values) / len(made) < 0.1
+    assert 80 < sum(map(len, values)) / len(values) < 400
+    busy = sum(record.key < b"customer-0100" for record in made) / len(made)
+    assert 0.5 < busy < 0.8  # of 2000 customers, the first hundred
+
+
+def test_others_that_commit_at_the_same_time_lose_nothing(lake: Lake) -> None:
+    """Lost races and a busy SQLite, for real: another writer of the table commits as fast as it can."""
+
+    def append_all(offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            append(lake, [row(offset)], TABLE)
+
+    produce(lake, moments(1))
+    with ThreadPoolExecutor() as pool:
+        other = pool.submit(append_all, range(6))
+        produce(lake, moments(5, first=1))
+    other.result()
+    topics = [record["topic"] for record in landed(lake)]
+    assert Counter(topics) == {carts.TOPIC: 6 * carts.RECORDS, "orders": 6}
+
+
+def test_a_lost_answer_lands_nothing_twice(lake: Lake) -> None:
+    """The first commit is applied and its answer lost; the next one looks where the log ends."""
+    properties = {key: value for key, value in lake.properties.items() if key != "type"}
+    forgetful = Lake(lake.name, properties | {"py-catalog-impl": "tests.support.forgetful.ForgetfulCatalog"}, lake.home)
+    produce(forgetful, moments(3))
+    offsets = [(record["partition"], record["offset"]) for record in landed(lake)]
+    assert len(offsets) == len(set(offsets)) == 3 * carts.RECORDS
+
+
+def test_nothing_is_landed_while_nobody_compacts(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer, "MOST_SEGMENTS", 2 * carts.PARTITIONS)
+    produce(lake, moments(5))
+    assert len(landed(lake)) == 3 * carts.RECORDS
+
+
+def test_history_is_cut_and_with_it_the_files_that_only_it_reaches(lake: Lake) -> None:
+    produce(lake, moments(3))
+    table = lake.table(TABLE)
+    table.delete("partition = 0")  # whole files: what held them goes with the old snapshots
+    produce(lake, moments(1, first=3))
+    seen = landed(lake)
+
+    assert expire(lake, TABLE, datetime.now(UTC) - timedelta(days=1)) == 0
+    assert expire(lake, TABLE, datetime.now(UTC) + timedelta(days=1)) > 0
+
+    table = lake.table(TABLE)
+    assert len(table.metadata.snapshots) == 1
+    assert landed(lake) == seen
+    kept = {on_disk(path) for path in files(table.io, table.metadata.snapshots)}
+    folder = on_disk(table.location())
+    assert {*folder.glob("data/**/*.parquet"), *folder.glob("metadata/*.avro")} == kept

@@ -1,0 +1,366 @@
+"""What is collected of a table: nothing that a snapshot holds, everything else once it is past its limit (C25)."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyarrow.fs import FileSystem
+from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
+
+from pipeline import clock
+from pipeline.errors import FirnError, RefusedError, UnavailableError
+from pipeline.gc import Kind, collect_table, data
+from pipeline.lake import Lake, records
+from pipeline.lake.derive import derive
+from pipeline.lake.folders import DATA_PATH, data_folder
+from pipeline.plan import Plan, plan_table
+from pipeline.policy.policy import DAY_MS
+from pipeline.publish import publish
+from pipeline.quarantine.quarantine import SUFFIX
+from pipeline.segments.read import read_entries
+from pipeline.sense import Lane
+from pipeline.stage import Stage, mark, stages_of
+from pipeline.stage.claim import LEASE_MS, Claim, claimed
+from pipeline.stage.holders import look_at_stages
+from pipeline.stage.published import commits_folder
+from tests.support import lakes
+from tests.support.collecting import HOUR_MS, collect, gone, kept, quarantined
+from tests.support.lakes import TABLE, Fates, append, append_two, compacted, only_plan, ready, row
+
+LATER = 4 * DAY_MS
+"""Past the default age of orphans."""
+
+
+@pytest.fixture
+def plan(lake: Lake, table: str) -> Plan:
+    """A full plan over two segments of orders-0, the first of which the second supersedes."""
+    append_two(lake, row(0), row(1))
+    return only_plan(lake)
+
+
+def published(lake: Lake, plan: Plan, *offsets: int) -> set[Path]:
+    """The files that publishing a cleaning of ``plan`` has put into the table."""
+    publish(
+        lake, ready(lake, plan, [row(one) for one in offsets], Fates(superseded=plan.records - len(offsets))).identifier
+    )
+    return {lakes.on_disk(path) for path in lakes.paths(lake.table(TABLE)) if "/_firn/" in path}
+
+
+def expire(lake: Lake, identifier: str = TABLE) -> None:
+    """Expire all snapshots but the current one, as the table's owner does."""
+    lake.table(identifier).maintenance.expire_snapshots().older_than(datetime(2100, 1, 1, tzinfo=UTC)).commit()
+
+
+def stray(lake: Lake, folder: str, name: str = "stray.parquet") -> Path:
+    """A file that nothing refers to, ``folder`` below the table's data."""
+    path = lakes.on_disk(lake.table(TABLE).location()) / "data" / folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"PAR1")
+    return path
+
+
+class TestData:
+    """Data files of Firn's that no snapshot holds."""
+
+    @pytest.mark.usefixtures("table")
+    def test_a_table_without_anything_has_nothing_to_collect(self, lake: Lake) -> None:
+        assert collect(lake, LATER) == []
+
+    def test_c25_what_is_live_stays_for_ever(self, lake: Lake, plan: Plan) -> None:
+        files = published(lake, plan, 1)
+        assert collect(lake, 1000 * DAY_MS) == []
+        assert all(file.exists() for file in files)
+
+    def test_time_travel_holds_files(self, lake: Lake, plan: Plan) -> None:
+        files = published(lake, plan, 1)
+        published_as = lakes.snapshot(lake)
+        lake.table(TABLE).delete("offset = 1")
+        found = collect(lake, LATER)
+        assert not any(one.goes for one in found)
+        (held,) = found
+        assert (held.files, held.bytes) == (1, sum(file.stat().st_size for file in files))
+        assert "only past snapshots hold them" in held.reason
+        assert lake.table(TABLE).scan(snapshot_id=published_as).to_arrow()["offset"].to_pylist() == [1]
+
+    def test_what_was_expired_goes_with_its_folders(self, lake: Lake, plan: Plan) -> None:
+        (file,) = published(lake, plan, 1)
+        landed = [lakes.on_disk(one.path) for one in plan.inputs]
+        lake.table(TABLE).delete("offset = 1")
+        expire(lake)
+        folder = f"{data_folder(lake.table(TABLE))}/{plan.id}"
+        assert list(gone(collect(lake, LATER), Kind.DATA)) == [folder]
+        assert not lakes.on_disk(folder).exists()
+        assert all(path.exists() for path in landed), "another writer's files are for remove_orphan_files"
+        assert not file.exists()
+        assert collect(lake, LATER) == [], "C25: nothing is left to do"
+
+    @pytest.mark.parametrize("ref", ["branch", "tag"])
+    def test_branches_and_tags_hold_files(self, lake: Lake, plan: Plan, ref: str) -> None:
+        (file,) = published(lake, plan, 1)
+        snapshot_id = lakes.snapshot(lake)
+        assert snapshot_id is not None
+        manage = lake.table(TABLE).manage_snapshots()
+        (manage.create_branch if ref == "branch" else manage.create_tag)(snapshot_id, "kept").commit()
+        lake.table(TABLE).delete("offset = 1")
+        expire(lake)
+        assert not any(one.goes for one in collect(lake, LATER))
+        assert file.exists()
+
+    def test_young_files_stay_and_are_named(self, lake: Lake, plan: Plan) -> None:
+        path = stray(lake, f"_firn/{plan.id}")
+        (found,) = collect(lake, 3 * DAY_MS - HOUR_MS)
+        assert (found.goes, found.files, found.bytes) == (False, 1, 4)
+        assert found.reason == "no snapshot holds them; not older than firn.gc.orphans.age.ms = 259200000"
+        assert path.exists()
+
+    @pytest.mark.parametrize("suffix", ["__quarantine", "__tombstones"])
+    def test_c5_what_a_publisher_that_died_has_copied_goes(self, lake: Lake, plan: Plan, suffix: str) -> None:
+        derive(lake, lake.table(TABLE), f"{TABLE}{suffix}", f"{lake.table(TABLE).location()}{suffix}", {})
+        path = lakes.on_disk(data_folder(lake.table(f"{TABLE}{suffix}"))) / plan.id / "copy.parquet"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"PAR1")
+        assert list(gone(collect(lake, LATER), Kind.DATA)) == [f"file://{path.parent}"]
+        assert not path.parent.exists()
+
+    def test_the_age_limit_is_the_tables_own(self, lake: Lake, plan: Plan) -> None:
+        path = stray(lake, f"_firn/{plan.id}")
+        lake.set_properties(TABLE, {"firn.gc.orphans.age.ms": str(DAY_MS)})
+        assert collect(lake, DAY_MS + HOUR_MS)
+        assert not path.exists()
+
+    @pytest.mark.usefixtures("plan")
+    @pytest.mark.parametrize(
+        "folder", ["", "_firn", "_firn/not-a-job", "other/0123456789abcdef", "_firn/0123456789ABCDEF"]
+    )
+    def test_what_is_not_in_the_folder_of_a_job_is_not_ours(self, lake: Lake, folder: str) -> None:
+        path = stray(lake, folder)
+        assert collect(lake, LATER) == []
+        assert path.exists()
+
+    def test_a_folder_of_data_that_other_tables_may_share_is_not_looked_at(self, lake: Lake, tmp_path: Path) -> None:
+        records.create(lake, TABLE, {DATA_PATH: f"file://{tmp_path}/shared"})
+        path = tmp_path / "shared" / "_firn" / ("0" * 16) / "of-another-table.parquet"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"PAR1")
+        (found,) = collect(lake, LATER)
+        assert (found.goes, found.files) == (False, 0)
+        assert "other tables may use it too" in found.reason
+        assert path.exists()
+
+    def test_c25_the_folder_of_a_stage_is_left_alone(self, lake: Lake, plan: Plan) -> None:
+        """A stage that is being written to is not what its metadata say: sweeping decides about it as a whole."""
+        stage = ready(lake, plan, [row(1)], Fates(superseded=1))
+        path = stray(lake, f"_firn/{plan.id}")
+        aged(lake)
+        assert not any(one.goes for one in collect(lake))
+        publish(lake, stage.identifier)
+        assert lakes.offsets(lake) == [1]
+        assert not path.exists(), "dropping the stage takes it away"
+
+    def test_c25_a_stage_holds_inputs_that_the_table_no_longer_has(self, lake: Lake, plan: Plan) -> None:
+        (file,) = published(lake, plan, 1)
+        append(lake, [row(2)])
+        lakes.opened(lake, only_plan(lake))
+        lake.table(TABLE).delete("offset = 1")
+        expire(lake)
+        aged(lake)
+        (staged,) = stages_of(lake, TABLE)
+        mark(lake, staged, Stage.load(lake, staged).plan, "compact", "told so")
+        assert Kind.DATA not in {one.kind for one in collect(lake, remove=False) if one.goes}
+        assert file.exists()
+
+    def test_c5_the_quarantine_holds_files(self, lake: Lake, table: str) -> None:
+        (file,) = quarantined(lake)
+        expire(lake)
+        found = collect(lake, LATER)
+        assert not any(one.goes for one in found)
+        assert file.exists()
+        (stays,) = found
+        assert (stays.kind, stays.files, stays.name) == (Kind.QUARANTINE, 1, f"{table}{SUFFIX}")
+
+    def test_c25_what_is_published_meanwhile_is_not_deleted(
+        self, lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Between the first look and the deletion another process refers to what nothing held."""
+        (file,) = published(lake, plan, 1)
+        (entry,) = [entry for entry, _ in read_entries(lake.table(TABLE))]
+        lake.table(TABLE).delete("offset = 1")
+        expire(lake)
+        looks: list[str] = []
+
+        def look_late(*arguments: object) -> None:
+            look_at_stages(*arguments)  # type: ignore[arg-type]
+            looks.append("")
+            if len(looks) == 2:
+                with lake.table(TABLE).transaction() as change, change.update_snapshot().fast_append() as again:
+                    again.append_data_file(entry.data_file)
+
+        monkeypatch.setattr(data, "look_at_stages", look_late)
+        found = collect(lake, LATER)
+        assert len(looks) == 2
+        assert list(kept(found, Kind.DATA).values()) == [
+            "when they should go they were in use again, or could not be deleted"
+        ]
+        assert file.exists()
+        assert lakes.offsets(lake) == [1]
+
+    def test_c25_what_is_staged_meanwhile_is_not_deleted(
+        self, lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = stray(lake, f"_firn/{plan.id}")
+
+        def look_late(*arguments: object) -> None:
+            look_at_stages(*arguments)  # type: ignore[arg-type]
+            if not stages_of(lake, TABLE):
+                lakes.opened(lake, plan)
+
+        monkeypatch.setattr(data, "look_at_stages", look_late)
+        assert gone(collect(lake, LATER), Kind.DATA) == {}
+        assert path.exists()
+
+    def test_snapshots_that_are_expired_all_the_time_leave_everything(self, lake: Lake, plan: Plan) -> None:
+        """Who can't tell what is held deletes nothing (C26)."""
+        published(lake, plan, 1)
+        path = stray(lake, f"_firn/{plan.id}")
+        for manifest in lakes.on_disk(lake.table(TABLE).location()).glob("metadata/*-m0.avro"):
+            manifest.unlink()
+        with pytest.raises(UnavailableError, match="what snapshots hold can't be told"):
+            collect(lake, LATER)
+        assert path.exists()
+
+    def test_looking_changes_nothing_and_finds_the_same(self, lake: Lake, plan: Plan) -> None:
+        published(lake, plan, 1)
+        lake.table(TABLE).delete("offset = 1")
+        expire(lake)
+        stray(lake, "_firn/0123456789abcdef")
+        home = lakes.on_disk(lake.table(TABLE).location())
+        before = lakes.files_under(home), lake.table(TABLE).metadata_location
+        now_ms = clock.now_ms() + LATER
+        shown = collect_table(lake, TABLE, now_ms, remove=False)
+        assert (lakes.files_under(home), lake.table(TABLE).metadata_location) == before
+        assert collect_table(lake, TABLE, now_ms, remove=True) == shown
+        assert len(gone(shown, Kind.DATA)) == 2
+
+    def test_c25_several_collectors_at_the_same_time_do_no_harm(self, lake: Lake, plan: Plan) -> None:
+        published(lake, plan, 1)
+        append(lake, [row(2)])
+        published(lake, only_plan(lake), 1, 2)
+        expire(lake)
+        paths = [stray(lake, f"_firn/{number:016x}") for number in range(8)]
+        done = lakes.together(*[lambda: collect(Lake.embedded(lake.home), LATER)] * 3)
+        assert not [one for one in done if isinstance(one, FirnError)]
+        assert not any(path.exists() for path in paths)
+        assert lakes.offsets(lake) == [1, 2]
+
+    def test_c25_the_next_collector_carries_on_where_one_died(
+        self, lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        published(lake, plan, 1)
+        paths = [stray(lake, f"_firn/{number:016x}") for number in range(3)]
+        deleted: list[str] = []
+
+        def die_at_the_second(files: FileSystem, path: str) -> None:
+            if deleted:
+                raise KeyboardInterrupt
+            deleted.append(path)
+            FileSystem.delete_file(files, path)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(PyArrowLocalFileSystem, "delete_file", die_at_the_second, raising=False)
+            with pytest.raises(KeyboardInterrupt):
+                collect(lake, LATER)
+        assert [path.exists() for path in paths].count(False) == 1
+        assert lakes.offsets(lake) == [1]
+        assert len(gone(collect(lake, LATER), Kind.DATA)) == 2
+        assert not any(path.exists() for path in paths)
+        assert collect(lake, LATER) == []
+
+    def test_without_data_no_folder_is_listed(self, lake: Lake, plan: Plan) -> None:
+        path = stray(lake, f"_firn/{plan.id}")
+        assert collect_table(lake, TABLE, clock.now_ms() + LATER, remove=True, data=False) == []
+        assert path.exists()
+
+    def test_an_unknown_table_is_refused(self, lake: Lake) -> None:
+        with pytest.raises(RefusedError, match="does not exist"):
+            collect(lake)
+
+
+class TestStages:
+    """The rules of ``sweep``, shown before they are carried out, and a limit of size."""
+
+    def test_every_stage_is_named_with_its_size(self, lake: Lake, plan: Plan) -> None:
+        stage = compacted(lake, plan, [row(1)], Fates(superseded=1))
+        (found,) = collect(lake)
+        assert (found.kind, found.name, found.goes, found.files) == (Kind.STAGE, stage.identifier, False, 1)
+        assert found.bytes == sum(file.file_size_in_bytes for file in stage.files())
+        assert found.reason == "it may still be published (compacted)"
+
+    def test_c25_one_that_is_too_old_goes_when_that_is_asked_for(self, lake: Lake, plan: Plan) -> None:
+        stage = compacted(lake, plan, [row(1)], Fates(superseded=1))
+        shown = collect(lake, DAY_MS + HOUR_MS, remove=False)
+        assert stages_of(lake, TABLE) == [stage.identifier]
+        assert "firn.stage.max.age.ms allows 86400000" in gone(shown, Kind.STAGE)[stage.identifier]
+        assert list(gone(collect(lake, DAY_MS + HOUR_MS), Kind.STAGE)) == [stage.identifier]
+        assert stages_of(lake, TABLE) == []
+        assert collect(lake, DAY_MS + HOUR_MS) == []
+
+    def test_c25_one_that_is_being_published_stays(self, lake: Lake, plan: Plan) -> None:
+        stage = ready(lake, plan, [row(1)], Fates(superseded=1))
+        with claimed(lake, stage.identifier, Claim.PUBLISH):
+            found = collect(lake, DAY_MS + HOUR_MS)
+        assert "another process claimed it" in kept(found, Kind.STAGE)[stage.identifier]
+
+    def test_c20_of_a_failed_one_the_marker_stays(self, lake: Lake, plan: Plan) -> None:
+        stage = compacted(lake, plan, [row(1)], Fates(superseded=1))
+        mark(lake, stage.identifier, plan, "validate", "two records of a key")
+        assert gone(collect(lake), Kind.STAGE)[stage.identifier].startswith("only its marker stays: it failed in valid")
+        (marker,) = collect(lake, LATER)
+        assert (marker.goes, marker.files) == (False, 0)
+        assert "failed in validate" in marker.reason
+
+    def test_c25_published_files_are_not_counted_with_a_stage_that_was_left(self, lake: Lake, plan: Plan) -> None:
+        stage = ready(lake, plan, [row(1)], Fates(superseded=1))
+        metadata, home = stage.table.metadata_location, lakes.on_disk(stage.table.location())
+        copy = {path: path.read_bytes() for path in lakes.files_under(home)}
+        publish(lake, stage.identifier)
+        for path, content in copy.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        lake.catalog.register_table(stage.identifier, metadata)
+        (found,) = [one for one in collect(lake) if one.kind is Kind.STAGE]
+        assert (found.goes, found.files) == (True, 0)
+        assert lakes.offsets(lake) == [1]
+
+    def test_what_former_stages_left_is_named(self, lake: Lake, plan: Plan) -> None:
+        stage = lakes.opened(lake, plan)
+        lake.catalog.drop_table(stage.identifier)
+        document = lakes.on_disk(commits_folder(lake.table(TABLE))) / "lost.json"
+        document.parent.mkdir()
+        document.write_text("[]")
+        found = collect(lake, LEASE_MS + HOUR_MS)
+        assert list(gone(found, Kind.STAGE_FOLDER)) == [stage.table.location()]
+        assert list(gone(found, Kind.PLAN_LIST)) == [str(document)]
+        assert not document.exists()
+        assert collect(lake, LEASE_MS + HOUR_MS) == []
+
+    @pytest.mark.usefixtures("table")
+    def test_beyond_the_limit_the_oldest_that_nobody_works_on_goes(self, lake: Lake) -> None:
+        for partition in range(3):
+            append_two(lake, row(0, partition=partition), row(1, partition=partition))
+        plans = plan_table(lake, TABLE, Lane.FULL, lakes.NOW, force=True)
+        stages = [compacted(lake, one, [row(1, partition=one.partition)], Fates(superseded=1)) for one in plans]
+        own = sum(file.file_size_in_bytes for file in stages[0].files())
+        lake.set_properties(TABLE, {"firn.gc.stages.bytes": str(2 * own + 100)})
+        assert gone(collect(lake), Kind.STAGE) == {}, "they may be at work"
+        found = collect(lake, 2 * HOUR_MS)
+        assert list(gone(found, Kind.STAGE)) == [stages[0].identifier]
+        assert stages_of(lake, TABLE) == sorted(one.identifier for one in stages[1:])
+        assert gone(collect(lake, 2 * HOUR_MS), Kind.STAGE) == {}
+
+
+def aged(lake: Lake) -> None:
+    """Every data file was written ten days ago."""
+    then = clock.now_ms() / 1000 - 10 * DAY_MS / 1000
+    for path in lakes.files_under(lakes.on_disk(lake.table(TABLE).location()) / "data"):
+        os.utime(path, (then, then))

@@ -1,0 +1,97 @@
+"""What Firn asks of a catalog: read and write in the namespace of its table, and nothing else (docs/security.md)."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+
+from pipeline.explain import explain_key
+from pipeline.lake import Lake, records
+from pipeline.land import land
+from pipeline.plan import Job, plan_table
+from pipeline.publish import publish, retain_plans
+from pipeline.quarantine import batches
+from pipeline.sense import Lane
+from pipeline.stage import BURIED, QUARANTINED, discard, open_stage, sweep
+from pipeline.status import status_of, write_snapshot
+from tests.support import lakes
+from tests.support.lakes import NOW, TABLE, Fates, append, kafka, only_plan, ready, row
+
+DAY = 86_400_000
+USED = {"load_table", "list_tables", "table_exists", "register_table", "commit_table", "drop_table"}
+"""All that maintaining a table takes; `firn create` also makes namespace and table."""
+
+
+class NarrowCatalog(SqlCatalog):
+    """The SQL catalog for somebody who may read and write in namespace ``lake`` only, and neither make nor drop one."""
+
+    calls: set[str]
+
+    def __init__(self, name: str, **properties: str) -> None:
+        self.calls = set()
+        super().__init__(name, **properties)
+
+    def allow(self, call: str, identifier: Any) -> None:
+        namespace = (
+            Catalog.namespace_from(identifier) if call != "list_tables" else Catalog.identifier_to_tuple(identifier)
+        )
+        if call not in USED or namespace != ("lake",):
+            raise PermissionError(f"{call} of {identifier}")
+        self.calls.add(call)
+
+
+def _narrow(call: str) -> Any:
+    def guarded(self: NarrowCatalog, identifier: Any, *arguments: Any, **named: Any) -> Any:
+        self.allow(call, identifier.name() if call == "commit_table" else identifier)
+        return getattr(super(NarrowCatalog, self), call)(identifier, *arguments, **named)
+
+    return guarded
+
+
+for _call in (
+    *("load_table", "list_tables", "table_exists", "register_table", "commit_table", "drop_table", "create_table"),
+    *("purge_table", "rename_table", "create_namespace", "drop_namespace", "update_namespace_properties"),
+    *("list_namespaces", "load_namespace_properties", "list_views", "drop_view"),
+):
+    setattr(NarrowCatalog, _call, _narrow(_call))
+
+
+@pytest.fixture
+def narrow(lake: Lake, table: str) -> Lake:
+    """``lake`` for whoever may not leave the table's namespace; another one is beside it."""
+    records.create(lake, "other.records", {})
+    lake.set_properties(table, {"firn.cleanup.policy": "compact,delete"})
+    where = {name: value for name, value in lake.properties.items() if name != "type"}
+    return Lake(lake.name, where | {"py-catalog-impl": f"{__name__}.{NarrowCatalog.__name__}"}, lake.home)
+
+
+def test_a_whole_cycle_stays_in_the_namespace(narrow: Lake, lake: Lake, tmp_path: Path) -> None:
+    """Land, plan, stage, publish with quarantine and tombstones, retain, discard, sweep, status, explain."""
+    pq.write_table(kafka([row(0), row(1, key=None), row(2, b"gone", None)]), tmp_path / "records.parquet")
+    land(narrow, TABLE, [tmp_path / "records.parquet"])
+    append(narrow, [row(3), row(4, b"z")])
+    open_stage(narrow, Job((only_plan(narrow, Lane.MERGE),)))
+    discard(narrow, Job((only_plan(narrow, Lane.MERGE),)).stage)
+    kept = [row(1, key=None, level=QUARANTINED), row(2, b"gone", None, level=BURIED), row(3), row(4, b"z")]
+    fates = Fates(superseded=1, quarantined=1, tombstones_removed=1)
+    publish(narrow, ready(narrow, only_plan(narrow), kept, fates).identifier)
+    assert [batch.records for batch in batches(narrow, TABLE)] == [1]
+    sweep(narrow, TABLE)
+    status_of(narrow, TABLE, NOW)
+    write_snapshot(narrow, TABLE, NOW)
+    explain_key(narrow, TABLE, (b"k",), NOW)
+    append(narrow, [row(10)])
+    (plan,) = plan_table(narrow, TABLE, Lane.RETAIN, NOW + 8 * DAY)
+    assert len(retain_plans(narrow, [plan]).publications) == 1
+    catalog = narrow.catalog
+    assert isinstance(catalog, NarrowCatalog)
+    assert catalog.calls == USED
+    with pytest.raises(PermissionError):
+        catalog.load_table("other.records")
+    location = lakes.on_disk(lake.table(TABLE).location())
+    beside = {location, *(Path(f"{location}{suffix}") for suffix in ("__quarantine", "__tombstones"))}
+    written = {path for path in lakes.files_under(location.parents[1]) if "other" not in path.parts}
+    assert all(beside & set(path.parents) for path in written), "files outside of the table's own folders"

@@ -1,0 +1,353 @@
+"""Landing files: one segment per topic partition and file, in one commit, or nothing at all."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from pipeline.errors import RefusedError
+from pipeline.lake import Lake, records
+from pipeline.land import land
+from pipeline.land.files import read_records
+from pipeline.segments import TopicPartition, read
+from tests.support import lakes
+from tests.support.lakes import NOW, Row, kafka, on_disk, row
+
+GOOD_LINE = '{"key":"k","value":"v","topic":"orders","partition":0,"offset":1,"timestamp":1}\n'
+
+
+def parquet(path: Path, rows: list[Row] | pa.Table) -> Path:
+    pq.write_table(rows if isinstance(rows, pa.Table) else kafka(rows), path)
+    return path
+
+
+def json_lines(path: Path, *documents: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(document) + "\n" for document in documents))
+    return path
+
+
+def line(offset: int, **others: Any) -> dict[str, Any]:
+    return {"key": "k", "value": "v", "topic": "orders", "partition": 0, "offset": offset, "timestamp": NOW} | others
+
+
+def with_column(name: str, values: pa.Array) -> pa.Table:
+    table = kafka([row(1)])
+    return table.set_column(table.column_names.index(name), name, values)
+
+
+def landed_rows(lake: Lake, identifier: str = lakes.TABLE) -> list[Row]:
+    found = lake.table(identifier).scan().to_arrow().sort_by([("topic", "ascending"), ("offset", "ascending")])
+    return list(found.to_pylist())
+
+
+def as_stored(one: Row) -> Row:
+    """As a table holds a landed record. Kafka knows no NULL headers, and PyIceberg 0.12 makes them empty ones."""
+    return one | {"level": None, "delete_horizon": None, "headers": one["headers"] or []}
+
+
+class TestSegments:
+    """What landing makes."""
+
+    def test_one_segment_per_topic_partition_and_file_in_one_commit(
+        self, lake: Lake, table: str, tmp_path: Path
+    ) -> None:
+        first = parquet(tmp_path / "a.parquet", [row(1), row(0, partition=1), row(3, topic="x.y"), row(2)])
+        second = json_lines(tmp_path / "b.jsonl", line(4), line(3), line(1, partition=1))
+        landed = land(lake, table, [first, second])
+        assert (landed.files, landed.segments, landed.records) == (2, 5, 7)
+        assert landed.snapshot_id == lakes.snapshot(lake)
+        assert len(lake.table(table).metadata.snapshots) == 1
+        segments = read(lake.table(table), table)
+        assert {
+            where: [(one.base_offset, one.last_offset) for one in own] for where, own in segments.by_partition.items()
+        } == {
+            TopicPartition("orders", 0): [(1, 2), (3, 4)],
+            TopicPartition("orders", 1): [(0, 0), (1, 1)],
+            TopicPartition("x.y", 0): [(3, 3)],
+        }
+        assert landed.bytes == sum(one.bytes for one in segments)
+        assert {one.level for one in segments} == {0}
+
+    def test_records_lie_in_offset_order_and_keep_what_they_hold(self, lake: Lake, table: str, tmp_path: Path) -> None:
+        rows = [
+            row(9, key=None, value=None),
+            row(2, key=b"", value=b"", headers=[{"key": "h", "value": b"\x00\xff"}, {"key": "h", "value": None}]),
+            row(5, key=b"\xff\x00", headers=[], timestampType=1, timestamp=datetime(1969, 12, 31, 23, 59, tzinfo=UTC)),
+        ]
+        land(lake, table, [parquet(tmp_path / "a.parquet", rows)])
+        (path,) = lakes.paths(lake.table(table))
+        stored = pq.read_table(on_disk(path), partitioning=None)
+        assert stored["offset"].to_pylist() == [2, 5, 9]
+        assert landed_rows(lake) == [as_stored(one) for one in sorted(rows, key=lambda one: one["offset"])]
+
+    def test_a_file_without_a_record_lands_nothing(self, lake: Lake, table: str, tmp_path: Path) -> None:
+        empty = [parquet(tmp_path / "a.parquet", []), tmp_path / "b.jsonl"]
+        empty[1].write_text("\n \n")
+        landed = land(lake, table, empty)
+        assert (landed.segments, landed.records, landed.snapshot_id) == (0, 0, None)
+        assert lakes.snapshot(lake) is None
+
+    def test_the_folders_a_file_lies_in_add_no_columns(self, lake: Lake, table: str, tmp_path: Path) -> None:
+        folder = tmp_path / "topic=other" / "level=3"
+        folder.mkdir(parents=True)
+        land(lake, table, [parquet(folder / "a.parquet", [row(1)])])
+        assert [one["topic"] for one in landed_rows(lake)] == ["orders"]
+
+    def test_topics_may_hold_any_text(self, lake: Lake, table: str, tmp_path: Path) -> None:
+        topics = ["a b", "größe", "a/b", "50%", "x=y", "", "'"]
+        land(lake, table, [parquet(tmp_path / "a.parquet", [row(1, topic=topic) for topic in topics])])
+        assert {where.topic for where in read(lake.table(table), table).by_partition} == set(topics)
+        assert sorted(one["topic"] for one in landed_rows(lake)) == sorted(topics)
+
+    def test_topics_are_as_long_as_kafka_allows(self, lake: Lake, table: str, tmp_path: Path) -> None:
+        land(lake, table, [parquet(tmp_path / "a.parquet", [row(1, topic="t" * 249)])])
+        assert [where.topic for where in read(lake.table(table), table).by_partition] == ["t" * 249]
+
+    def test_c26_a_topic_too_long_for_the_file_system_lands_nothing(
+        self, lake: Lake, table: str, tmp_path: Path
+    ) -> None:
+        """Kafka allows no such topic; in a path every character outside of ASCII takes several."""
+        rows = [row(1), row(1, topic="é" * 249)]
+        home = on_disk(lake.table(table).location())
+        before = lakes.files_under(home)
+        with pytest.raises(RefusedError, match=r"topic 'ééé.* is too long for the file system") as caught:
+            land(lake, table, [parquet(tmp_path / "a.parquet", rows)])
+        assert "allowed: at most 249 characters of Kafka's" in str(caught.value)
+        assert lakes.snapshot(lake) is None
+        assert lakes.files_under(home) == before
+
+    def test_landing_a_file_twice_lands_it_twice(self, lake: Lake, table: str, tmp_path: Path) -> None:
+        path = parquet(tmp_path / "a.parquet", [row(1)])
+        land(lake, table, [path])
+        land(lake, table, [path])
+        assert lakes.offsets(lake) == [1, 1]
+
+
+class TestJsonLines:
+    """Text in, Kafka's types out."""
+
+    def test_text_is_stored_as_utf_8(self, tmp_path: Path) -> None:
+        headers = [{"key": "h", "value": "é"}, {"key": "n", "value": None}]
+        path = json_lines(tmp_path / "a.jsonl", line(1, key="ключ", value="", headers=headers))
+        (found,) = read_records(path).to_pylist()
+        assert (found["key"], found["value"]) == ("ключ".encode(), b"")
+        assert found["headers"] == [{"key": "h", "value": "é".encode()}, {"key": "n", "value": None}]
+        assert found["timestampType"] == 0
+
+    def test_a_key_that_looks_like_a_time_stays_text(self, tmp_path: Path) -> None:
+        path = json_lines(tmp_path / "a.jsonl", line(1, key="2026-01-01T00:00:00Z", value="2026-01-01"))
+        (found,) = read_records(path).to_pylist()
+        assert (found["key"], found["value"]) == (b"2026-01-01T00:00:00Z", b"2026-01-01")
+
+    @pytest.mark.parametrize(
+        ("text", "moment"),
+        [
+            (1_767_225_600_123, datetime(2026, 1, 1, 0, 0, 0, 123_000, UTC)),
+            ("2026-01-01T00:00:00Z", datetime(2026, 1, 1, tzinfo=UTC)),
+            ("2026-01-01T00:00:00.123456Z", datetime(2026, 1, 1, 0, 0, 0, 123_456, UTC)),
+            ("2026-01-01T02:00:00+02:00", datetime(2026, 1, 1, tzinfo=UTC)),
+            ("2026-01-01T00:00:00", datetime(2026, 1, 1, tzinfo=UTC)),
+        ],
+    )
+    def test_times_are_milliseconds_or_iso_8601(self, tmp_path: Path, text: object, moment: datetime) -> None:
+        (found,) = read_records(json_lines(tmp_path / "a.json", line(1, timestamp=text))).to_pylist()
+        assert found["timestamp"] == moment
+
+    def test_a_record_may_be_large(self, tmp_path: Path) -> None:
+        path = json_lines(tmp_path / "a.ndjson", line(1, value="x" * (3 << 20)), line(2))
+        assert read_records(path).num_rows == 2
+
+    def test_a_null_value_is_a_tombstone(self, tmp_path: Path) -> None:
+        path = json_lines(tmp_path / "a.jsonl", line(1, value=None))
+        assert read_records(path)["value"].to_pylist() == [None]
+
+
+def test_parquet_columns_may_have_other_widths_and_zones(tmp_path: Path) -> None:
+    narrow = with_column("offset", pa.array([7], pa.int32()))
+    narrow = narrow.set_column(5, "timestamp", pa.array([datetime(2026, 1, 1)], pa.timestamp("ns")))  # noqa: DTZ001
+    narrow = narrow.set_column(2, "topic", pa.array(["orders"]).dictionary_encode())
+    (found,) = read_records(
+        parquet(tmp_path / "a.parquet", narrow.drop_columns(["headers", "timestampType"]))
+    ).to_pylist()
+    assert (found["offset"], found["topic"], found["headers"], found["timestampType"]) == (7, "orders", None, 0)
+    assert found["timestamp"] == datetime(2026, 1, 1, tzinfo=UTC)
+    zone = timezone(timedelta(hours=2))
+    west = with_column("timestamp", pa.array([datetime(2026, 1, 1, 2, tzinfo=zone)], pa.timestamp("us", "+02:00")))
+    assert read_records(parquet(tmp_path / "b.parquet", west))["timestamp"].to_pylist() == [
+        datetime(2026, 1, 1, tzinfo=UTC)
+    ]
+
+
+def write(name: str, content: str | bytes) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+        return folder / name
+
+    return make
+
+
+def column(name: str, values: Any) -> Callable[[Path], Path]:
+    return lambda folder: parquet(folder / "bad.parquet", with_column(name, pa.array(values)))
+
+
+def half_written(folder: Path) -> Path:
+    whole = parquet(folder / "whole.parquet", [row(offset) for offset in range(100)]).read_bytes()
+    return write("half.parquet", whole[: len(whole) // 2])(folder)
+
+
+def damaged(folder: Path) -> Path:
+    whole = bytearray(parquet(folder / "whole.parquet", [row(offset) for offset in range(100)]).read_bytes())
+    whole[-1500:-700] = bytes(800)  # within the footer, which says where everything is
+    return write("damaged.parquet", bytes(whole))(folder)
+
+
+REFUSALS: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "missing file": (lambda folder: folder / "none.parquet", "does not exist"),
+    "a folder": (lambda folder: folder, "does not exist"),
+    "wrong suffix": (write("a.csv", GOOD_LINE), "has suffix '.csv'; allowed: .parquet, .jsonl"),
+    "no suffix": (write("a", GOOD_LINE), "has suffix ''"),
+    "corrupt parquet": (write("a.parquet", "not parquet at all"), "can't be read"),
+    "empty parquet": (write("a.parquet", b""), "can't be read"),
+    "half-written parquet": (half_written, "can't be read"),
+    "damaged parquet": (damaged, "can't be read"),
+    "broken json": (
+        write("a.jsonl", GOOD_LINE + '{"key": "k", "val'),
+        "line 2 is not JSON (Unterminated string starting at at column 14)",
+    ),
+    "json that is no record": (write("a.jsonl", "[1, 2]"), "line 1 is a list; allowed: a JSON object"),
+    "json with other columns": (
+        write("a.jsonl", '{"id": 1}'),
+        "missing: key, value, topic, partition, offset, timestamp",
+    ),
+    "json without value": (write("a.jsonl", GOOD_LINE.replace('"value":"v",', "")), "missing: value, unknown: none"),
+    "json with a number as key": (write("a.jsonl", GOOD_LINE.replace('"k"', "5")), "can't be read"),
+    "json with headers as a map": (write("a.jsonl", GOOD_LINE.replace("}", ',"headers":{"a":"b"}}')), "can't be read"),
+    "json with a broken time": (write("a.jsonl", GOOD_LINE.replace(":1}", ':"noon"}')), "column timestamp is string"),
+    "json with a fraction as offset": (write("a.jsonl", GOOD_LINE.replace(":1,", ":1.5,")), "column offset is double"),
+    "json with an unknown column": (write("a.jsonl", GOOD_LINE.replace("{", '{"level":3,')), "unknown: level"),
+    "missing columns": (
+        lambda folder: parquet(folder / "a.parquet", kafka([row(1)]).drop_columns(["offset", "value"])),
+        "missing: value, offset, unknown: none",
+    ),
+    "unknown column": (
+        lambda folder: parquet(folder / "a.parquet", kafka([row(1)]).append_column("level", pa.array([3]))),
+        "missing: none, unknown: level",
+    ),
+    "key of another type": (column("key", [5]), "column key is int64"),
+    "topic of another type": (column("topic", [["x"]]), "column topic is list"),
+    "partition too large": (column("partition", [2**31]), "column partition is int64: Integer value 2147483648"),
+    "headers of another type": (column("headers", ["x"]), "column headers is string"),
+    "time of another type": (column("timestamp", [1.5]), "column timestamp is double"),
+    "time beyond microseconds": (column("timestamp", [2**63 - 1]), "column timestamp is timestamp[ms"),
+    "offset NULL": (column("offset", pa.array([None], pa.int64())), "column offset is NULL in 1 of 1 records"),
+    "topic NULL": (column("topic", pa.array([None], pa.string())), "column topic is NULL"),
+    "partition NULL": (column("partition", pa.array([None], pa.int32())), "column partition is NULL"),
+    "timestamp NULL": (column("timestamp", pa.array([None], pa.int64())), "column timestamp is NULL"),
+    "offset negative": (column("offset", [-1]), "column offset holds -1; allowed: 0 or more"),
+    "partition negative": (column("partition", [-2]), "column partition holds -2; allowed: 0 or more"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_c26_what_is_refused_leaves_table_and_folder_as_they_were(
+    lake: Lake, table: str, tmp_path: Path, case: str
+) -> None:
+    make, text = REFUSALS[case]
+    good, bad = parquet(tmp_path / "good.parquet", [row(1)]), make(tmp_path)
+    before = (lake.table(table).metadata_location, lakes.files_under(tmp_path))
+    with pytest.raises(RefusedError) as caught:
+        land(lake, table, [good, bad])
+    assert str(caught.value).startswith(f"file {bad}")
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert (lake.table(table).metadata_location, lakes.files_under(tmp_path)) == before
+
+
+def test_c26_a_table_that_is_none_of_records_is_refused(lake: Lake, table: str, tmp_path: Path) -> None:
+    with lake.table(table).update_schema() as update:
+        update.delete_column("delete_horizon")
+    with pytest.raises(
+        RefusedError, match=r"lake\.records does not have the record columns: delete_horizon is missing"
+    ):
+        land(lake, table, [parquet(tmp_path / "a.parquet", [row(1)])])
+
+
+def test_c26_an_unknown_table_is_refused(lake: Lake, tmp_path: Path) -> None:
+    lake.create_namespace("lake")
+    with pytest.raises(RefusedError, match=r"table lake\.none does not exist"):
+        land(lake, "lake.none", [parquet(tmp_path / "a.parquet", [row(1)])])
+
+
+_headers = st.none() | st.lists(
+    st.fixed_dictionaries({"key": st.text(max_size=3), "value": st.none() | st.binary(max_size=3)}), max_size=2
+)
+_records = st.builds(
+    row,
+    st.integers(0, 2**63 - 1),
+    key=st.none() | st.binary(max_size=4),
+    value=st.none() | st.binary(max_size=4),
+    topic=st.sampled_from(("orders", "a.b", "größe")),
+    partition=st.sampled_from((0, 1, 2**31 - 1)),
+    timestamp=st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
+    timestampType=st.sampled_from((0, 1)),
+    headers=_headers,
+)
+
+
+@pytest.fixture(scope="module")
+def numbers() -> Iterator[int]:
+    """A new number for every example."""
+    return iter(range(10**6))
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(rows=st.lists(_records, max_size=8))
+def test_what_lands_is_what_was_in_the_file(
+    lake: Lake, numbers: Iterator[int], tmp_path: Path, rows: list[Row]
+) -> None:
+    identifier = f"lake.t{next(numbers)}"
+    records.create(lake, identifier, {})
+    land(lake, identifier, [parquet(tmp_path / "a.parquet", rows)])
+
+    def order(one: Row) -> tuple[Any, ...]:
+        # As text: equal times may differ in how they came to be (fold), and equal headers in the order of their fields.
+        text = json.dumps(one | {"timestamp": one["timestamp"].isoformat()}, sort_keys=True, default=repr)
+        return (one["topic"], one["partition"], one["offset"], text)
+
+    expected = [as_stored(one) for one in rows]
+    found = lake.table(identifier).scan().to_arrow().to_pylist()
+    assert sorted(found, key=order) == sorted(expected, key=order)
+
+
+@given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
+@example(b"null")
+@example(b"{}\nnull")
+def test_any_json_lines_are_records_or_refused(content: bytes) -> None:
+    path = Path("any.jsonl")
+    path.write_bytes(content)
+    try:
+        found = read_records(path).num_rows
+    except RefusedError:
+        found = 0
+    assert found == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0), st.binary(min_size=1, max_size=8))
+def test_a_damaged_parquet_file_is_read_or_refused(position: int, patch: bytes) -> None:
+    path = Path("damaged.parquet")
+    whole = parquet(path, [row(offset) for offset in range(3)]).read_bytes()
+    place = position % len(whole)
+    path.write_bytes(whole[:place] + patch + whole[place + len(patch) :])
+    try:
+        found = read_records(path).num_rows
+    except RefusedError:
+        found = 3
+    assert found == 3

@@ -1,0 +1,367 @@
+"""Lane retain on a real table: one commit that only takes files out, beside appenders and other plans, once (C19)."""
+
+import threading
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+
+from pipeline.clock import from_ms
+from pipeline.errors import ConflictError, OutcomeUnknownError, RefusedError
+from pipeline.lake import Lake, records
+from pipeline.plan import Plan, plan_table
+from pipeline.publish import Publication, publish, retain, retain_plans
+from pipeline.run import run
+from pipeline.segments import read
+from pipeline.sense import Lane
+from pipeline.stage import stages_of
+from tests.support import lakes
+from tests.support.foreign import append_empty_file, delete_rows
+from tests.support.lakes import NOW, TABLE, Fates, Row, append, only_plan, ready, row
+from tests.unit.lake.test_lost_answers import through
+
+HOUR = 3_600_000
+DELETE = {"firn.cleanup.policy": "delete", "firn.retention.ms": str(HOUR)}
+
+
+def aged(offset: int, age: int = 0, **others: Any) -> Row:
+    """A record of orders-0 with a key of its own, ``age`` milliseconds old."""
+    return row(offset, b"%d" % offset, timestamp=from_ms(NOW - age), **others)
+
+
+def land(lake: Lake, *ages: int, start: int = 0, **others: Any) -> None:
+    """A segment of two records for each age, one after the other."""
+    for number, age in enumerate(ages):
+        first = start + 2 * number
+        append(lake, [aged(first, age, **others), aged(first + 1, age, **others)])
+
+
+def change(lake: Lake, **properties: str) -> None:
+    """Change ``firn.`` properties online, underscores standing for dots."""
+    with lake.table(TABLE).transaction() as transaction:
+        transaction.set_properties({f"firn.{name.replace('_', '.')}": value for name, value in properties.items()})
+
+
+def plans(lake: Lake, now_ms: int = NOW) -> list[Plan]:
+    return plan_table(lake, TABLE, Lane.RETAIN, now_ms)
+
+
+def summary(lake: Lake) -> dict[str, str]:
+    snapshot = lake.table(TABLE).current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    return {"operation": snapshot.summary.operation.value} | snapshot.summary.additional_properties
+
+
+@pytest.fixture
+def table(lake: Lake) -> str:
+    """An empty table that keeps records for an hour."""
+    records.create(lake, TABLE, DELETE)
+    return TABLE
+
+
+@pytest.fixture
+def plan(lake: Lake, table: str) -> Plan:
+    """Drops the first two of four segments of orders-0: offsets 0 to 3 of 0 to 7."""
+    land(lake, 3 * HOUR, 2 * HOUR, 0, 0)
+    (made,) = plans(lake)
+    return made
+
+
+class TestDropping:
+    """What one commit does."""
+
+    def test_c19_segments_go_whole_and_the_others_stay_as_they_are(self, lake: Lake, plan: Plan) -> None:
+        before = lakes.paths(lake.table(TABLE))
+        done = retain(lake, plan)
+        assert lakes.offsets(lake) == [4, 5, 6, 7]
+        assert lakes.paths(lake.table(TABLE)) == before - {one.path for one in plan.inputs}
+        assert (done.table, done.plan_id, done.attempts, done.repeated) == (TABLE, plan.id, 1, False)
+        assert done.snapshot_id == lakes.snapshot(lake)
+        assert plans(lake) == []
+
+    def test_c24_the_summary_holds_the_books_and_where_they_come_from(self, lake: Lake, plan: Plan) -> None:
+        retain(lake, plan)
+        expected = {
+            "operation": "delete",
+            "firn.records-in": "4",
+            "firn.records-out": "0",
+            "firn.expired": "4",
+            "firn.superseded": "0",
+            "firn.segments-in": "2",
+            "firn.segments-out": "0",
+            "firn.bytes-in": str(sum(one.bytes for one in plan.inputs)),
+            "firn.plan-id": plan.id,
+            "firn.lane": "retain",
+            "firn.topic-partition": "orders-0",
+            "firn.reason": f"2 segments older than retention.ms {HOUR}",
+            "deleted-data-files": "2",
+            "deleted-records": "4",
+            "total-records": "4",
+        }
+        found = summary(lake)
+        assert {name: found.get(name) for name in expected} == expected
+        assert "added-data-files" not in found
+
+    def test_c22_readers_of_the_snapshot_before_are_not_disturbed(self, lake: Lake, plan: Plan) -> None:
+        """The files stay on disk as long as a snapshot reaches them."""
+        reader = lake.table(TABLE).scan()
+        retain(lake, plan)
+        assert sorted(reader.to_arrow()["offset"].to_pylist()) == list(range(8))
+        assert all(lakes.on_disk(one.path).exists() for one in plan.inputs)
+
+    @pytest.mark.usefixtures("table")
+    def test_c19_by_size_the_oldest_go_until_the_rest_would_be_below_the_limit(self, lake: Lake) -> None:
+        land(lake, 0, 0, 0, 0)
+        sizes = [one.bytes for one in read(lake.table(TABLE), TABLE)]
+        change(lake, retention_bytes=str(sum(sizes[2:])))
+        retain(lake, *plans(lake))
+        assert lakes.offsets(lake) == [4, 5, 6, 7]
+
+    @pytest.mark.usefixtures("table")
+    def test_c19_row_level_deletes_are_no_obstacle(self, lake: Lake) -> None:
+        land(lake, 2 * HOUR, 0)
+        delete_rows(lake, read(lake.table(TABLE), TABLE).by_partition[lakes.TOPIC_PARTITION][0].path, [0])
+        land(lake, 0, start=4)
+        retain(lake, *plans(lake))
+        assert lakes.offsets(lake) == [2, 3, 4, 5]
+
+    @pytest.mark.usefixtures("table")
+    def test_c19_an_empty_file_goes_along(self, lake: Lake) -> None:
+        append_empty_file(lake)
+        land(lake, 2 * HOUR, 0)
+        (made,) = plans(lake)
+        retain(lake, made)
+        assert (len(made.inputs), len(lakes.paths(lake.table(TABLE)))) == (2, 1)
+
+    @pytest.mark.usefixtures("table")
+    def test_c19_topics_of_one_table_have_policies_of_their_own(self, lake: Lake) -> None:
+        change(lake, topic_users_cleanup_policy="compact", topic_both_cleanup_policy="compact,delete")
+        for topic in ("orders", "users", "both"):
+            land(lake, 2 * HOUR, 0, topic=topic)
+        for made in plans(lake):
+            retain(lake, made)
+        left = {str(name): len(own) for name, own in read(lake.table(TABLE), TABLE).by_partition.items()}
+        assert left == {"orders-0": 1, "users-0": 2, "both-0": 1}
+
+    @pytest.mark.usefixtures("table")
+    def test_c22_partitions_and_topics_that_are_not_in_the_plan_stay(self, lake: Lake) -> None:
+        for partition in range(2):
+            land(lake, 2 * HOUR, 0, partition=partition)
+        for topic in ("order", "orders-0"):
+            land(lake, 2 * HOUR, 0, topic=topic)
+        (made,) = [one for one in plans(lake) if (one.topic, one.partition) == ("orders", 1)]
+        retain(lake, made)
+        left = {str(name): len(own) for name, own in read(lake.table(TABLE), TABLE).by_partition.items()}
+        assert left == {"orders-0": 2, "orders-1": 1, "order-0": 2, "orders-0-0": 2}
+
+
+class TestTogether:
+    """Several plans of a table with one commit."""
+
+    @pytest.fixture
+    def three(self, lake: Lake, table: str) -> list[Plan]:
+        """Each drops the first of two segments of its partition."""
+        for partition in range(3):
+            land(lake, 2 * HOUR, 0, partition=partition)
+        return sorted(plan_table(lake, table, Lane.RETAIN, NOW), key=lambda made: made.partition)
+
+    def test_c22_one_commit_and_the_sums_in_its_summary(self, lake: Lake, three: list[Plan]) -> None:
+        before = len(lake.table(TABLE).metadata.snapshots)
+        done = retain_plans(lake, three)
+        assert [one.plan_id for one in done.publications] == [made.id for made in three]
+        assert (len(lake.table(TABLE).metadata.snapshots), done.failures) == (before + 1, {})
+        assert lakes.offsets(lake) == sorted([2, 3] * 3)
+        found = summary(lake)
+        assert (found["operation"], found["firn.plans"], found["firn.expired"]) == ("delete", "3", "6")
+
+    def test_c20_one_that_conflicts_holds_up_no_other(self, lake: Lake, three: list[Plan]) -> None:
+        append(lake, [aged(1, partition=1)])
+        done = retain_plans(lake, three)
+        assert [one.plan_id for one in done.publications] == [three[0].id, three[2].id]
+        assert list(done.failures) == [three[1].id]
+        assert "has to stay now" in str(done.failures[three[1].id])
+        assert lakes.offsets(lake) == sorted([2, 3] * 3 + [0, 1, 1])
+
+    def test_c25_again_changes_nothing(self, lake: Lake, three: list[Plan]) -> None:
+        retain_plans(lake, three)
+        before = lake.table(TABLE).metadata_location
+        again = retain_plans(lake, three)
+        assert [one.repeated for one in again.publications] == [True] * 3
+        assert lake.table(TABLE).metadata_location == before
+
+    def test_two_plans_of_a_topic_partition_are_two_commits(self, lake: Lake, plan: Plan) -> None:
+        (later,) = plans(lake, NOW + 1)
+        done = retain_plans(lake, [plan, later])
+        assert ([one.plan_id for one in done.publications], list(done.failures)) == ([plan.id], [later.id])
+
+
+class TestOnce:
+    """C25: dropping twice, one after the other or at once, changes the table once."""
+
+    def test_c25_again_changes_nothing(self, lake: Lake, plan: Plan) -> None:
+        first = retain(lake, plan)
+        before = lake.table(TABLE).metadata_location
+        again = retain(lake, plan)
+        assert (again.snapshot_id, again.repeated, again.attempts) == (first.snapshot_id, True, 0)
+        assert lake.table(TABLE).metadata_location == before
+
+    def test_c25_at_the_same_time_changes_the_table_once(self, lake: Lake, plan: Plan) -> None:
+        found = lakes.together(*[lambda: retain(Lake.embedded(lake.home), plan)] * 3)
+        assert all(isinstance(one, Publication) for one in found), found
+        assert len({one.snapshot_id for one in found if isinstance(one, Publication)}) == 1
+        assert sum(not one.repeated for one in found if isinstance(one, Publication)) == 1
+        assert lakes.offsets(lake) == [4, 5, 6, 7]
+
+    def test_c25_a_plan_that_the_history_forgot_is_not_carried_out_again(self, lake: Lake, plan: Plan) -> None:
+        done = retain(lake, plan)
+        land(lake, 0, start=8)
+        lake.table(TABLE).maintenance.expire_snapshots().by_id(done.snapshot_id).commit()
+        with pytest.raises(ConflictError, match="2 of 2 inputs are no longer live"):
+            retain(lake, plan)
+        assert lakes.offsets(lake) == list(range(4, 10))
+
+    def test_c25_a_lost_answer_is_found_out(self, lake: Lake, plan: Plan) -> None:
+        assert not retain(through(lake, "no"), plan).repeated
+        assert lakes.offsets(lake) == [4, 5, 6, 7]
+
+    def test_c25_a_catalog_that_goes_down_leaves_everything(self, lake: Lake, plan: Plan) -> None:
+        with pytest.raises(OutcomeUnknownError):
+            retain(through(lake, "yes"), plan)
+        assert lakes.offsets(lake) == [4, 5, 6, 7]
+        assert retain(lake, plan).repeated
+
+    def test_c25_nothing_is_left_behind_by_a_plan_that_is_refused(self, lake: Lake, plan: Plan) -> None:
+        lake.table(TABLE).delete("offset = 0")
+        before = lakes.files_under(lakes.on_disk(lake.table(TABLE).location()))
+        with pytest.raises(ConflictError):
+            retain(lake, plan)
+        assert lakes.files_under(lakes.on_disk(lake.table(TABLE).location())) == before
+
+
+class TestConflicts:
+    """The plan is checked on the very snapshot that it is committed on."""
+
+    @staticmethod
+    def refused(lake: Lake, plan: Plan, text: str) -> None:
+        before = lake.table(TABLE).metadata_location
+        with pytest.raises(ConflictError, match=text) as caught:
+            retain(lake, plan)
+        assert "plan again" in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert lake.table(TABLE).metadata_location == before
+
+    @pytest.mark.parametrize("offset", [0, 3])
+    def test_c19_an_older_record_that_landed_since_would_come_to_light(
+        self, lake: Lake, plan: Plan, offset: int
+    ) -> None:
+        append(lake, [aged(offset, 5 * HOUR)])
+        self.refused(lake, plan, r"drops everything up to offset 3, but segment orders-0 L0 \[\d\.\.\d\] .* landed")
+
+    def test_c19_a_young_older_record_keeps_what_it_overlaps(self, lake: Lake, plan: Plan) -> None:
+        append(lake, [aged(1)])
+        self.refused(lake, plan, r"has to stay now \(.*it reaches into")
+        assert plans(lake) == []
+
+    def test_c4_an_input_that_is_the_log_end_now_stays(self, lake: Lake, plan: Plan) -> None:
+        lake.table(TABLE).delete("offset > 3")
+        self.refused(lake, plan, r"has to stay now \(.* it holds the log end")
+
+    def test_c21_a_retention_that_is_longer_now_is_heeded(self, lake: Lake, plan: Plan) -> None:
+        change(lake, retention_ms=str(9 * HOUR))
+        self.refused(lake, plan, rf"has to stay now \(.*retention\.ms {9 * HOUR}")
+
+    def test_c19_a_policy_that_does_not_delete_any_more_is_heeded(self, lake: Lake, plan: Plan) -> None:
+        change(lake, cleanup_policy="compact")
+        self.refused(lake, plan, r"has to stay now \(the policy of topic orders is compact\)")
+
+    def test_c22_an_input_that_is_gone(self, lake: Lake, plan: Plan) -> None:
+        lake.table(TABLE).delete("offset < 2")
+        self.refused(lake, plan, "1 of 2 inputs are no longer live")
+
+    def test_c26_another_table_of_the_same_name_is_refused(self, lake: Lake, plan: Plan) -> None:
+        lake.catalog.drop_table(TABLE)
+        records.create(lake, TABLE, DELETE)
+        append(lake, [aged(0)])
+        with pytest.raises(RefusedError, match=r"was made for table lake\.records with uuid"):
+            retain(lake, plan)
+
+    def test_c26_a_plan_of_another_lane_is_refused(self, lake: Lake, plan: Plan) -> None:
+        change(lake, cleanup_policy="compact")
+        full = only_plan(lake)
+        with pytest.raises(RefusedError, match=r"is of the lane full; allowed here: retain \(lane retain: firn retain"):
+            retain(lake, full)
+        with pytest.raises(RefusedError, match="is of the lane retain; allowed here: merge, "):
+            lakes.opened(lake, plan)
+        assert stages_of(lake, TABLE) == []
+
+
+class TestBesideOthers:
+    """C22: appenders and other plans."""
+
+    def test_c22_of_overlapping_plans_one_wins_and_the_other_replans(self, lake: Lake, plan: Plan) -> None:
+        change(lake, cleanup_policy="compact,delete")
+        full = ready(lake, only_plan(lake), [aged(offset) for offset in range(8)], Fates())
+        found = lakes.together(
+            lambda: publish(Lake.embedded(lake.home), full.identifier),
+            lambda: retain(Lake.embedded(lake.home), plan),
+        )
+        assert sorted(type(one).__name__ for one in found) == ["ConflictError", "Publication"]
+        dropped = isinstance(found[1], Publication)
+        assert lakes.offsets(lake) == list(range(4 if dropped else 0, 8))
+
+    def test_c22_two_clocks_make_two_plans_and_one_wins(self, lake: Lake, plan: Plan) -> None:
+        (later,) = plans(lake, NOW + 1)
+        assert later.id != plan.id
+        found = lakes.together(*[lambda one=one: retain(Lake.embedded(lake.home), one) for one in (plan, later)])
+        assert sorted(type(one).__name__ for one in found) == ["ConflictError", "Publication"]
+        assert lakes.offsets(lake) == [4, 5, 6, 7]
+
+    @pytest.mark.usefixtures("table")
+    def test_c22_appending_while_dropping_loses_nothing(self, lake: Lake) -> None:
+        for partition in range(4):
+            land(lake, 2 * HOUR, 0, partition=partition)
+        made = plans(lake)
+        dropped_all = threading.Event()
+
+        def drop_all() -> int:
+            own = Lake.embedded(lake.home)
+            try:
+                return sum(retain(own, one).attempts for one in made)
+            finally:
+                dropped_all.set()
+
+        def appending() -> int:
+            own, number = Lake.embedded(lake.home), 0
+            while number < 4 or not dropped_all.is_set():
+                try:
+                    own.table(TABLE).append(lakes.stored([aged(100 + number, partition=number % 4)]))
+                except CommitFailedException:
+                    continue
+                number += 1
+            return number
+
+        attempts, appended = lakes.together(drop_all, appending)
+        assert isinstance(attempts, int), attempts
+        assert isinstance(appended, int), appended
+        assert lakes.offsets(lake) == sorted([2, 3] * 4 + list(range(100, 100 + appended)))
+
+
+def no_engine(_: int) -> NoReturn:
+    pytest.fail("an engine was asked for")
+
+
+class TestRun:
+    """Retention comes first in a run, and a run that needs nothing else starts no engine."""
+
+    def test_a_run_drops_and_starts_no_engine(self, lake: Lake, plan: Plan) -> None:
+        done = list(run(lake, TABLE, NOW, no_engine, until_idle=True))
+        assert next(iter(Lane)) is Lane.RETAIN
+        assert [(one.lane, len(one.publications)) for one in done if one.plans] == [(Lane.RETAIN, 1)]
+        assert lakes.offsets(lake) == [4, 5, 6, 7]
+        assert plan.id == done[0].plans[0].id
+
+    def test_a_plan_survives_its_file(self, lake: Lake, plan: Plan, tmp_path: Path) -> None:
+        retain(lake, Plan.read(plan.write(tmp_path)))
+        assert lakes.offsets(lake) == [4, 5, 6, 7]

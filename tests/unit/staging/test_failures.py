@@ -1,0 +1,300 @@
+"""C20: a plan that was refused marks its topic partition, which waits until something changes or somebody says so."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from pipeline import clock
+from pipeline.errors import RefusedError
+from pipeline.lake import Lake, records
+from pipeline.lake.folders import DATA_PATH
+from pipeline.plan import Failure, Plan, failed_plans, plan_table
+from pipeline.plan.failure import FAILURE_PROPERTY
+from pipeline.publish import publish
+from pipeline.segments import TopicPartition
+from pipeline.sense import Lane
+from pipeline.stage import INPUTS, Stage, discard, mark, retry, stages_of, sweep
+from pipeline.stage.claim import Claim, claimed
+from pipeline.status import status_of
+from tests.support import lakes
+from tests.support.counting import counted
+from tests.support.foreign import append_again
+from tests.support.lakes import NOW, TABLE, Fates, append, append_file, append_two, compacted, only_plan, ready, row
+
+REASON = "offset 7 holds two different records"
+
+
+@pytest.fixture
+def plan(lake: Lake, table: str) -> Plan:
+    """What `full` would do about orders-0; orders-1 and the topic payments have work as well."""
+    append(lake, [row(0), row(1), row(0, partition=1), row(0, topic="payments")])
+    append(lake, [row(2)])
+    return next(one for one in planned(lake) if one.topic_partition == lakes.TOPIC_PARTITION)
+
+
+@pytest.fixture
+def failed(lake: Lake, plan: Plan) -> Plan:
+    """``plan``, after compacting it was refused half way."""
+    compacted(lake, plan, [row(2)], Fates(superseded=2))
+    mark(lake, plan.stage, plan, "compact", REASON)
+    return plan
+
+
+def planned(lake: Lake, lane: Lane = Lane.FULL, *, force: bool = False, now_ms: int = NOW) -> list[Plan]:
+    return plan_table(lake, TABLE, lane, now_ms, force)
+
+
+def names(plans: list[Plan]) -> list[str]:
+    return sorted(str(one.topic_partition) for one in plans)
+
+
+def staged_files(lake: Lake, plan: Plan) -> set[str]:
+    folder = lakes.on_disk(f"{lake.table(TABLE).location()}/data/_firn/{plan.id}")
+    return {path.name for path in lakes.files_under(folder)}
+
+
+class TestMarking:
+    """What was refused says so, on the stage of its plan."""
+
+    def test_the_stage_says_which_room_and_why(self, lake: Lake, failed: Plan) -> None:
+        stage = Stage.load(lake, failed.stage)
+        assert stage.state == "failed"
+        assert stage.failure is not None
+        assert (stage.failure.room, stage.failure.reason, stage.failure.shelved) == ("compact", REASON, False)
+        assert abs(stage.failure.clock_ms - clock.now_ms()) < 60_000
+
+    def test_c23_a_failed_stage_is_not_published(self, lake: Lake, plan: Plan) -> None:
+        ready(lake, plan, [row(2)], Fates(superseded=2))
+        lake.set_properties(plan.stage, {FAILURE_PROPERTY: Failure(room="x", reason="y", clock_ms=0).model_dump_json()})
+        with pytest.raises(RefusedError, match="failed in x at 1970-01-01T00:00:00Z: y"):
+            publish(lake, plan.stage)
+        assert lakes.offsets(lake) == [0, 0, 0, 1, 2]
+
+    def test_a_stage_that_another_process_found_good_is_left_alone(self, lake: Lake, plan: Plan) -> None:
+        ready(lake, plan, [row(2)], Fates(superseded=2))
+        mark(lake, plan.stage, plan, "compact", REASON)
+        assert Stage.load(lake, plan.stage).state == "passed"
+
+    def test_without_a_stage_nothing_is_marked(self, lake: Lake, plan: Plan) -> None:
+        mark(lake, plan.stage, plan, "compact", REASON)
+        assert stages_of(lake, TABLE) == []
+
+    def test_c26_a_marker_that_can_not_be_read_is_refused_and_holds_up_nobody(self, lake: Lake, failed: Plan) -> None:
+        lake.set_properties(failed.stage, {FAILURE_PROPERTY: "{"})
+        with pytest.raises(RefusedError, match=f"{failed.stage}: property firn-failure is not readable"):
+            assert Stage.load(lake, failed.stage).failure
+        assert failed_plans(lake, TABLE) == []
+        assert len(planned(lake)) == 3
+
+
+class TestPlanning:
+    """Trying the same again gives the same answer, so it is not tried."""
+
+    def test_c20_it_waits_and_the_others_go_on(
+        self, lake: Lake, failed: Plan, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.WARNING):
+            assert names(planned(lake, now_ms=NOW + 900_000)) == ["orders-1", "payments-0"]
+        (record,) = caplog.records
+        assert record.levelname == "WARNING"
+        assert f"{TABLE}: orders-0 full waits: it failed in compact at" in record.getMessage()
+        assert f"{REASON}; tried again when its segments change, or by `firn retry {TABLE} orders-0`" in caplog.text
+        assert failed.title.startswith("orders-0 full")
+
+    def test_c20_shelved_or_not(self, lake: Lake, failed: Plan) -> None:
+        sweep(lake, TABLE, [failed.id])
+        assert names(planned(lake)) == ["orders-1", "payments-0"]
+
+    @pytest.mark.parametrize("change", ["landed", "gone", "listed again"])
+    def test_c20_a_change_of_its_segments_is_another_try(self, lake: Lake, failed: Plan, change: str) -> None:
+        match change:
+            case "landed":
+                append(lake, [row(3)])
+            case "gone":
+                lake.table(TABLE).delete("topic = 'orders' and partition = 0 and offset = 2")
+            case "listed again":
+                append_again(lake, failed.inputs[0].path)
+        assert names(planned(lake)) == ["orders-0", "orders-1", "payments-0"]
+
+    @pytest.mark.usefixtures("failed")
+    def test_c20_changes_elsewhere_are_none(self, lake: Lake) -> None:
+        append(lake, [row(9, partition=1)])
+        assert names(planned(lake)) == ["orders-1", "payments-0"]
+
+    @pytest.mark.usefixtures("failed")
+    def test_c20_who_forces_wants_a_try(self, lake: Lake) -> None:
+        assert names(planned(lake, force=True)) == ["orders-0", "orders-1", "payments-0"]
+
+    @pytest.mark.usefixtures("failed")
+    def test_other_lanes_try_for_themselves(self, lake: Lake) -> None:
+        lake.set_properties(TABLE, {"firn.merge.segments": "2"})
+        assert names(planned(lake, Lane.MERGE)) == ["orders-0"]
+
+    def test_only_the_tables_own_stages_are_read_and_none_when_nothing_is_due(self, lake: Lake, failed: Plan) -> None:
+        records.create(lake, f"{TABLE}2", {})
+        append(lake, [row(0)], f"{TABLE}2")
+        other = only_plan(lake, identifier=f"{TABLE}2")
+        mark(lake, lakes.opened(lake, other).identifier, other, "compact", REASON)
+        counting, asked = counted(lake)
+        planned(counting)
+        assert [one for one in asked if "list" in one or "__stage_" in one] == ["list lake", f"load {failed.stage}"]
+        asked.clear()
+        assert planned(counting, Lane.MERGE) == []
+        assert [one for one in asked if "list" in one or "__stage_" in one] == []
+
+    def test_c25_of_a_stage_whose_metadata_is_gone_no_data_is_left(self, lake: Lake, table: str) -> None:
+        """And whoever was about to publish it does not: nothing says who that was."""
+        append_two(lake, row(0, headers=[]), row(1, headers=[]))
+        stage = ready(lake, only_plan(lake), [row(1, headers=[])], Fates(superseded=1))
+        before = lakes.snapshot(lake)
+        for path in lakes.files_under(lakes.on_disk(stage.table.location())):
+            path.unlink()
+        assert list(sweep(lake, table).discarded) == [stage.identifier]
+        assert staged_files(lake, stage.plan) == set()
+        assert lakes.snapshot(lake) != before, "what was committed on it is refused"
+        assert lakes.offsets(lake) == [0, 1]
+
+    def test_a_stage_whose_metadata_is_gone_marks_nothing_and_is_forgotten(self, lake: Lake, failed: Plan) -> None:
+        """Other tools' orphan removal may take it: then the topic partition is tried once more."""
+        lakes.on_disk(lake.table(failed.stage).metadata_location).unlink()
+        assert len(planned(lake)) == 3
+        assert "metadata file is gone" in sweep(lake, TABLE).discarded[failed.stage]
+        assert stages_of(lake, TABLE) == []
+
+
+class TestSweeping:
+    """A failed stage becomes its own marker: no data file of it is left, and it stays as long as it means something."""
+
+    @pytest.fixture(params=["its own run", "a later run"])
+    def swept(self, request: pytest.FixtureRequest, lake: Lake, failed: Plan) -> Plan:
+        assert staged_files(lake, failed)
+        done = sweep(lake, TABLE, [failed.id] if request.param == "its own run" else [])
+        assert (done.discarded, done.kept) == ({}, {})
+        assert list(done.shelved) == [failed.stage]
+        assert REASON in done.shelved[failed.stage]
+        return failed
+
+    def test_c20_its_data_files_go_and_everything_else_stays(self, lake: Lake, swept: Plan) -> None:
+        assert staged_files(lake, swept) == set()
+        assert not lakes.on_disk(lake.table(swept.stage).properties[DATA_PATH]).exists()
+        assert all(lakes.on_disk(one.path).exists() for one in swept.inputs)
+        assert lakes.offsets(lake) == [0, 0, 0, 1, 2]
+        (failed_plan,) = failed_plans(lake, TABLE)
+        assert (failed_plan.stage, failed_plan.plan, failed_plan.failure.shelved) == (swept.stage, swept, True)
+
+    def test_c25_sweeping_again_changes_nothing(self, lake: Lake, swept: Plan) -> None:
+        before = lake.table(swept.stage).metadata_location
+        again = sweep(lake, TABLE, [swept.id])
+        assert (again.discarded, again.shelved, again.kept) == ({}, {}, {})
+        assert lake.table(swept.stage).metadata_location == before
+
+    def test_c20_it_does_not_age(self, lake: Lake, swept: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+        later = clock.now_ms() + 30 * 86_400_000
+        monkeypatch.setattr(clock, "now_ms", lambda: later)
+        assert sweep(lake, TABLE).discarded == {}
+        assert stages_of(lake, TABLE) == [swept.stage]
+
+    def test_c20_it_goes_with_its_inputs(self, lake: Lake, swept: Plan) -> None:
+        lake.table(TABLE).delete("topic = 'orders' and partition = 0 and offset = 2")
+        assert "is no longer live" in sweep(lake, TABLE).discarded[swept.stage]
+        assert stages_of(lake, TABLE) == []
+
+    def test_c20_a_later_failure_takes_its_place(
+        self, lake: Lake, swept: Plan, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        append(lake, [row(3)])
+        (again,) = (one for one in planned(lake) if one.topic_partition == lakes.TOPIC_PARTITION)
+        lakes.opened(lake, again)
+        later = clock.now_ms() + 1
+        monkeypatch.setattr(clock, "now_ms", lambda: later)
+        mark(lake, again.stage, again, "compact", REASON)
+        assert sweep(lake, TABLE).discarded == {swept.stage: f"{again.stage} failed after it"}
+        assert names(planned(lake)) == ["orders-1", "payments-0"]
+
+    def test_c25_no_claim_is_left_on_it(self, lake: Lake, swept: Plan) -> None:
+        with claimed(lake, swept.stage, Claim.PUBLISH):
+            pass
+
+    def test_a_stage_that_is_being_published_is_not_shelved(self, lake: Lake, failed: Plan) -> None:
+        with claimed(lake, failed.stage, Claim.PUBLISH):
+            assert "another process claimed it" in sweep(lake, TABLE).kept[failed.stage]
+        assert staged_files(lake, failed)
+
+    def test_the_inputs_are_looked_for_once_for_all_stages(self, lake: Lake, swept: Plan) -> None:
+        lakes.opened(lake, planned(lake)[0])
+        counting, asked = counted(lake)
+        sweep(counting, TABLE)
+        assert asked.count(f"load {TABLE}") == 1
+        assert swept.stage in stages_of(lake, TABLE)
+
+
+class TestRetrying:
+    """`firn retry`: somebody says that it is worth another try."""
+
+    def test_c20_markers_go_and_the_next_run_tries_again(self, lake: Lake, failed: Plan) -> None:
+        assert [marker.plan for marker in retry(lake, TABLE)] == [failed]
+        assert stages_of(lake, TABLE) == []
+        assert staged_files(lake, failed) == set()
+        assert names(planned(lake)) == ["orders-0", "orders-1", "payments-0"]
+        assert retry(lake, TABLE) == []
+
+    @pytest.mark.usefixtures("failed")
+    def test_c20_one_topic_partition_of_several(self, lake: Lake) -> None:
+        for one in planned(lake):
+            mark(lake, lakes.opened(lake, one).identifier, one, "compact", REASON)
+        retry(lake, TABLE, TopicPartition("orders", 1))
+        assert names(planned(lake)) == ["orders-1"]
+
+    def test_stages_that_did_not_fail_stay(self, lake: Lake, plan: Plan) -> None:
+        lakes.opened(lake, plan)
+        assert retry(lake, TABLE) == []
+        assert stages_of(lake, TABLE) == [plan.stage]
+
+    def test_c26_an_unknown_table_is_refused(self, lake: Lake) -> None:
+        with pytest.raises(RefusedError, match="does not exist"):
+            retry(lake, "lake.nowhere")
+
+    def test_a_marker_can_be_discarded_as_any_stage(self, lake: Lake, failed: Plan) -> None:
+        sweep(lake, TABLE)
+        assert discard(lake, failed.stage) == 0
+        assert len(planned(lake)) == 3
+
+    def test_a_plan_opened_again_after_that_is_a_fresh_one(self, lake: Lake, failed: Plan) -> None:
+        retry(lake, TABLE)
+        stage = lakes.opened(lake, failed)
+        assert (stage.state, stage.failure) == ("inputs attached", None)
+        assert INPUTS in stage.table.metadata.refs
+
+
+class TestStatus:
+    """Who waits, why, and what ends it (C20)."""
+
+    @pytest.mark.parametrize("then", [lambda _: None, lambda lake: sweep(lake, TABLE)])
+    def test_c20_it_is_a_blocker_and_not_due(self, lake: Lake, failed: Plan, then: Callable[[Lake], object]) -> None:
+        then(lake)
+        (status,) = status_of(lake, TABLE, NOW)
+        waits, free, _ = status.partitions
+        assert failed.topic_partition == waits.topic_partition
+        assert [REASON in blocker and "firn retry" in blocker for blocker in waits.blockers] == [True]
+        assert "full" not in waits.due
+        assert (free.blockers, "full" in free.due) == ((), True)
+
+    @pytest.mark.usefixtures("failed")
+    def test_c20_what_changed_since_is_due_again(self, lake: Lake) -> None:
+        append(lake, [row(3)])
+        (status,) = status_of(lake, TABLE, NOW)
+        assert status.partitions[0].blockers == ()
+        assert "full" in status.partitions[0].due
+
+
+def test_c20_copies_and_files_count_as_changes(lake: Lake, table: str) -> None:
+    """The marker compares what would be read, not only names."""
+    path = append_file(lake, [row(0)])
+    append_two(lake, row(1), row(2))
+    before = only_plan(lake)
+    mark(lake, lakes.opened(lake, before).identifier, before, "compact", REASON)
+    (failed_plan,) = failed_plans(lake, table)
+    assert failed_plan.covers(only_plan(lake, now_ms=NOW + 1))
+    append_again(lake, path)
+    assert not failed_plan.covers(only_plan(lake, now_ms=NOW + 1))
