@@ -49,11 +49,13 @@ class Claim:
     markers               markers outside the inputs that decide transactions inside: producer, offset, committed
     aborted               records of aborted transactions, dropped whatever their key (C10)
     markers_removed       markers dropped because nothing of their transaction is left (C10)
-    segments_left, bytes_left, records_left   segments of the tail that lose nothing and stay where they are (C16); they
-                          count neither as read nor as written
+    segments_in_place     segments of the tail that lose nothing and stay where they are (C16); they count
+                          neither as read nor as written
+    bytes_in_place        their size in bytes
+    records_in_place      their records
 
-    The accounts must add up (C24): records_in = records_out + superseded + tombstones_removed + quarantined + aborted +
-    markers_removed.
+    The record counts must add up (C24): records_in = records_out + superseded + tombstones_removed + quarantined +
+    aborted + markers_removed.
     """
 
     table: str
@@ -81,9 +83,9 @@ class Claim:
     markers: tuple[tuple[int, int, bool], ...] = ()
     aborted: int = 0
     markers_removed: int = 0
-    segments_left: int = 0
-    bytes_left: int = 0
-    records_left: int = 0
+    segments_in_place: int = 0
+    bytes_in_place: int = 0
+    records_in_place: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The claim as JSON-ready names and values."""

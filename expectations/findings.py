@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from expectations.promises import FINGERPRINT, accounts, promises_of
+from expectations.promises import FINGERPRINT, promises_of, record_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -89,8 +89,8 @@ def _row(promise: Promise, claim: Claim, found: Findings) -> Row:
         samples = tuple(chain.from_iterable(found.samples.get(rule.name, ()) for rule in rules))
         said = "; ".join(rule.say(found.broken[rule.name]) for rule in rules) + "."
     else:
-        samples = accounts.differences(found.figures, claim)
-        broken, said = len(samples), accounts.say(samples)
+        samples = record_counts.differences(found.figures, claim)
+        broken, said = len(samples), record_counts.say(samples)
     return Row(
         claim.plan_id,
         promise,

@@ -6,19 +6,11 @@ import re
 from datetime import UTC, datetime
 from urllib.parse import quote
 
+from pipeline.messages import printable
+
 KEY_CHARACTERS = 80
 KEY_BYTES = 4 * KEY_CHARACTERS + 4
 """As many bytes of a key as can matter for its first KEY_CHARACTERS characters."""
-
-
-def printable(text: str) -> str:
-    """`text` in one line that a terminal, a log or a page shows as it is: what is not printable is escaped.
-
-    That is control characters (ESC among them), ends of lines, and marks that turn the direction of what follows.
-    """
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def shown(value: object) -> object:

@@ -6,6 +6,8 @@ prints it as one line and exits with ``exit_code``.
 
 from typing import Any
 
+from pipeline.messages import printable
+
 
 class FirnError(Exception):
     """Base of every error that Firn raises on purpose; anything else is a defect.
@@ -16,9 +18,6 @@ class FirnError(Exception):
     exit_code = 1
 
     def __init__(self, message: str) -> None:
-        # Imported here: Airflow's DAG processor imports this module over and over, and nothing of `expectations`.
-        from expectations.wording import printable
-
         super().__init__(printable(message))
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from expectations.promises.every_lane import (
-    ACCOUNTING,
     COPIES_LEVEL,
     ONE_TOPIC_PARTITION,
     OUTPUT_LEVEL,
+    RECORD_COUNTS,
     SAME_RECORDS,
     WHOLE_FILES,
 )
@@ -47,7 +47,7 @@ PROMISES = (
     DISTINCT_OFFSETS,
     ONE_TOPIC_PARTITION,
     WHOLE_FILES,
-    ACCOUNTING,
+    RECORD_COUNTS,
 )
 """All promises in the order in which they are read."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from expectations.promises import accounts
+from expectations.promises import record_counts
 from expectations.promises.fate import CONTROL, KEYED
 from expectations.promises.promise import CLEANINGS, EVERY_LANE, MADE, Figures, Promise, Rule
 from expectations.promises.records import RECORDS_UNCHANGED
@@ -111,11 +111,11 @@ WHOLE_FILES = Promise(
     ),
 )
 
-ACCOUNTING = Promise(
+RECORD_COUNTS = Promise(
     number="C24",
-    name="expect_accounting_to_add_up",
+    name="expect_record_counts_to_add_up",
     lanes=EVERY_LANE,
-    sentence=accounts.sentence,
-    kept=lambda figures, _: f"{accounts.equation(figures)}.",
+    sentence=record_counts.sentence,
+    kept=lambda figures, _: f"{record_counts.equation(figures)}.",
     checked="records_in",
 )

@@ -59,7 +59,7 @@ class Promise:
     sentence    says it with the plan's figures
     kept        says what was found where it is kept
     checked     the figure that counts what was looked at
-    rules       what breaks it; none: the accounts are compared (see `accounts`)
+    rules       what breaks it; none: the record counts are compared (see `record_counts`)
     transactional   whether it is made only where control records may have been read
     """
 

@@ -17,8 +17,8 @@ def _one_record(claim: Claim) -> str:
     log = log_name(claim.topic, claim.partition)
     keys, records = count(claim.records_out, "key"), count(claim.records_out, "record")
     left = (
-        f"; none of the {count(claim.records_left, 'record')} in segments left in place is of a key that was read"
-        if claim.segments_left
+        f"; none of the {count(claim.records_in_place, 'record')} in segments left in place is of a key that was read"
+        if claim.segments_in_place
         else ""
     )
     return f"Every key of {log} has exactly one record in {MADE[claim.lane]}: {keys}, {records}{left}."

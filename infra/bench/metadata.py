@@ -6,8 +6,8 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
+from pipeline.history.properties import NOW_MS, WAITING_SEGMENTS
 from pipeline.lake import Lake, records
-from pipeline.segments.commits import NOW_MS
 
 LEVELS = (3, 2, 2, 1, 1, None, None, None, None, None)
 """The levels of a topic partition's ten segments in offset order, as the lanes leave them."""
@@ -31,7 +31,7 @@ def create(lake: Lake, identifier: str, partitions: int, now_ms: int, properties
     table = records.create(lake, identifier, properties)
     for first in range(0, partitions, 1000):
         for step, level in enumerate(LEVELS):
-            update = {NOW_MS: str(now_ms - 3_600_000)} if level else {}
+            update = {NOW_MS: str(now_ms - 3_600_000), WAITING_SEGMENTS: "0"} if level else {}
             with (
                 table.transaction() as transaction,
                 transaction.update_snapshot(snapshot_properties=update).fast_append() as append,

@@ -24,6 +24,7 @@ from infra.airflow import settings
 from infra.demo import changelog
 from infra.demo.check import LevelCount, count_levels, differences
 from infra.demo.load import DAG_ID, TABLE, load
+from pipeline.history import CommitSummary, RecordCounts, ancestors, appended
 from pipeline.lake import Lake
 
 MARK = ".firn-demo"
@@ -98,14 +99,12 @@ def print_seconds(tasks: Iterable[dict[str, Any]]) -> None:
 
 
 def print_amplification(table: Table) -> None:
-    """What Firn has written for what was landed, from the books in the snapshot summaries (C24)."""
-    summaries = [snapshot.summary for snapshot in table.metadata.snapshots if snapshot.summary]
-    published = [summary for summary in summaries if summary.get("firn.lane")]
-    landed = [summary for summary in summaries if not summary.get("firn.lane")]
-    records = sum(int(summary["firn.records-out"] or 0) for summary in published)
-    written = sum(int(summary["firn.bytes-out"] or 0) for summary in published)
-    of_records = records / sum(int(summary["added-records"] or 0) for summary in landed)
-    of_bytes = written / sum(int(summary["added-files-size"] or 0) for summary in landed)
+    """What Firn has written for what was landed, from the record counts in the snapshot summaries (C24)."""
+    snapshots = list(ancestors(table))
+    counts = RecordCounts.total(told.counts for one in snapshots if (told := CommitSummary.of(one)))
+    landed = [added for one in snapshots if (added := appended(one))]
+    of_records = counts.records_out / sum(added.records for added in landed)
+    of_bytes = counts.bytes_out / sum(added.bytes for added in landed)
     console.print(f"write amplification: {of_records:.2f} records, {of_bytes:.2f} bytes written per one landed")
 
 

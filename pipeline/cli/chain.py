@@ -23,11 +23,11 @@ from pipeline.cli.options import (
     at,
     engines,
 )
+from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
 from pipeline.run import LaneRun
 from pipeline.run import run as run_lanes
 from pipeline.sense import Bounds, Lane
-from pipeline.stage import Accounting
 
 
 def run(
@@ -75,18 +75,18 @@ def _show(result: LaneRun) -> None:
     if not result.plans:
         show.line(f"{result.lane}: nothing due")
         return
-    by_snapshot: dict[int, list[Accounting]] = defaultdict(list)
+    by_snapshot: dict[int, list[RecordCounts]] = defaultdict(list)
     for publication in result.publications:
-        if publication.accounting:
-            by_snapshot[publication.snapshot_id].append(publication.accounting)
+        if publication.counts:
+            by_snapshot[publication.snapshot_id].append(publication.counts)
     for snapshot_id, own in by_snapshot.items():
-        books = Accounting.total(own)
+        counts = RecordCounts.total(own)
         shared = f" of {len(own):,} plans" if len(own) > 1 else ""
         show.line(
-            f"{result.lane}: snapshot {snapshot_id}{shared}: {books.segments_in:,} segments with {books.records_in:,} "
-            f"records became {books.segments_out:,} with {books.records_out:,} ({books.superseded:,} superseded, "
-            f"{books.tombstones_removed:,} tombstones removed, {books.expired:,} expired, {books.quarantined:,} "
-            "quarantined)"
+            f"{result.lane}: snapshot {snapshot_id}{shared}: {counts.segments_in:,} segments with "
+            f"{counts.records_in:,} records became {counts.segments_out:,} with {counts.records_out:,} "
+            f"({counts.superseded:,} superseded, {counts.tombstones_removed:,} tombstones removed, "
+            f"{counts.expired:,} expired, {counts.quarantined:,} quarantined)"
         )
     rooms = ", ".join(f"{room} {seconds:.1f} s" for room, seconds in result.seconds.items())
     waiting = f"; {len(result.postponed)} more wait for room in a run" if result.postponed else ""
@@ -99,7 +99,7 @@ def _as_dict(result: LaneRun) -> dict[str, Any]:
         "plans": [plan.title for plan in result.plans],
         "postponed": [str(one) for one in result.postponed],
         "publications": [
-            publication.__dict__ | {"accounting": publication.accounting and publication.accounting.model_dump()}
+            publication.__dict__ | {"counts": publication.counts and publication.counts.model_dump()}
             for publication in result.publications
         ],
         "failures": {title: str(error) for title, error in result.failures.items()},

@@ -23,7 +23,8 @@ from pipeline.explain import (
     parse_key,
 )
 from pipeline.lake import Lake
-from pipeline.segments import Segment, TopicPartition
+from pipeline.lake.topic_partition import TopicPartition
+from pipeline.segments import Segment
 from pipeline.segments.segment import LANDED
 
 

@@ -9,7 +9,7 @@ from pipeline import clock
 from pipeline.cli import show
 from pipeline.engine import CHOICES, Engines
 from pipeline.errors import RefusedError
-from pipeline.segments import TopicPartition
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.sense import Bounds, Scope
 
 

@@ -29,9 +29,9 @@ from pipeline.cli.options import (
 )
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan, plan_work
 from pipeline.plan.plan import LEVEL_OUT
-from pipeline.segments import TopicPartition
 from pipeline.sense import Bounds, Lane
 
 
@@ -94,7 +94,7 @@ def compact(plans: PlanFiles, engine: EngineName = None, as_json: AsJson = False
                 {
                     "plan": outcome.plan.id,
                     "stage": outcome.stage,
-                    "accounting": outcome.accounting.model_dump() if outcome.accounting else None,
+                    "counts": outcome.counts.model_dump() if outcome.counts else None,
                     "error": str(outcome.error) if outcome.error else None,
                 }
                 for outcome in outcomes
@@ -102,10 +102,11 @@ def compact(plans: PlanFiles, engine: EngineName = None, as_json: AsJson = False
         )
     else:
         for outcome in outcomes:
-            books = outcome.accounting
-            if books:
+            counts = outcome.counts
+            if counts:
                 show.line(
-                    f"{outcome.stage}: {outcome.plan.title}: {books.records_in:,} records in, {books.records_out:,} out"
+                    f"{outcome.stage}: {outcome.plan.title}: "
+                    f"{counts.records_in:,} records in, {counts.records_out:,} out"
                 )
     _exit([outcome.error for outcome in outcomes if outcome.error])
 
@@ -155,7 +156,7 @@ def _show(done: publish_room.Published, as_json: bool) -> None:
     if as_json:
         show.as_json(
             [
-                publication.__dict__ | {"accounting": publication.accounting and publication.accounting.model_dump()}
+                publication.__dict__ | {"counts": publication.counts and publication.counts.model_dump()}
                 for publication in done.publications
             ]
         )

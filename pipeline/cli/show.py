@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from expectations.wording import printable
 from pipeline.clock import from_ms, show_ms
+from pipeline.messages import printable
 
 # Tables in a log or a pipe are read as well: 80 columns are too few for them.
 PIPE_COLUMNS = 160

@@ -1,4 +1,4 @@
-"""The books of a job: what became of the records of each of its plans (C24)."""
+"""The record counts of a job: what became of the records of each of its plans (C24)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,28 +6,29 @@ from pyiceberg.manifest import DataFile
 
 from pipeline.compact.outcome import Outcome
 from pipeline.compact.tasks import Result
+from pipeline.history.record_counts import RecordCounts
 from pipeline.plan import Input, Plan
 from pipeline.sense import Lane
-from pipeline.stage import Accounting, Books, Stage
+from pipeline.stage import Books, Stage
 from pipeline.stage.stage import SortedFiles
 
 
 def books_of(stage: Stage, results: Mapping[str, Result]) -> Books:
-    """The books of the ``results``, by plan id; RefusedError when they do not balance."""
+    """The record counts of the ``results``, by plan id; RefusedError when they do not add up."""
     files = stage.sorted_files()
-    plans = {plan.id: _account(plan, files[plan.id], results[plan.id]) for plan in stage.plans if plan.id in results}
-    for plan_id, accounting in plans.items():
-        accounting.check(f"stage {stage.identifier}, plan {plan_id}")
+    plans = {plan.id: _counts_of(plan, files[plan.id], results[plan.id]) for plan in stage.plans if plan.id in results}
+    for plan_id, counts in plans.items():
+        counts.check(f"stage {stage.identifier}, plan {plan_id}")
     return Books(fingerprints={plan_id: str(results[plan_id].fingerprint) for plan_id in plans}, plans=plans)
 
 
-def _account(plan: Plan, files: SortedFiles, result: Result) -> Accounting:
+def _counts_of(plan: Plan, files: SortedFiles, result: Result) -> RecordCounts:
     counts = result.counts
     taken = [segment for segment in plan.inputs if segment.path not in result.in_place]
     in_place = [segment for segment in plan.inputs if segment.path in result.in_place]
     repeated = counts[Outcome.REPEATED] + (0 if plan.lane is Lane.MERGE else _further_listings(taken))
     restored = counts[Outcome.RESTORED]
-    return Accounting(
+    return RecordCounts(
         records_in=sum(segment.records for segment in taken) + restored,
         records_out=_records(files.kept),
         superseded=counts[Outcome.SUPERSEDED] + repeated,
@@ -41,9 +42,9 @@ def _account(plan: Plan, files: SortedFiles, result: Result) -> Accounting:
         bytes_out=sum(file.file_size_in_bytes for file in files.kept),
         segments_in=len(taken),
         segments_out=len(files.kept),
-        segments_left=len(in_place),
-        records_left=sum(segment.records for segment in in_place),
-        bytes_left=sum(segment.bytes for segment in in_place),
+        segments_in_place=len(in_place),
+        records_in_place=sum(segment.records for segment in in_place),
+        bytes_in_place=sum(segment.bytes for segment in in_place),
     )
 
 

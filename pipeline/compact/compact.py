@@ -19,6 +19,8 @@ from pipeline.compact.rewrite import Target
 from pipeline.compact.tasks import Result
 from pipeline.engine import Engine, WorkerLostError
 from pipeline.errors import ConflictError, FirnError, GoneError, RefusedError
+from pipeline.history.published_plans import PublishedPlan, published_plans
+from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles
@@ -27,10 +29,9 @@ from pipeline.lake.parquet_writer import WriteOptions
 from pipeline.plan import Job, Plan, jobs_of
 from pipeline.policy import samples_of
 from pipeline.segments.manifests import Manifests
-from pipeline.stage import Accounting, Stage, mark, open_stage, split
+from pipeline.stage import Stage, mark, open_stage, split
 from pipeline.stage.discard import clear_attempt
 from pipeline.stage.leave import leave
-from pipeline.stage.published import PublishedPlan, published_plans
 from pipeline.stage.swap import Swap
 
 _PLAN_FAILED = (RefusedError, WorkerLostError)
@@ -43,7 +44,7 @@ class Compacted:
 
     plan: Plan
     stage: str
-    accounting: Accounting | None
+    counts: RecordCounts | None
     error: FirnError | None
 
 
@@ -67,7 +68,7 @@ def _of_job(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
         with suppress(FirnError), lake.answering():
             before = published_plans(lake.table(job.table), lost)
     return [
-        replace(one, accounting=before[one.plan.id][1].accounting, error=None) if one.plan.id in before else one
+        replace(one, counts=before[one.plan.id][1].counts, error=None) if one.plan.id in before else one
         for one in found
     ]
 
@@ -112,9 +113,9 @@ def _mark(lake: Lake, job: Job, refused: Mapping[str, FirnError]) -> None:
 
 
 def _compacted(stage: Stage, plan: Plan, refused: Mapping[str, FirnError]) -> Compacted:
-    books = stage.books.plans.get(plan.id) if stage.books else None
-    if books is not None:
-        return Compacted(plan, stage.identifier, books, None)
+    counts = stage.books.plans.get(plan.id) if stage.books else None
+    if counts is not None:
+        return Compacted(plan, stage.identifier, counts, None)
     if plan.id in stage.left_out:
         return Compacted(plan, stage.identifier, None, ConflictError(stage.left_out[plan.id]))
     error = refused.get(plan.id) or RefusedError(
@@ -124,7 +125,7 @@ def _compacted(stage: Stage, plan: Plan, refused: Mapping[str, FirnError]) -> Co
 
 
 def _write(lake: Lake, stage: Stage, engine: Engine) -> Mapping[str, FirnError]:
-    """Write the results of the stage's plans and record their books; the plans that failed.
+    """Write the results of the stage's plans and record their counts; the plans that failed.
 
     Raises what failed where no plan is left, or where trying again may help.
     """

@@ -11,7 +11,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 
 from pipeline.lake.columns import Columns, position
-from pipeline.segments import TopicPartition
+from pipeline.lake.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True)

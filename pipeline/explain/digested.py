@@ -16,7 +16,7 @@ from pipeline.explain.versions import Key
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.filters import EVERYTHING, both, equals
-from pipeline.segments import TopicPartition
+from pipeline.lake.topic_partition import TopicPartition
 
 _DIGEST = re.compile(rf"{DIGEST}[0-9a-f]{{{DIGITS}}}")
 

@@ -10,11 +10,13 @@ from functools import cached_property
 
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Snapshot
 
 from pipeline.errors import RefusedError
-from pipeline.segments import TopicPartition
-from pipeline.stage.published import JOB_ID, LANE, PublishedPlan, plans_of
+from pipeline.history.ancestors import ancestors
+from pipeline.history.commit_summary import CommitSummary
+from pipeline.history.published_plans import PublishedPlan, plans_of
+from pipeline.lake.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True)
@@ -39,18 +41,18 @@ class Commit:
     @classmethod
     def of(cls, snapshot: Snapshot, plan: PublishedPlan | None) -> "Commit":
         """What ``snapshot`` says of itself, and of ``plan``."""
-        said = snapshot.summary.additional_properties if snapshot.summary else {}
-        books = plan.accounting if plan else None
+        told = CommitSummary.of(snapshot)
+        job_id, lane = (told.job_id, told.lane) if told else (None, None)
         return cls(
             snapshot_id=snapshot.snapshot_id,
             parent_id=snapshot.parent_snapshot_id,
             at_ms=snapshot.timestamp_ms,
             operation=snapshot.summary.operation.value if snapshot.summary else "unknown",
-            plan=plan.id if plan else said.get(JOB_ID),
-            lane=plan.lane if plan else said.get(LANE),
+            plan=plan.id if plan else job_id,
+            lane=plan.lane if plan else lane,
             reason=plan.reason if plan else None,
             topic_partition=str(plan.topic_partition) if plan else None,
-            removed=books.records_in - books.records_out if books else 0,
+            removed=plan.counts.records_in - plan.counts.records_out if plan else 0,
         )
 
 
@@ -63,7 +65,7 @@ class History:
     @cached_property
     def snapshots(self) -> tuple[Snapshot, ...]:
         """Every snapshot that is still known, newest first."""
-        return tuple(ancestors_of(self._table.current_snapshot(), self._table.metadata))
+        return tuple(ancestors(self._table))
 
     def commits(self) -> Iterator[Commit]:
         """Every commit that is still known, newest first: each plan's share of it where it was Firn's."""

@@ -15,8 +15,9 @@ from pipeline.explain.rules import Keeping
 from pipeline.explain.versions import Key, Version, Versions
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan.failure import failed_plans
-from pipeline.segments import Segments, TopicPartition
+from pipeline.segments import Segments
 from pipeline.segments.segment import RUN
 from pipeline.sense import Lane, sense_table
 from pipeline.sense.transactions import NO_TRANSACTIONS

@@ -7,8 +7,8 @@ from pipeline.explain.holds import Prospects
 from pipeline.explain.missing import RULES
 from pipeline.explain.reason import Reason
 from pipeline.lake import Lake
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan.failure import failed_plans
-from pipeline.segments import TopicPartition
 from pipeline.sense import Lane, PartitionState, due_at, sense_table
 
 

@@ -8,8 +8,9 @@ from pipeline.explain.history import Commit, History
 from pipeline.explain.holds import Prospects, never_taken, taken
 from pipeline.explain.reason import Reason
 from pipeline.lake import Lake
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan.failure import failed_plans
-from pipeline.segments import Segment, Segments, Stray, TopicPartition
+from pipeline.segments import Segment, Segments, Stray
 from pipeline.segments.read import facts
 from pipeline.segments.segment import LANDED, MERGED, RUN
 from pipeline.sense import Lane, sense_table

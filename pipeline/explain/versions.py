@@ -22,7 +22,7 @@ from pipeline.lake.condition import Condition, mask
 from pipeline.lake.filters import EVERYTHING, both, equals
 from pipeline.lake.records import has_transactions
 from pipeline.lake.times import in_ms
-from pipeline.segments import TopicPartition
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.segments.segment import LANDED
 
 Key: TypeAlias = tuple[bytes, ...] | None

@@ -22,7 +22,7 @@ from cramjam import DecompressionError
 
 from pipeline.errors import RefusedError
 from pipeline.lake.records import arrow_schema
-from pipeline.segments import TopicPartition
+from pipeline.lake.topic_partition import TopicPartition
 
 SUFFIX = ".log"
 SIDE_FILES = frozenset({".index", ".timeindex", ".txnindex", ".snapshot", ".metadata"})

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from expectations.wording import printable
 from pipeline.errors import RefusedError
+from pipeline.lake.topic_partition import TopicPartition
+from pipeline.messages import printable
 from pipeline.plan.plan import STAGE_INFIX, Plan
-from pipeline.segments import TopicPartition
 from pipeline.sense import Lane
 
 
@@ -24,7 +24,7 @@ class Limits:
     """File bytes. What a job holds is seen by readers, or is done again after a failure, together."""
     records: int = 200_000_000
     plans: int = 256
-    """Keeps the plans in the stage's properties, and the accounting in the snapshot's summary, at a few hundred KiB."""
+    """Keeps the plans in the stage's properties, and what the commit says of them, at a few hundred KiB."""
 
 
 LIMITS: Final = Limits()

@@ -194,7 +194,7 @@ def plan_partition(
         log_end_offset=state.log_end_offset,
         delete_retention_ms=policy.delete_retention_ms + behind_ms(segments, state.now_ms),
         cleaner_threads=policy.cleaner_threads,
-        left_out=work.left_out,
+        waiting_segments=work.waiting_segments,
         transactional=lane not in ANY_POLICY and any(segment.transactional or segment.control for segment in inputs),
         markers=() if lane in ANY_POLICY else state.transactions.deciding(inputs),
     )

@@ -10,10 +10,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from expectations.wording import printable
 from pipeline.errors import RefusedError
 from pipeline.lake.folders import DATA_FOLDER
-from pipeline.segments import Segment, TopicPartition
+from pipeline.lake.topic_partition import TopicPartition
+from pipeline.messages import printable
+from pipeline.segments import Segment
 from pipeline.segments.segment import MERGED, RUN, TAIL
 from pipeline.sense import Lane
 from pipeline.sense.transactions import Marker
@@ -103,8 +104,8 @@ class Plan(BaseModel):
     what the clock is behind an earlier commit of Firn's."""
     cleaner_threads: int = Field(default=1, ge=1, le=1000)
     """How many plans like this one may be worked on at a time: they share the table's budget in keys (C17)."""
-    left_out: Count = 0
-    """`full`: cleanable segments that had no room in this plan and wait for the next."""
+    waiting_segments: Count = 0
+    """`full`: how many cleanable segments had no room in this plan and wait for the next."""
     transactional: bool = False
     """Whether records of transactions or control records may be among the inputs (C10); not told for a copy."""
     markers: tuple[Marker, ...] = ()

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from pipeline.errors import FirnError
+from pipeline.history.published_plans import published_plans
 from pipeline.lake import Lake
 from pipeline.plan import Job, Plan
 from pipeline.plan.plan import STAGE_INFIX
@@ -14,7 +15,6 @@ from pipeline.publish.publish import publish_job
 from pipeline.publish.race import Publication, Published
 from pipeline.publish.retain import retain_job
 from pipeline.stage import parts_of
-from pipeline.stage.published import published_plans
 
 RETAINED_PLANS: Final = 1000
 """How many plans of lane ``retain`` share a commit: each try looks through the table once for all of them."""
@@ -54,7 +54,7 @@ def _with_earlier(lake: Lake, plans: Mapping[str, Collection[str]], done: Publis
     # Whoever can't look any more says what it knows: what it has published is published.
     with suppress(FirnError), lake.answering():
         earlier = [
-            Publication(table, plan_id, snapshot_id, 0, repeated=True, accounting=None)
+            Publication(table, plan_id, snapshot_id, 0, repeated=True, counts=None)
             for table, wanted in left.items()
             if wanted
             for plan_id, (snapshot_id, _) in published_plans(lake.table(table), wanted).items()

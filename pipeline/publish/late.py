@@ -5,44 +5,44 @@ from collections.abc import Iterator, Mapping
 from pyiceberg.table import Table
 
 from pipeline.errors import ConflictError
+from pipeline.history.record_counts import RecordCounts
 from pipeline.plan import Plan
 from pipeline.segments import Segments, read
 from pipeline.segments.manifests import Manifests
 from pipeline.sense import transactions_of
 from pipeline.sense.transactions import NO_TRANSACTIONS
-from pipeline.stage import Accounting
 
 
 def late_conflicts(
-    target: Table, work: Mapping[str, tuple[Plan, Accounting]], manifests: Manifests
+    target: Table, work: Mapping[str, tuple[Plan, RecordCounts]], manifests: Manifests
 ) -> Mapping[str, ConflictError]:
-    """Which plans of ``work`` (by plan id, with their books) must be made again because of what landed since.
+    """Which plans of ``work`` (by plan id, with their counts) must be made again because of what landed since.
 
     The table is looked through once for all of them, and not at all when no plan removes anything for good.
     """
-    concerned = {key: (plan, books) for key, (plan, books) in work.items() if _removes(books) or plan.transactional}
+    concerned = {key: (plan, counts) for key, (plan, counts) in work.items() if _removes(counts) or plan.transactional}
     if not concerned:
         return {}
     segments = read(target, next(iter(concerned.values()))[0].table, manifests)
     return {
         plan_id: ConflictError(f"plan {plan.id} ({plan.title}){problem}; plan again")
-        for plan_id, (plan, books) in concerned.items()
-        if (problem := next(_problems(target, segments, plan, books), None))
+        for plan_id, (plan, counts) in concerned.items()
+        if (problem := next(_problems(target, segments, plan, counts), None))
     }
 
 
-def _removes(books: Accounting) -> bool:
-    return bool(books.tombstones_removed or books.markers_removed)
+def _removes(counts: RecordCounts) -> bool:
+    return bool(counts.tombstones_removed or counts.markers_removed)
 
 
-def _problems(target: Table, segments: Segments, plan: Plan, books: Accounting) -> Iterator[str]:
-    if _removes(books):
-        yield from _older_records(segments, plan, books)
+def _problems(target: Table, segments: Segments, plan: Plan, counts: RecordCounts) -> Iterator[str]:
+    if _removes(counts):
+        yield from _older_records(segments, plan, counts)
     if plan.transactional:
         yield from _other_markers(target, segments, plan)
 
 
-def _older_records(segments: Segments, plan: Plan, books: Accounting) -> Iterator[str]:
+def _older_records(segments: Segments, plan: Plan, counts: RecordCounts) -> Iterator[str]:
     """C9, C10: a tombstone, or a marker, goes only while nothing outside the inputs can hold an older record."""
     taken = {segment.path for segment in plan.inputs}
     end = max(segment.last_offset for segment in plan.inputs)
@@ -52,9 +52,9 @@ def _older_records(segments: Segments, plan: Plan, books: Accounting) -> Iterato
     older = [str(segment) for segment in landed if segment.base_offset < bound]
     older += [stray.path for stray in segments.strays_of(plan.topic_partition) if stray.base_offset < bound]
     if older:
-        going = f"{books.tombstones_removed} tombstones"
-        if books.markers_removed:
-            going += f" and {books.markers_removed} transaction markers"
+        going = f"{counts.tombstones_removed} tombstones"
+        if counts.markers_removed:
+            going += f" and {counts.markers_removed} transaction markers"
         yield f" removes {going} below offset {bound}, but segment {older[0]} landed since with older offsets"
 
 

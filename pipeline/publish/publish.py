@@ -13,6 +13,9 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from pipeline.errors import ConflictError, FirnError, RefusedError
+from pipeline.history.commit_summary import summary
+from pipeline.history.published_plans import published
+from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
 from pipeline.lake.handover import Handover
 from pipeline.lake.mapping import COLUMNS
@@ -22,12 +25,11 @@ from pipeline.publish.late import late_conflicts
 from pipeline.publish.race import Publication, Published, commit, repeated
 from pipeline.quarantine import quarantine
 from pipeline.segments.manifests import READERS, Manifests
-from pipeline.stage import Accounting, Stage, stages_of
+from pipeline.stage import Stage, stages_of
 from pipeline.stage.claim import Claim, claimed
 from pipeline.stage.discard import drop, take_back
 from pipeline.stage.fence import check_undisturbed, fence_others
 from pipeline.stage.inputs import CheckedInputs
-from pipeline.stage.published import published, summary
 from pipeline.stage.stage import SortedFiles
 from pipeline.stage.swap import Swap
 from pipeline.tombstones import tombstones
@@ -94,7 +96,7 @@ class _Validated:
     """The part of a stage that passed: nothing else is committed, and only ``_validated`` makes one (C23)."""
 
     plan: Plan
-    accounting: Accounting
+    counts: RecordCounts
     files: SortedFiles
     replaced: Sequence[str]
 
@@ -105,7 +107,7 @@ def _publish(lake: Lake, identifier: str) -> Published:
         # What is looked at under the claim stays as it is: no discard takes a file away any more.
         validated, refused = _validated(lake, stage)
         work = _StagedWork(lake, stage, validated)
-        done = commit(lake, work, {plan_id: one.accounting for plan_id, one in validated.items()})
+        done = commit(lake, work, {plan_id: one.counts for plan_id, one in validated.items()})
         failures = {**refused, **done.failures}
         if not done.publications:
             raise _NothingPublishedError(failures)
@@ -132,12 +134,12 @@ class _StagedWork:
 
     def swap(self, target: Table, plans: Collection[str]) -> Swap:
         chosen = self._chosen(plans)
-        books = {one.plan.id: one.accounting for one in chosen}
+        counts = {one.plan.id: one.counts for one in chosen}
         return Swap(
             target,
             [path for one in chosen for path in one.replaced],
             [file for one in chosen for file in one.files.kept],
-            summary(target, self.job_id, [one.plan for one in chosen], books),
+            summary(target, self.job_id, [one.plan for one in chosen], counts),
         )
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, ConflictError]:
@@ -149,7 +151,7 @@ class _StagedWork:
             return found | {
                 one.plan.id: ConflictError(f"plan {one.plan.id} ({one.plan.title}): {changed}") for one in left
             }
-        work = {one.plan.id: (one.plan, one.accounting) for one in left}
+        work = {one.plan.id: (one.plan, one.counts) for one in left}
         return {**found, **late_conflicts(current, work, manifests)}
 
     def hand_over(self, current: Table, plans: Collection[str]) -> None:
@@ -190,25 +192,25 @@ def _validated(lake: Lake, stage: Stage) -> tuple[Mapping[str, _Validated], Mapp
     for plan in stage.plans:
         subject = f"stage {stage.identifier}" + (f", plan {plan.id} ({plan.title})" if len(stage.plans) > 1 else "")
         try:
-            books = _passing(lake, stage, plan, subject).check(subject)
+            counts = _passing(lake, stage, plan, subject).check(subject)
             _check_there([file.file_path for file in files[plan.id].all], missing, subject)
         except RefusedError as error:
             refused[plan.id] = error
         else:
-            fit[plan.id] = _Validated(plan, books, files[plan.id], replaced[plan.id])
+            fit[plan.id] = _Validated(plan, counts, files[plan.id], replaced[plan.id])
     return fit, refused
 
 
-def _passing(lake: Lake, stage: Stage, plan: Plan, subject: str) -> Accounting:
-    """The books of a plan whose part of the stage passed; RefusedError when it did not."""
-    books = stage.books.plans.get(plan.id) if stage.books else None
+def _passing(lake: Lake, stage: Stage, plan: Plan, subject: str) -> RecordCounts:
+    """The record counts of a plan whose part of the stage passed; RefusedError when it did not."""
+    counts = stage.books.plans.get(plan.id) if stage.books else None
     verdict = (stage.verdicts or {}).get(plan.id)
-    if books and stage.passed(plan.id):
-        return books
+    if counts and stage.passed(plan.id):
+        return counts
     if plan.stage != stage.identifier and plan.stage in stages_of(lake, plan.table):
         # What it shared a stage with goes on without it, and it has a stage of its own that says why.
         Stage.load(lake, plan.stage).check()
-    if books is None or verdict is None:
+    if counts is None or verdict is None:
         raise RefusedError(f"{subject} is {stage.state}; allowed: a passing verdict on its result (firn validate)")
     failed = [item["name"] for item in verdict["expectations"] if not item["passed"]]
     raise RefusedError(f"{subject} failed validation ({', '.join(failed)}); allowed: a passing verdict")

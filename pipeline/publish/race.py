@@ -19,10 +19,10 @@ from tenacity import (
 )
 
 from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError, UnavailableError
+from pipeline.history.published_plans import plans_of, published
+from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
 from pipeline.segments.manifests import Manifests
-from pipeline.stage import Accounting
-from pipeline.stage.published import plans_of, published
 from pipeline.stage.swap import Swap
 
 RACE_SECONDS = 300
@@ -63,7 +63,7 @@ class Work(Protocol):
 class Publication:
     """What became of one plan. ``repeated`` is true when it had been published before: nothing was changed now.
 
-    ``attempts`` are those of the commit, which plans of a job share. ``accounting`` is None for a repeated one.
+    ``attempts`` are those of the commit, which plans of a job share. ``counts`` is None for a repeated one.
     """
 
     table: str
@@ -71,7 +71,7 @@ class Publication:
     snapshot_id: int
     attempts: int
     repeated: bool
-    accounting: Accounting | None
+    counts: RecordCounts | None
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,15 @@ class Published:
         return self.publications[0]
 
 
-def commit(lake: Lake, work: Work, books: Mapping[str, Accounting]) -> Published:
-    """Carry out the plans whose ``books`` are given, by id, with one commit; those in conflict are left out and named.
+def commit(lake: Lake, work: Work, counts: Mapping[str, RecordCounts]) -> Published:
+    """Carry out the plans whose ``counts`` are given, by id, with one commit; those in conflict are left out and named.
 
     Raises UnavailableError when races are lost for RACE_SECONDS; OutcomeUnknownError when the catalog did not say what
     became of the commit; RefusedError when the target is another table by now.
     """
     target = lake.table(work.table)
     manifests = Manifests(target.io)
-    plans = dict(books)
+    plans = dict(counts)
     failures: dict[str, FirnError] = {}
     while plans:
         swap = work.swap(target, plans)
@@ -118,12 +118,12 @@ def commit(lake: Lake, work: Work, books: Mapping[str, Accounting]) -> Published
         if snapshot_id != swap.snapshot_id:
             # Another process carried out the same job first.
             swap.abandon(target)
-            found = repeated(lake.table(work.table), work.job_id, snapshot_id, books, attempts)
+            found = repeated(lake.table(work.table), work.job_id, snapshot_id, counts, attempts)
             work.take_back(found.failures)
             return found
         swap.tidy(target)
         done = (
-            Publication(work.table, one, snapshot_id, attempts, repeated=False, accounting=own)
+            Publication(work.table, one, snapshot_id, attempts, repeated=False, counts=own)
             for one, own in plans.items()
         )
         return Published(tuple(done), failures)
@@ -131,12 +131,12 @@ def commit(lake: Lake, work: Work, books: Mapping[str, Accounting]) -> Published
 
 
 def repeated(target: Table, job_id: str, snapshot_id: int, plans: Collection[str] = (), attempts: int = 0) -> Published:
-    """The account of a job that another commit, ``snapshot_id``, carried out; those of ``plans`` that it left out."""
+    """What became of a job that another commit, ``snapshot_id``, carried out; those of ``plans`` that it left out."""
     snapshot = target.snapshot_by_id(snapshot_id)
     done = {plan.id for plan in plans_of(target, snapshot)} if snapshot else {job_id}
     table = ".".join(target.name())
     return Published(
-        tuple(Publication(table, one, snapshot_id, attempts, repeated=True, accounting=None) for one in sorted(done)),
+        tuple(Publication(table, one, snapshot_id, attempts, repeated=True, counts=None) for one in sorted(done)),
         {
             one: ConflictError(
                 f"plan {one}: the other plans of job {job_id} were published as snapshot {snapshot_id} of {table}, "

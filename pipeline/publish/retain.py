@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pyiceberg.table import Table
 
 from pipeline.errors import ConflictError
+from pipeline.history.commit_summary import summary
+from pipeline.history.published_plans import published
+from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
 from pipeline.plan import Job, Plan
 from pipeline.policy import Policies
@@ -17,9 +20,7 @@ from pipeline.publish.race import Publication, Published, commit, repeated
 from pipeline.segments import Segments, read
 from pipeline.segments.manifests import Manifests
 from pipeline.sense import Lane, PartitionState, retention
-from pipeline.stage import Accounting
 from pipeline.stage.inputs import CheckedInputs
-from pipeline.stage.published import published, summary
 from pipeline.stage.swap import Swap
 
 
@@ -41,8 +42,8 @@ def retain_job(lake: Lake, job: Job) -> Published:
     before = published(target, job.id)
     if before is not None:
         return repeated(target, job.id, before, [plan.id for plan in job])
-    books = {plan.id: _books(plan) for plan in job}
-    return commit(lake, _Dropping(job, books), books)
+    counts = {plan.id: _counts_of(plan) for plan in job}
+    return commit(lake, _Dropping(job, counts), counts)
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class _Dropping:
     """The plans of a job of lane ``retain``, as work to be committed."""
 
     job: Job
-    books: Mapping[str, Accounting]
+    counts: Mapping[str, RecordCounts]
 
     @property
     def table(self) -> str:
@@ -63,7 +64,7 @@ class _Dropping:
     def swap(self, target: Table, plans: Collection[str]) -> Swap:
         chosen = self._chosen(plans)
         removed = [segment.path for plan in chosen for segment in plan.inputs]
-        return Swap(target, removed, [], summary(target, self.job_id, chosen, self.books))
+        return Swap(target, removed, [], summary(target, self.job_id, chosen, self.counts))
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, ConflictError]:
         chosen = self._chosen(plans)
@@ -85,9 +86,9 @@ class _Dropping:
         return [plan for plan in self.job if plan.id in plans]
 
 
-def _books(plan: Plan) -> Accounting:
+def _counts_of(plan: Plan) -> RecordCounts:
     """Every record of the inputs has expired (C24)."""
-    return Accounting(
+    return RecordCounts(
         records_in=plan.records,
         records_out=0,
         superseded=0,

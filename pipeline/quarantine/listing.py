@@ -20,9 +20,9 @@ from pipeline.lake.columns import Columns
 from pipeline.lake.filters import EVERYTHING, both, equals
 from pipeline.lake.records import TRANSACTION_COLUMNS
 from pipeline.lake.times import in_ms
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.policy import samples_of
 from pipeline.quarantine.quarantine import PLAN, REASON, SUFFIX, find, offsets, origin
-from pipeline.segments import TopicPartition
 from pipeline.segments.read import read_entries
 
 _LEFT_OUT = frozenset({"level", "delete_horizon", REASON, PLAN, *TRANSACTION_COLUMNS})

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.segments.segment import Segment, Segments, TopicPartition
+from pipeline.lake.topic_partition import TopicPartition
+from pipeline.segments.segment import Segment, Segments
 
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]

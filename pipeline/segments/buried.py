@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from pyiceberg.table import Table
 
 from pipeline.lake.catalog import Lake
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.segments.cache import ManifestCache
 from pipeline.segments.read import read
-from pipeline.segments.segment import Segment, TopicPartition
+from pipeline.segments.segment import Segment
 
 SUFFIX = "__tombstones"
 

@@ -7,19 +7,22 @@ deletes reach it and whether it is listed more than once is added when the rows 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestEntry
 
+from pipeline.history.clocks import CommitClock
 from pipeline.segments import arrays
 from pipeline.segments.arrays import Arrays, ByPartition, Ints
-from pipeline.segments.commits import Commit
 from pipeline.segments.deletes import RowDeletes, place_of
 from pipeline.segments.facts import Facts
-from pipeline.segments.segment import Segment, Stray, TopicPartition
+from pipeline.segments.segment import Segment, Stray
+
+if TYPE_CHECKING:
+    from pipeline.lake.topic_partition import TopicPartition
 
 _OF_SNAPSHOTS: Final = ("committed_ms", "by_firn", "whole", "row_deletes", "copies")
 """Facts of a segment that its entry alone does not tell."""
@@ -72,7 +75,7 @@ class Found:
         """Whether a footer that was needed could not be read: looking again may tell more."""
         return any(facts.unread(path) for path in (*self.rows["path"].to_pylist(), *(one.path for one in self.strays)))
 
-    def arrays(self, commits: Mapping[int, Commit], deletes: RowDeletes, times_of_commits: bool) -> Arrays:
+    def arrays(self, commits: Mapping[int, CommitClock], deletes: RowDeletes, times_of_commits: bool) -> Arrays:
         """The segments of the snapshot that lists these files.
 
         ``commits`` are those that the table remembers; ``times_of_commits``: records are as old as their commit, as
@@ -89,7 +92,7 @@ class Found:
         return Arrays.of_rows(_once(pa.table([columns[name] for name in arrays.SCHEMA.names], schema=arrays.SCHEMA)))
 
 
-def _dated(rows: pa.Table, commits: Mapping[int, Commit]) -> dict[str, pa.Array]:
+def _dated(rows: pa.Table, commits: Mapping[int, CommitClock]) -> dict[str, pa.Array]:
     """The commit of each of ``rows``, as columns; no clock where the table has forgotten it."""
     known = list(commits.values())
     snapshots = rows["snapshot_id"]
@@ -105,13 +108,13 @@ def _dated(rows: pa.Table, commits: Mapping[int, Commit]) -> dict[str, pa.Array]
     }
 
 
-def _whole(rows: pa.Table, commits: Mapping[int, Commit], whole: pa.Array) -> pa.Array:
+def _whole(rows: pa.Table, commits: Mapping[int, CommitClock], whole: pa.Array) -> pa.Array:
     """``whole`` but for commits of several plans: there each topic partition has its own answer."""
     for snapshot_id, commit in commits.items():
-        if commit.left_out_of:
+        if commit.waiting_topic_partitions:
             own = pc.equal(rows["snapshot_id"], snapshot_id)
             names = pc.binary_join_element_wise(rows["topic"], pc.cast(rows["partition"], pa.string()), "-")
-            held = pc.is_in(names, value_set=pa.array(sorted(commit.left_out_of)))
+            held = pc.is_in(names, value_set=pa.array(sorted(commit.waiting_topic_partitions)))
             whole = pc.if_else(own, pc.invert(held), whole)
     return pc.fill_null(whole, False)  # noqa: FBT003  # Arrow's
 

@@ -11,8 +11,9 @@ from pyiceberg.types import LongType, StringType
 
 from pipeline.lake.columns import Columns
 from pipeline.lake.records import TRANSACTION_COLUMNS, has_transactions
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.segments.footers import Footers
-from pipeline.segments.segment import LANDED, LEVELS, RUN, Segment, Stray, TopicPartition
+from pipeline.segments.segment import LANDED, LEVELS, RUN, Segment, Stray
 
 VERSION = 1
 """Of what is remembered of manifests (``segments/cache.py``): to be raised when the same entry gives other facts."""

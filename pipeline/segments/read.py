@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 
+from pipeline.history.clocks import commit_clocks
 from pipeline.segments.arrays import ByPartition
 from pipeline.segments.cache import ManifestCache
-from pipeline.segments.commits import commits
 from pipeline.segments.deletes import RowDeletes, place_of
 from pipeline.segments.entries import Found
 from pipeline.segments.facts import Facts
@@ -36,7 +36,7 @@ def read(
         identifier,
         str(table.metadata.table_uuid),
         snapshot.snapshot_id if snapshot else None,
-        ByPartition(found.arrays(commits(table), deletes, teller.times_of_commits)),
+        ByPartition(found.arrays(commit_clocks(table), deletes, teller.times_of_commits)),
         tuple({stray.path: stray for stray in found.strays}.values()),
     )
 
@@ -73,7 +73,7 @@ def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | Stra
     """What ``entry``, of any snapshot of ``table``, tells of its data file; row-level deletes are not counted."""
     teller = Facts(table, identifier)
     found = Found.of(teller, [entry])
-    segments = ByPartition(found.arrays(commits(table), RowDeletes(()), teller.times_of_commits))
+    segments = ByPartition(found.arrays(commit_clocks(table), RowDeletes(()), teller.times_of_commits))
     return next(iter(found.strays), None) or next((own for (own,) in segments.values()), None)
 
 

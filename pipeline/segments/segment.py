@@ -3,33 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
-from pipeline.errors import RefusedError
+from pipeline.lake.topic_partition import TopicPartition
 
 LANDED, MERGED, RUN, TAIL = 0, 1, 2, 3
 """The levels: 0 landed, 1 merged, 2 cleaned run, 3 tail. NULL in the table means 0."""
 
 LEVELS = range(LANDED, TAIL + 1)
-
-
-class TopicPartition(NamedTuple):
-    """Kafka's unit of order, and Firn's unit of cleaning."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        """As Kafka writes it: ``orders-3``."""
-        return f"{self.topic}-{self.partition}"
-
-    @classmethod
-    def parse(cls, text: str) -> "TopicPartition":
-        """The topic partition that Kafka writes as ``text``; RefusedError when it is none."""
-        topic, _, partition = text.rpartition("-")
-        if not topic or not (partition.isascii() and partition.isdigit()):
-            raise RefusedError(f"{text!r} is not a topic partition; allowed: <topic>-<partition>, such as orders-0")
-        return cls(topic, int(partition))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.policy import Policies, Policy
-from pipeline.segments import Segment, TopicPartition
+from pipeline.segments import Segment
 from pipeline.segments.arrays import UNKNOWN, Arrays, Bools, Ints
 from pipeline.segments.segment import LANDED, TAIL
 from pipeline.sense.transactions import Transactions

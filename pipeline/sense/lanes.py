@@ -35,7 +35,7 @@ class Due:
     lane: Lane
     candidates: tuple[Segment, ...]
     reason: str
-    left_out: int = 0
+    waiting_segments: int = 0
     """`full`: how many cleanable segments past the candidates had no room in a plan's budgets."""
 
 
@@ -137,12 +137,12 @@ def _full(state: PartitionState, force: bool) -> Due | None:
         return None
     possible = _possible(state.cleanable, state)
     dirty = _fitting(possible, state, state.tail_inputs)
-    left_out = len(possible) - len(dirty)
+    waiting_segments = len(possible) - len(dirty)
     if force and (dirty or (state.tail_inputs and not state.cleanable)):
-        return Due(Lane.FULL, dirty, f"forced, dirty ratio {state.dirty_ratio:.3f}", left_out)
+        return Due(Lane.FULL, dirty, f"forced, dirty ratio {state.dirty_ratio:.3f}", waiting_segments)
     outside = state.head[len(dirty) :]
     reason = (dirty_reason(state) if dirty else None) or tombstone_reason(state, outside)
-    return Due(Lane.FULL, dirty, reason, left_out) if reason else None
+    return Due(Lane.FULL, dirty, reason, waiting_segments) if reason else None
 
 
 _CHECKS: dict[Lane, Callable[[PartitionState, bool], Due | None]] = {

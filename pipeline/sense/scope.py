@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from pipeline.errors import RefusedError
-from pipeline.segments import TopicPartition
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.segments.arrays import Arrays
 from pipeline.sense.bounds import UNBOUNDED, Bounds
 from pipeline.sense.lanes import Lane

@@ -6,8 +6,9 @@ from functools import cached_property
 from math import inf
 from types import MappingProxyType
 
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.policy import Policies, Policy
-from pipeline.segments import Segment, Segments, Stray, TopicPartition
+from pipeline.segments import Segment, Segments, Stray
 from pipeline.segments.segment import LANDED, TAIL
 from pipeline.sense.bounds import UNBOUNDED, Bounds
 from pipeline.sense.budget import excess, excess_beside, excess_keys

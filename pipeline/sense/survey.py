@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.policy import Policies
-from pipeline.segments import Segment, Stray, TopicPartition
+from pipeline.segments import Segment, Stray
 from pipeline.segments.arrays import UNKNOWN, Arrays, Bools
 from pipeline.segments.segment import MERGED, RUN
 from pipeline.sense.bounds import UNBOUNDED, Bounds

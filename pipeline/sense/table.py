@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pipeline.history.clocks import newest_clock
 from pipeline.lake import Lake
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.policy import Policies
-from pipeline.segments import Segments, TopicPartition, read
+from pipeline.segments import Segments, read
 from pipeline.segments.arrays import arrays_of
 from pipeline.segments.buried import buried
 from pipeline.segments.cache import ManifestCache
-from pipeline.segments.commits import newest_clock
 from pipeline.sense.bounds import UNBOUNDED
 from pipeline.sense.lanes import Lane
 from pipeline.sense.scope import EVERYTHING, Scope

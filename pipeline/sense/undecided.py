@@ -17,7 +17,8 @@ from pyiceberg.table import FileScanTask, Table
 
 from pipeline.lake import records
 from pipeline.lake.filters import holds
-from pipeline.segments import Segment, Segments, TopicPartition
+from pipeline.lake.topic_partition import TopicPartition
+from pipeline.segments import Segment, Segments
 from pipeline.segments.arrays import arrays_of
 from pipeline.segments.manifests import READERS
 from pipeline.segments.segment import RUN

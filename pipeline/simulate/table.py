@@ -11,9 +11,10 @@ import numpy as np
 from pipeline.compact.latest_per_key import latest_per_key
 from pipeline.compact.outcome import NO_HORIZON, Outcome, Parameters, Records, horizons, outcomes
 from pipeline.lake.folders import DATA_FOLDER
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan
 from pipeline.plan.staying import staying
-from pipeline.segments import Segment, TopicPartition
+from pipeline.segments import Segment
 from pipeline.segments.segment import LANDED, RUN
 from pipeline.sense import Lane
 from pipeline.simulate.arrivals import Flags, Offsets, Stream
@@ -157,7 +158,7 @@ class ModelTable:
             row_deletes=0,
             committed_ms=plan.now_ms,
             by_firn=True,
-            whole=plan.left_out == 0,
+            whole=plan.waiting_segments == 0,
             keys=len(offsets) if plan.level_out >= RUN else None,
             stamped=len(stamped),
             first_horizon_ms=int(stamped.min()) if len(stamped) else None,

@@ -1,7 +1,7 @@
 """Stages: Iceberg tables that hold what a plan produced, where no reader of the target can see it yet."""
 
 from pipeline.plan.failure import stages_of
-from pipeline.stage.accounting import Accounting, Books
+from pipeline.stage.accounting import Books
 from pipeline.stage.discard import discard
 from pipeline.stage.mark import mark, retry
 from pipeline.stage.open import open_stage
@@ -14,7 +14,6 @@ __all__ = [
     "INPUTS",
     "QUARANTINED",
     "REWRITTEN",
-    "Accounting",
     "Books",
     "Stage",
     "Swept",

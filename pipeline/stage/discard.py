@@ -9,9 +9,10 @@ from contextlib import suppress
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import ancestors_of
 
 from pipeline.errors import FirnError, MetadataLostError, RefusedError
+from pipeline.history.ancestors import ancestors
+from pipeline.history.published_plans import plans_of, published
 from pipeline.lake import Lake
 from pipeline.lake.folders import DATA_FOLDER, DATA_PATH, delete_folder, files_in, job_folder, store
 from pipeline.plan import Plan
@@ -24,7 +25,6 @@ from pipeline.segments.live import LiveInputs
 from pipeline.stage.claim import Claim, claimed
 from pipeline.stage.fence import fence, fence_all
 from pipeline.stage.holders import look_at_table, look_beside, tables_beside
-from pipeline.stage.published import plans_of, published
 from pipeline.stage.stage import Stage
 from pipeline.tombstones import tombstones
 
@@ -160,7 +160,7 @@ def take_back(
     else may hold it.
     """
     live = {file.file_path for file in LiveInputs.find(target, [one for own in replaced.values() for one in own]).files}
-    known = {snapshot.snapshot_id for snapshot in ancestors_of(target.current_snapshot(), target.metadata)}
+    known = {snapshot.snapshot_id for snapshot in ancestors(target)}
     never = published(target, job_id) is None
     unpublished = [
         plan for plan in plans if not live.isdisjoint(replaced[plan.id]) or (never and plan.snapshot_id in known)

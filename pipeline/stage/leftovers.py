@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 
 from pipeline import clock
 from pipeline.errors import FirnError, MetadataLostError
+from pipeline.history.published_plans import commits_folder, document_of
 from pipeline.lake import Lake
 from pipeline.lake.folders import DATA_PATH, Stored, files_in, newest_ms, stages_folder, store
 from pipeline.plan.failure import stages_of
@@ -19,7 +20,6 @@ from pipeline.policy import Policies
 from pipeline.policy.policy import UNLIMITED
 from pipeline.segments.live import LiveInputs
 from pipeline.stage.claim import LEASE_MS
-from pipeline.stage.published import commits_folder, document_of
 from pipeline.stage.stage import Stage
 
 SETTLED_MS = 3_600_000

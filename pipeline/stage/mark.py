@@ -5,9 +5,9 @@ from contextlib import suppress
 from pipeline import clock
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import FailedPlan, Failure, Job, Plan, failed_plans
 from pipeline.plan.failure import FAILURE_PROPERTY
-from pipeline.segments import TopicPartition
 from pipeline.stage.discard import discard
 from pipeline.stage.open import folder_of, register_stage
 from pipeline.stage.stage import Stage, plan_properties

@@ -1,4 +1,4 @@
-"""A stage as the catalog holds it: plans, result, books and verdicts, all of them properties or snapshots of one table.
+"""A stage as the catalog holds it: plans, result, record counts and verdicts, all properties or snapshots of a table.
 
 States, each reached by one commit: inputs attached (their snapshot is tagged ``inputs``) → compacted (main has moved
 past the tags, books recorded for it) → judged (verdicts recorded for that snapshot) → published or discarded (dropped).
@@ -20,10 +20,10 @@ from pipeline.errors import MetadataLostError, RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.documents import Document
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Failure, Job, Plan
 from pipeline.plan.failure import FAILURE_PROPERTY, PLAN_PROPERTY
 from pipeline.plan.plan import STAGE_INFIX
-from pipeline.segments import TopicPartition
 from pipeline.segments.manifests import Manifests
 from pipeline.stage.accounting import Books
 

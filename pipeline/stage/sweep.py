@@ -5,11 +5,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pipeline.errors import FirnError
+from pipeline.history.published_plans import commits_folder
 from pipeline.lake import Lake
 from pipeline.lake.folders import delete_folder, store
 from pipeline.stage.discard import discard, discard_lost, shelve
 from pipeline.stage.leftovers import End, Leftovers, LeftStage
-from pipeline.stage.published import commits_folder
 
 
 @dataclass(frozen=True)

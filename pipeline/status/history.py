@@ -1,15 +1,13 @@
 """What a table's snapshots tell of Firn's work: its last commits, and the sums of all of them (C24)."""
 
-from contextlib import suppress
 from dataclasses import dataclass
 
-from pydantic import ValidationError
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Snapshot
 
+from pipeline.history.ancestors import ancestors
+from pipeline.history.commit_summary import CommitSummary, appended
 from pipeline.overview import Publication
-from pipeline.stage.accounting import Accounting
-from pipeline.stage.published import LANE, PLANS, REASON, TOPIC_PARTITION
 
 KEPT = 50
 
@@ -30,15 +28,12 @@ def work_on(table: Table) -> Work:
     """What landed in ``table``, and what Firn has made of it, as far as its snapshots reach."""
     landed, publications = 0, []
     since = None
-    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
+    for snapshot in ancestors(table):
         since = snapshot.timestamp_ms
-        said = snapshot.summary.additional_properties if snapshot.summary else {}
-        if LANE in said:
-            # Anybody may write a summary: what is not as Firn writes it is left out.
-            with suppress(ValidationError):
-                publications.append(_publication(snapshot, said))
-        elif snapshot.summary and snapshot.summary.operation is Operation.APPEND:
-            landed += int(said.get("added-files-size", 0))
+        if told := CommitSummary.of(snapshot):
+            publications.append(_publication(snapshot, told))
+        elif added := appended(snapshot):
+            landed += added.bytes
     return Work(
         landed_bytes=landed,
         written_bytes=sum(one.bytes_out for one in publications),
@@ -48,20 +43,20 @@ def work_on(table: Table) -> Work:
     )
 
 
-def _publication(snapshot: Snapshot, said: dict[str, str]) -> Publication:
-    books = Accounting.of_summary(said)
+def _publication(snapshot: Snapshot, told: CommitSummary) -> Publication:
+    counts = told.counts
     return Publication(
         snapshot_id=snapshot.snapshot_id,
         at_ms=snapshot.timestamp_ms,
-        lane=said[LANE],
-        what=said.get(TOPIC_PARTITION) or f"{said.get(PLANS, 0)} topic partitions",
-        reason=said.get(REASON),
-        segments_in=books.segments_in,
-        segments_out=books.segments_out,
-        records_in=books.records_in,
-        records_out=books.records_out,
-        bytes_in=books.bytes_in,
-        bytes_out=books.bytes_out,
-        tombstones_removed=books.tombstones_removed,
-        quarantined=books.quarantined,
+        lane=told.lane,
+        what=told.topic_partition or f"{told.plans} topic partitions",
+        reason=told.reason,
+        segments_in=counts.segments_in,
+        segments_out=counts.segments_out,
+        records_in=counts.records_in,
+        records_out=counts.records_out,
+        bytes_in=counts.bytes_in,
+        bytes_out=counts.bytes_out,
+        tombstones_removed=counts.tombstones_removed,
+        quarantined=counts.quarantined,
     )

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.lake import Lake
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.overview import COLUMNS, Conditions, Details, Level, Quarantined, Summary
 from pipeline.overview import file as overview_file
 from pipeline.overview.results import last_verdicts
 from pipeline.quarantine import Batch, batches
-from pipeline.segments import TopicPartition
 from pipeline.segments.segment import LEVELS
 from pipeline.status.history import work_on
 from pipeline.status.status import PartitionStatus, Status, status_of

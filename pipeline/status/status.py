@@ -10,11 +10,12 @@ from pipeline.clock import show_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
 from pipeline.lake.mapping import COLUMNS
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import FailedPlan, failed_plans, plan_partition, waiting
 from pipeline.plan.plan import STAGE_INFIX
 from pipeline.policy import Policies
 from pipeline.quarantine import quarantine
-from pipeline.segments import Segments, TopicPartition
+from pipeline.segments import Segments
 from pipeline.sense import Lane, PartitionState, due, due_at, retention, sense_table
 from pipeline.status.feasible import doubts, doubts_at_rate
 from pipeline.tombstones import tombstones

@@ -21,8 +21,8 @@ from pipeline.lake.columns import Columns
 from pipeline.lake.derive import derive
 from pipeline.lake.follow import follow
 from pipeline.lake.handover import Added, Handover, withdraw
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan
-from pipeline.segments import TopicPartition
 from pipeline.segments.buried import SUFFIX, find
 from pipeline.segments.live import LiveInputs
 from pipeline.segments.read import read_entries

@@ -14,10 +14,11 @@ from expectations.claim import Claim
 from expectations.reading import Reading
 from expectations.tables import AFTER, BEFORE, IN_PLACE, Part
 from pipeline.errors import RefusedError, UnavailableError
+from pipeline.history.record_counts import RecordCounts
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles, Source
 from pipeline.plan import Plan
-from pipeline.stage import Accounting, Stage
+from pipeline.stage import Stage
 
 if TYPE_CHECKING:
     from expectations.claim import Lane as JudgedLane
@@ -137,7 +138,7 @@ def cases_of(stage: Stage, *, trusted: bool) -> list[Case]:
     books = stage.books
     if books is None or not books.plans:
         raise RefusedError(
-            f"stage {stage.identifier} is {stage.state}; allowed: a result with its books (firn compact)"
+            f"stage {stage.identifier} is {stage.state}; allowed: a result with its record counts (firn compact)"
         )
     columns = Columns.of(stage.table, stage.identifier)
     listing = Listing(stage.table.schema(), columns)
@@ -190,7 +191,7 @@ class Listing:
         return int(self.schema.find_field(name).field_id)
 
 
-def _claim(plan: Plan, books: Accounting) -> Claim:
+def _claim(plan: Plan, counts: RecordCounts) -> Claim:
     return Claim(
         table=plan.table,
         # Lane retain has no stage, so no claim is ever made for it.
@@ -205,5 +206,5 @@ def _claim(plan: Plan, books: Accounting) -> Claim:
         delete_retention_ms=plan.delete_retention_ms,
         transactional=plan.transactional,
         markers=plan.markers,
-        **books.model_dump(exclude={"expired"}),
+        **counts.model_dump(exclude={"expired"}),
     )

@@ -19,17 +19,20 @@ from pyiceberg.table.snapshots import Snapshot
 from expectations.claim import Claim
 from expectations.tables import AFTER, BEFORE, IN_PLACE
 from pipeline.errors import RefusedError
+from pipeline.history.ancestors import ancestors
+from pipeline.history.clocks import CommitClock
+from pipeline.history.commit_summary import CommitSummary
+from pipeline.history.published_plans import PublishedPlan, plans_of
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles, Source
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan.plan import LEVEL_OUT
 from pipeline.quarantine import quarantine
-from pipeline.segments import Segments, TopicPartition, buried, read
-from pipeline.segments.commits import Commit
+from pipeline.segments import Segments, buried, read
 from pipeline.segments.manifests import Manifests
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane
-from pipeline.stage.published import JOB_ID, PublishedPlan, plans_of
 from pipeline.validate.cases import Case, Listed, Listing, Records
 
 if TYPE_CHECKING:
@@ -85,7 +88,7 @@ def _snapshot(table: Table, identifier: str, snapshot_id: int | None) -> Snapsho
                 f"{', '.join(LEVEL_OUT)}"
             )
         return found
-    for one in reversed(table.metadata.snapshots):
+    for one in ancestors(table):
         if _has_result(table, one):
             return one
     raise RefusedError(f"table {identifier} holds no snapshot that Firn made; allowed: one of {', '.join(LEVEL_OUT)}")
@@ -169,8 +172,8 @@ class _Commit:
                 yield listing.file(side, file, DataFiles.of(gone))
 
     def _job_id(self, plan: PublishedPlan) -> str:
-        said = self.snapshot.summary.additional_properties if self.snapshot.summary else {}
-        return said.get(JOB_ID, plan.id)
+        told = CommitSummary.of(self.snapshot)
+        return told.job_id if told else plan.id
 
     @cached_property
     def _segments(self) -> Segments:
@@ -190,7 +193,7 @@ class _Commit:
         transactional = lane is not Lane.MERGE and any(
             one.transactional or one.control for one in own if one.path in taken
         )
-        now_ms = Commit.of(self.snapshot).at_ms
+        now_ms = CommitClock.of(self.snapshot).at_ms
         return Claim(
             table=self.identifier,
             lane=cast("JudgedLane", lane.value),
@@ -204,7 +207,7 @@ class _Commit:
             delete_retention_ms=self._retention(removed, added, now_ms) if lane is not Lane.MERGE else 0,
             transactional=transactional,
             markers=tuple(self._markers(one.path for one in outside if one.control)) if transactional else (),
-            **plan.accounting.model_dump(exclude={"expired"}),
+            **plan.counts.model_dump(exclude={"expired"}),
         )
 
     def _retention(self, removed: Iterable[DataFile], added: Iterable[DataFile], now_ms: int) -> int:
@@ -251,8 +254,7 @@ _ENDS = {b"\0\1": True, b"\0\0": False}
 
 def _as_of(table: Table, moment_ms: int) -> Snapshot | None:
     """The newest snapshot of ``table`` that is not younger."""
-    older = [one for one in table.metadata.snapshots if one.timestamp_ms <= moment_ms]
-    return max(older, key=lambda one: one.timestamp_ms, default=None)
+    return next((one for one in ancestors(table) if one.timestamp_ms <= moment_ms), None)
 
 
 def ended_at(case: Case, end: int) -> Case:

@@ -106,7 +106,7 @@ def _recorded(identifier: str, said: Mapping[str, Any]) -> Verdict:
 
 
 def _verdicts(lake: Lake, stage: Stage, engine: Engine) -> Mapping[str, Verdict]:
-    """The verdict on each plan of the stage that has books."""
+    """The verdict on each plan of the stage that has record counts."""
     from expectations.verdicts import verdicts
 
     started = time.monotonic()

@@ -36,7 +36,7 @@ def filled(topic: Topic) -> Topic:
         ("before", "register_table stage", 1),
         ("after", "register_table stage", 1),
         ("after", "commit_table stage", 1),  # the inputs are attached
-        ("before", "commit_table stage", 2),  # Spark has written, the books are not recorded
+        ("before", "commit_table stage", 2),  # Spark has written, the counts are not recorded
     ],
 )
 def test_killed_while_compacting(filled: Topic, tmp_path: Path, when: str, call: str, nth: int) -> None:

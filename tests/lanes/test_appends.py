@@ -40,4 +40,4 @@ def test_c22_an_appender_goes_on_during_compaction(topic: Topic) -> None:
     taken = {segment.last_offset for segment in topic.segments() if segment.level == 3}
     assert set(appended) - set(seen) <= set(range(1000, max(taken) + 1)), "only what the plan took can be superseded"
     assert {6, 7} <= set(seen)
-    assert published[0].accounting is not None
+    assert published[0].counts is not None

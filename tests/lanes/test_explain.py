@@ -41,12 +41,12 @@ def test_an_explained_outcome_is_the_outcome(topic: Topic, seed: int) -> None:
         for plan in topic.plans(lane, now, force=True):
             expected = foretold(topic, plan)
             before = set(topic.offsets())
-            (books,) = [publish(topic.lake, stage).accounting for stage in topic.validated([plan])]
+            (counts,) = [publish(topic.lake, stage).counts for stage in topic.validated([plan])]
             gone = {offset for offset, fate in expected.items() if fate is not Outcome.KEPT}
             assert before - set(topic.offsets()) == gone, (lane, seed)
-            assert books is not None
+            assert counts is not None
             fates = Counter(expected.values())
-            assert (books.superseded, books.tombstones_removed, books.quarantined) == (
+            assert (counts.superseded, counts.tombstones_removed, counts.quarantined) == (
                 fates[Outcome.SUPERSEDED], fates[Outcome.TOMBSTONE_REMOVED], fates[Outcome.QUARANTINED],
             )  # fmt: skip
             seen += fates

@@ -28,7 +28,7 @@ def listed_again(topic: Topic) -> None:
 
 
 def assert_balanced(topic: Topic) -> None:
-    """C24: what the books say went in and came out is what the table lost and has."""
+    """C24: what the counts say went in and came out is what the table lost and has."""
     snapshot = topic.lake.table(topic.table).current_snapshot()
     assert snapshot is not None
     assert snapshot.summary is not None
@@ -49,8 +49,8 @@ def test_c1_c24_a_file_that_is_listed_twice_leaves_one_copy(topic: Topic, level:
     assert topic.levels() == [level]
     before = len(topic.rows())
     assert before == (8 if level == 0 else 6)
-    (books,) = topic.clean("full", NOW + 1, force=True)
-    assert (books.records_in, books.records_out, books.repeated) == (before, 3, before // 2)
+    (counts,) = topic.clean("full", NOW + 1, force=True)
+    assert (counts.records_in, counts.records_out, counts.repeated) == (before, 3, before // 2)
     assert topic.offsets() == [1, 2, 3]
     assert_balanced(topic)
 
@@ -113,8 +113,8 @@ def test_segments_may_have_any_name(topic: Topic) -> None:
         topic.land(updates(f"a={number}", start=number))
         newest = max(topic.segments(), key=lambda segment: segment.base_offset)
         rename(topic.lake, newest.path, name, identifier=topic.table)
-    (books,) = topic.clean("full")
-    assert (books.records_in, books.superseded, topic.offsets()) == (5, 4, [4])
+    (counts,) = topic.clean("full")
+    assert (counts.records_in, counts.superseded, topic.offsets()) == (5, 4, [4])
 
 
 def test_c26_any_topic_name_goes_all_the_way(topic: Topic, lake: Lake) -> None:

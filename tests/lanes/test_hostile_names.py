@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.airflow.site.page import table_html
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.land import land
 from pipeline.overview import Query, read
 from pipeline.publish import retain_plans
-from pipeline.segments import TopicPartition
 from pipeline.sense import Lane
 from pipeline.status import status_of, write_snapshot
 from pipeline.validate import build_reports

@@ -27,8 +27,8 @@ def test_c22_one_stage_and_one_commit_for_all(topic: Topic) -> None:
     outcomes = topic.compacted(*plans)
     (stage,) = {outcome.stage for outcome in outcomes}
     assert len(plans) == 3
-    books = [(one.accounting.superseded, one.accounting.records_out) for one in outcomes if one.accounting]
-    assert books == [(2, 3)] * 3
+    counts = [(one.counts.superseded, one.counts.records_out) for one in outcomes if one.counts]
+    assert counts == [(2, 3)] * 3
     judged = validate(topic.lake, [stage], topic.engine)
     assert [result.passed for result in judged] == [True] * 3
     before = len(topic.lake.table(topic.table).metadata.snapshots)

@@ -21,12 +21,10 @@ ODD = [
 def test_c13_merge_copies_every_record(topic: Topic) -> None:
     topic.land(ODD[:2], ODD[2:4], ODD[4:5], ODD[5:])
     before = topic.seen()
-    books = topic.clean("merge")
+    counts = topic.clean("merge")
     assert topic.seen() == before == ODD
     assert topic.levels() == [1, 1]
-    assert [(book.records_in, book.records_out, book.segments_in, book.segments_out) for book in books] == [
-        (6, 6, 4, 2)
-    ]
+    assert [(one.records_in, one.records_out, one.segments_in, one.segments_out) for one in counts] == [(6, 6, 4, 2)]
 
 
 def test_c1_c6_full_keeps_what_it_keeps_bit_for_bit(topic: Topic) -> None:
@@ -38,10 +36,10 @@ def test_c1_c6_full_keeps_what_it_keeps_bit_for_bit(topic: Topic) -> None:
 def test_c14_clean_leaves_one_record_per_key_within_the_run(topic: Topic) -> None:
     topic.land(*(updates("a=1", "b=1", start=2 * part) for part in range(4)))
     topic.clean("merge")
-    books = topic.clean("clean")
+    counts = topic.clean("clean")
     assert topic.offsets() == [6, 7]
     assert topic.levels() == [2]
-    assert [(book.superseded, book.records_out) for book in books] == [(6, 2)]
+    assert [(one.superseded, one.records_out) for one in counts] == [(6, 2)]
 
 
 def test_c14_a_run_does_not_look_beyond_itself(topic: Topic) -> None:
@@ -90,7 +88,7 @@ def test_output_segments_are_ranges_in_offset_order(topic: Topic) -> None:
     assert topic.offsets() == list(range(200))
 
 
-def test_c24_the_books_are_in_the_snapshot_summary(topic: Topic) -> None:
+def test_c24_the_record_counts_are_in_the_snapshot_summary(topic: Topic) -> None:
     topic.land([Record(0, None, b"no key")], updates("a=1", "a=2", "b=1", start=1))
     published = topic.publish("full")[0]
     snapshot = topic.lake.table(topic.table).snapshot_by_id(published.snapshot_id)
@@ -121,8 +119,8 @@ def test_no_record_at_all_can_be_left(topic: Topic) -> None:
     topic.create(delete_retention_ms="0", active_segments="1")
     topic.land(updates("a="), updates("b=1", start=1))
     topic.clean("full")
-    books = topic.clean("full", NOW + 1, force=True)
-    assert [(book.records_out, book.tombstones_removed, book.segments_out) for book in books] == [(0, 1, 0)]
+    counts = topic.clean("full", NOW + 1, force=True)
+    assert [(one.records_out, one.tombstones_removed, one.segments_out) for one in counts] == [(0, 1, 0)]
     assert topic.offsets() == [1]
 
 

@@ -13,8 +13,8 @@ HISTORY = updates("a=1", "b=1", "a=", "c=1")
 def deleted(topic: Topic) -> Topic:
     """A topic whose key ``a`` was deleted, and whose tombstone has gone."""
     topic.land(HISTORY).clean("full")
-    (books,) = topic.clean("full", NOW + DAY, force=True)
-    assert (books.tombstones_removed, topic.offsets()) == (1, [1, 3])
+    (counts,) = topic.clean("full", NOW + DAY, force=True)
+    assert (counts.tombstones_removed, topic.offsets()) == (1, [1, 3])
     return topic
 
 
@@ -27,10 +27,10 @@ def test_c9_a_value_delivered_again_does_not_come_back(topic: Topic) -> None:
     deleted(topic).land(HISTORY[:1])
     (plan,) = topic.plans("full", NOW + DAY)
     assert plan.reason == "1 segments reach below a removed tombstone"
-    (books,) = topic.clean("full", NOW + DAY)
+    (counts,) = topic.clean("full", NOW + DAY)
     assert topic.offsets() == [1, 2, 3]
     assert topic.horizons() == {2: NOW + 2 * DAY}
-    assert (books.records_in, books.restored, books.superseded) == (4, 1, 1)
+    assert (counts.records_in, counts.restored, counts.superseded) == (4, 1, 1)
     assert topic.plans("full", NOW + DAY) == []
     topic.clean("full", NOW + 2 * DAY, force=True)
     assert topic.offsets() == [1, 3]

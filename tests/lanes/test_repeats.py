@@ -13,17 +13,17 @@ def test_c1_an_identical_record_is_kept_once(topic: Topic, lane: str) -> None:
     topic.create(merge_segments="2", clean_segments="1").land(first, first[1:3], updates("d=1", start=4))
     if lane == "clean":
         topic.clean("merge", force=True)
-    (books,) = topic.clean(lane, force=True)
+    (counts,) = topic.clean(lane, force=True)
     assert topic.offsets() == [1, 2, 3, 4]
-    assert (books.records_in, books.records_out, books.superseded, books.repeated) == (7, 4, 3, 2)
+    assert (counts.records_in, counts.records_out, counts.superseded, counts.repeated) == (7, 4, 3, 2)
 
 
 def test_c1_within_one_segment_and_without_a_key(topic: Topic) -> None:
     batch = [*updates("a=1", "b=1"), Record(2, None, b"x"), Record(2, None, b"x"), *updates("b=1", "c=1", start=3)]
-    (books,) = topic.land([*batch, batch[-2]]).clean("full")
+    (counts,) = topic.land([*batch, batch[-2]]).clean("full")
     assert topic.offsets() == [0, 3, 4]
     assert [row["offset"] for row in topic.rows(f"{topic.table}__quarantine")] == [2]
-    assert (books.records_in, books.superseded, books.repeated, books.quarantined) == (7, 3, 2, 1)
+    assert (counts.records_in, counts.superseded, counts.repeated, counts.quarantined) == (7, 3, 2, 1)
 
 
 def test_c9_a_tombstone_delivered_again_keeps_its_stamp(topic: Topic) -> None:

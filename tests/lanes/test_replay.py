@@ -18,7 +18,7 @@ def lost(topic: Topic) -> Topic:
 
 
 def test_c3_c5_corrected_records_land_below_cleaned_through(topic: Topic, tmp_path: Path) -> None:
-    """What has a newer record of its key stays superseded, what has none becomes visible, and the books say so."""
+    """What has a newer record of its key stays superseded, what has none becomes visible, and the counts say so."""
     lost(topic)
     assert topic.offsets() == [1, 3]
     path = tmp_path / "lost.jsonl"
@@ -27,17 +27,17 @@ def test_c3_c5_corrected_records_land_below_cleaned_through(topic: Topic, tmp_pa
     corrected = [line | {"key": line["value"].removeprefix("for ")} for line in lines]
     path.write_text("".join(json.dumps(line) + "\n" for line in corrected))
     land(topic.lake, topic.table, [path])
-    (books,) = topic.clean("full", NOW + 1, force=True)
+    (counts,) = topic.clean("full", NOW + 1, force=True)
     assert [(one.offset, one.key, one.value) for one in topic.seen()] == [
         (1, b"a", b"2"), (2, b"c", b"for c"), (3, b"b", b"2"),
     ]  # fmt: skip
-    assert (books.records_in, books.records_out, books.superseded, books.quarantined) == (4, 3, 1, 0)
+    assert (counts.records_in, counts.records_out, counts.superseded, counts.quarantined) == (4, 3, 1, 0)
 
 
 def test_c5_a_redelivery_is_quarantined_again_and_exported_once(topic: Topic, tmp_path: Path) -> None:
     lost(topic).land([Record(2, None, b"for c")])
-    (books,) = topic.clean("full", NOW + 1, force=True)
-    assert (books.records_in, books.records_out, books.quarantined) == (3, 2, 1)
+    (counts,) = topic.clean("full", NOW + 1, force=True)
+    assert (counts.records_in, counts.records_out, counts.quarantined) == (3, 2, 1)
     assert topic.offsets() == [1, 3]
     assert [one.offset for one in quarantine.records(topic.lake, topic.table, 10)] == [0, 2, 2]
     assert quarantine.export(topic.lake, topic.table, tmp_path / "lost.parquet") == 2

@@ -34,7 +34,7 @@ def test_what_loses_nothing_keeps_its_path(topic: Topic) -> None:
     with_tail(topic, 5)
     before, rows = paths(topic), topic.seen()
     update(topic, 45, 47)
-    (books,) = topic.clean("full", force=True)
+    (counts,) = topic.clean("full", force=True)
     after = paths(topic)
     assert [path for base, path in after.items() if base < 100] == [
         before[0],
@@ -46,8 +46,8 @@ def test_what_loses_nothing_keeps_its_path(topic: Topic) -> None:
     assert after[40] != before[40]
     assert [record for record in rows if record.offset not in (45, 47)] == topic.seen()[:-2]
     assert topic.offsets()[-2:] == [100, 101]
-    assert (books.segments_in, books.segments_left, books.records_in, books.records_left) == (2, 4, 22, 80)
-    assert (books.superseded, books.records_out) == (2, 20)
+    assert (counts.segments_in, counts.segments_in_place, counts.records_in, counts.records_in_place) == (2, 4, 22, 80)
+    assert (counts.superseded, counts.records_out) == (2, 20)
 
 
 def test_what_is_rewritten_does_not_reach_across_what_stays(topic: Topic) -> None:
@@ -69,8 +69,8 @@ def test_a_tombstone_past_its_horizon_asks_for_its_segment_only(topic: Topic) ->
     assert 25 not in topic.offsets()
     assert 80 in topic.offsets()
     topic.land([Record(200, b"m", VALUE)])
-    (books,) = topic.clean("full", NOW + 2000, force=True)
-    assert books.tombstones_removed == 1
+    (counts,) = topic.clean("full", NOW + 2000, force=True)
+    assert counts.tombstones_removed == 1
     assert 80 not in topic.offsets()
     kept = {base: path for base, path in paths(topic).items() if base < 80}
     assert kept == {base: path for base, path in before.items() if base < 80}

@@ -28,8 +28,8 @@ def test_c15_ten_runs_of_one_record_of_one_key_become_one_record(topic: Topic) -
     for n in range(10):
         assert topic.plans("tier") == []
         append_run(topic, updates(f"k={n}", start=n))
-    books = topic.clean("tier")
-    assert [(book.records_in, book.records_out, book.superseded) for book in books] == [(10, 1, 9)]
+    counts = topic.clean("tier")
+    assert [(one.records_in, one.records_out, one.superseded) for one in counts] == [(10, 1, 9)]
     assert topic.offsets() == [9]
     assert topic.levels() == [2]
     assert topic.plans("tier", force=True) == []
@@ -44,8 +44,8 @@ def test_c15_a_tier_of_tiers_and_a_full_after_it_find_the_newest_records(topic: 
     topic.land(updates("b=3", start=4), updates("d=3", start=5))
     topic.clean("merge")
     topic.clean("clean")
-    books = topic.clean("tier")
-    assert [(book.segments_in, book.superseded) for book in books] == [(2, 1)]
+    counts = topic.clean("tier")
+    assert [(one.segments_in, one.superseded) for one in counts] == [(2, 1)]
     assert topic.offsets() == [2, 3, 4, 5]
     topic.land(updates("a=4", start=6))
     topic.clean("full")

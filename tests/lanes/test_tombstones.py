@@ -17,9 +17,9 @@ def test_c8_c9_stamped_by_the_first_cleaning_gone_after_the_horizon(topic: Topic
     topic.clean("full", NOW + DAY - 1, force=True)
     assert topic.offsets() == [1, 2, 3]
     assert topic.horizons() == {2: NOW + DAY}
-    books = topic.clean("full", NOW + DAY, force=True)
+    counts = topic.clean("full", NOW + DAY, force=True)
     assert topic.offsets() == [1, 3]
-    assert [book.tombstones_removed for book in books] == [1]
+    assert [one.tombstones_removed for one in counts] == [1]
 
 
 def test_c9_never_by_the_first_cleaning(topic: Topic) -> None:
@@ -54,10 +54,10 @@ def test_c9_a_late_older_record_starts_the_wait_again(topic: Topic) -> None:
     topic.land(updates("b=1"), updates("a=", "c=1", start=5)).clean("full")
     assert topic.horizons() == {5: NOW + DAY}
     topic.land(updates("a=late", start=2))
-    books = topic.clean("full", NOW + 2 * DAY, force=True)
+    counts = topic.clean("full", NOW + 2 * DAY, force=True)
     assert topic.offsets() == [0, 5, 6]
     assert topic.horizons() == {5: NOW + 3 * DAY}
-    assert [(book.superseded, book.tombstones_removed) for book in books] == [(1, 0)]
+    assert [(one.superseded, one.tombstones_removed) for one in counts] == [(1, 0)]
     topic.clean("full", NOW + 3 * DAY, force=True)
     assert topic.offsets() == [0, 6]
 

@@ -47,9 +47,9 @@ class Log:
 
     def full(self, now: int = NOW) -> dict[str, int]:
         """Clean all that may be cleaned; what went, by its reason."""
-        (books,) = self.topic.clean("full", now, force=True)
+        (counts,) = self.topic.clean("full", now, force=True)
         names = ("superseded", "tombstones_removed", "quarantined", "aborted", "markers_removed")
-        return {name: number for name in names if (number := getattr(books, name))}
+        return {name: number for name in names if (number := getattr(counts, name))}
 
     def offsets(self) -> list[int]:
         return [row["offset"] for row in self.topic.rows()]
@@ -165,8 +165,8 @@ def test_c10_through_all_levels(log: Log) -> None:
     log.topic.clean("merge")
     assert log.offsets() == list(range(6))
     assert log.topic.levels() == [1, 1]
-    (books,) = log.topic.clean("clean")
-    assert (books.aborted, books.superseded) == (2, 1)
+    (counts,) = log.topic.clean("clean")
+    assert (counts.aborted, counts.superseded) == (2, 1)
     assert (log.offsets(), log.topic.levels()) == ([0, 4, 5], [2])
     log.full(NOW + 1)
     log.land("d=1")
@@ -212,7 +212,7 @@ def test_c10_a_marker_that_lands_meanwhile_and_decides_otherwise_stops_the_publi
     assert log.offsets() == [0, 5, 10, 11]
 
 
-def test_c24_the_books_tell_of_transactions(log: Log) -> None:
+def test_c24_the_record_counts_tell_of_transactions(log: Log) -> None:
     log.land("a=0", "1 a=1", "1 abort", "z=1")
     (published,) = log.topic.publish("full")
     snapshot = log.topic.lake.table(log.topic.table).snapshot_by_id(published.snapshot_id)

@@ -47,8 +47,8 @@ def test_landed_segments_become_one_merged_segment_per_32(topic: Topic) -> None:
     """32 landed segments become one L1 segment (C13); the 33rd waits for its neighbours."""
     topic.create(merge_segments="32", clean_segments="32")
     topic.land(*([Record(offset, b"k%d" % (offset % 3), b"v")] for offset in range(65)))
-    books = topic.clean("merge")
-    assert [(book.segments_in, book.segments_out, book.superseded) for book in books] == [(64, 2, 0)]
+    counts = topic.clean("merge")
+    assert [(one.segments_in, one.segments_out, one.superseded) for one in counts] == [(64, 2, 0)]
     assert topic.levels() == [1, 1, 0]
     assert [(segment.base_offset, segment.last_offset) for segment in topic.segments()] == [(0, 31), (32, 63), (64, 64)]
     assert topic.offsets() == list(range(65))

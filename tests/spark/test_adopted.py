@@ -84,8 +84,8 @@ def test_c1_to_c3_a_typed_table_goes_through_the_levels(changes: Changes) -> Non
     changes.append((1, "c", 1), (2, "c", 2)).append((1, "u", 3)).adopt()
     changes.append((2, "u", 4), (3, "c", 5)).append((1, "u", 6))
     before = {row["lsn"]: {**row, "level": None} for row in changes.rows()}
-    assert [books.records_out for books in changes.lanes.clean("merge")] == [6]
-    assert [books.superseded for books in changes.lanes.clean("clean")] == [3]
+    assert [counts.records_out for counts in changes.lanes.clean("merge")] == [6]
+    assert [counts.superseded for counts in changes.lanes.clean("clean")] == [3]
     changes.append((9, "c", 7)).append((3, "u", 8))
     before |= {row["lsn"]: {**row, "level": None} for row in changes.rows() if row["lsn"] > 6}
     changes.lanes.clean("full", force=True)
@@ -103,8 +103,8 @@ def test_c7_to_c9_deletions_are_stamped_then_removed_and_come_back_over_late_rec
     horizons = {row["lsn"]: row["delete_horizon"] for row in changes.rows()}
     assert int(horizons[3].timestamp() * 1000) == NOW + DAY
     assert horizons[4] is None
-    (books,) = changes.lanes.clean("full", NOW + 2 * DAY, force=True)
-    assert (books.tombstones_removed, changes.seen()) == (1, [(2, "u", 4)])
+    (counts,) = changes.lanes.clean("full", NOW + 2 * DAY, force=True)
+    assert (counts.tombstones_removed, changes.seen()) == (1, [(2, "u", 4)])
     changes.append((1, "u", 2), (7, "c", 9))
     changes.lanes.clean("full", NOW + 2 * DAY)
     assert changes.seen() == [(1, "d", 3), (2, "u", 4), (7, "c", 9)]
@@ -122,8 +122,8 @@ def test_c5_a_key_that_lacks_a_part_goes_to_quarantine(changes: Changes) -> None
     changes.append((1, "c", 1), (1, "c", 2), region="if(lsn = 1, 'a', null)")
     changes.adopt(Choice(("id", "region"), "lsn"))
     changes.append((1, "u", 3), region="'a'")
-    (books,) = changes.lanes.clean("full")
-    assert (books.quarantined, [row["lsn"] for row in changes.rows()]) == (1, [3])
+    (counts,) = changes.lanes.clean("full")
+    assert (counts.quarantined, [row["lsn"] for row in changes.rows()]) == (1, [3])
     # A column that the table is given later is there in the quarantine as well.
     changes.sql("ALTER TABLE {} ADD COLUMN country string")
     changes.append((2, "c", 4), region="null", country="'de'").append((2, "c", 5))

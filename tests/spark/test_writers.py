@@ -57,8 +57,8 @@ def test_a_table_whose_writers_keep_no_metrics_is_cleaned(topic: Topic) -> None:
         transaction.set_properties({"write.metadata.metrics.default": "none"} | none)
     topic.append_with_spark(updates("a=1", "b=1", "c=", "d=1"))
     topic.append(updates("a=2", "d=2", start=4))
-    (books,) = topic.clean("full", force=True)
-    assert (books.records_in, books.records_out, books.superseded) == (6, 4, 2)
+    (counts,) = topic.clean("full", force=True)
+    assert (counts.records_in, counts.records_out, counts.superseded) == (6, 4, 2)
     assert topic.offsets() == [1, 2, 4, 5]
     topic.append_with_spark(updates("b=2", start=6))
     topic.clean("full", NOW + 1, force=True)

@@ -20,10 +20,10 @@ from pyiceberg.table import Table
 
 from infra.processes import CHECKOUT
 from infra.stack.stack import Stack
+from pipeline.history.properties import NOW_MS
 from pipeline.lake import Lake, records
 from pipeline.lake.folders import store
 from pipeline.land import land
-from pipeline.segments.commits import NOW_MS
 from pipeline.stage import stages_of
 from tests.support.lakes import held
 

@@ -114,7 +114,7 @@ CLAIM = Claim(
     quarantined=1,
 )
 MERGE = replace(CLAIM, lane="merge", level_out=1, records_out=14, superseded=0, tombstones_removed=0, quarantined=0)
-ACCOUNTS = "expect_accounting_to_add_up"
+RECORD_COUNTS = "expect_record_counts_to_add_up"
 
 Records = list[Record]
 

@@ -17,14 +17,16 @@ from pyiceberg.table import Table
 
 from pipeline.clock import from_ms
 from pipeline.errors import FirnError
+from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
 from pipeline.lake.handover import Handover
 from pipeline.lake.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Job, Plan, plan_table
 from pipeline.quarantine import quarantine
-from pipeline.segments import Segment, TopicPartition
+from pipeline.segments import Segment
 from pipeline.sense import Lane
-from pipeline.stage import QUARANTINED, Accounting, Books, Stage, open_stage
+from pipeline.stage import QUARANTINED, Books, Stage, open_stage
 
 NOW = 1_700_000_000_000
 """The clock of the tests, epoch milliseconds."""
@@ -153,12 +155,12 @@ def opened(lake: Lake, *plans: Plan) -> Stage:
     return open_stage(lake, Job(plans))
 
 
-def compacted(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = None, **books: int) -> Stage:
-    """The plan's stage with ``kept`` as its result, written by PyIceberg where Spark would, and its books.
+def compacted(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = None, **counts: int) -> Stage:
+    """The plan's stage with ``kept`` as its result, written by PyIceberg where Spark would, and its record counts.
 
-    Rows get the plan's level unless they say another. ``books`` overrides figures, so that they don't balance.
+    Rows get the plan's level unless they say another. ``counts`` overrides figures, so that they don't add up.
     """
-    return compacted_job(lake, (Part(plan, kept, fates or Fates()),), (), **books)
+    return compacted_job(lake, (Part(plan, kept, fates or Fates()),), (), **counts)
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ class Part:
     fates: Fates = Fates()
 
 
-def compacted_job(lake: Lake, parts: Sequence[Part], refused: Sequence[Plan] = (), **books: int) -> Stage:
+def compacted_job(lake: Lake, parts: Sequence[Part], refused: Sequence[Plan] = (), **counts: int) -> Stage:
     """The stage of a job of several plans likewise; of the plans that were ``refused`` it holds no result."""
     stage = opened(lake, *(part.plan for part in parts), *refused)
     rows = [{"level": part.plan.level_out} | one for part in parts for one in part.kept]
@@ -180,12 +182,12 @@ def compacted_job(lake: Lake, parts: Sequence[Part], refused: Sequence[Plan] = (
         stage.table.delete()
     stage = Stage.load(lake, stage.identifier)
     files = stage.sorted_files()
-    found = {part.plan.id: _accounting(part, files[part.plan.id].kept, books) for part in parts}
+    found = {part.plan.id: _counts_of(part, files[part.plan.id].kept, counts) for part in parts}
     return stage.record_books(lake, Books(plans=found))
 
 
-def _accounting(part: Part, files: Sequence[DataFile], books: Mapping[str, int]) -> Accounting:
-    accounting = {
+def _counts_of(part: Part, files: Sequence[DataFile], counts: Mapping[str, int]) -> RecordCounts:
+    measured = {
         "records_in": part.plan.records,
         "records_out": sum(file.record_count for file in files),
         "superseded": part.fates.superseded,
@@ -196,7 +198,7 @@ def _accounting(part: Part, files: Sequence[DataFile], books: Mapping[str, int])
         "segments_in": len(part.plan.inputs),
         "segments_out": len(files),
     }
-    return Accounting.model_validate(accounting | dict(books))
+    return RecordCounts.model_validate(measured | dict(counts))
 
 
 def verdict(passed: bool) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Pair:
             theirs = other.clean(lane, now, force=True)
         # C24: how large a file becomes, its metadata decide as well, in which tables have their names.
         plain = [
-            [books.model_copy(update={"bytes_in": 0, "bytes_out": 0}) for books in side] for side in (ours, theirs)
+            [counts.model_copy(update={"bytes_in": 0, "bytes_out": 0}) for counts in side] for side in (ours, theirs)
         ]
         assert plain[0] == plain[1]
         for suffix in ("", "__quarantine", "__tombstones"):

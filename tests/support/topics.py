@@ -11,14 +11,15 @@ import pyarrow.parquet as pq
 
 from pipeline.compact.compact import Compacted, compact
 from pipeline.engine import Engine
+from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake, records
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.land import land
 from pipeline.plan import Plan, plan_table
 from pipeline.publish import Publication, publish_job
 from pipeline.run import LaneRun, run
-from pipeline.segments import Segment, TopicPartition, read
+from pipeline.segments import Segment, read
 from pipeline.sense import Lane
-from pipeline.stage import Accounting
 from pipeline.validate import validate
 
 if TYPE_CHECKING:
@@ -113,9 +114,9 @@ class Topic:
     def plans(self, lane: str, now: int = NOW, *, force: bool = False) -> list[Plan]:
         return plan_table(self.lake, self.table, lane, now, force)
 
-    def clean(self, lane: str, now: int = NOW, *, force: bool = False) -> list[Accounting]:
+    def clean(self, lane: str, now: int = NOW, *, force: bool = False) -> list[RecordCounts]:
         """Plan, compact, validate and publish one lane; every step has to succeed."""
-        return [books for publication in self.publish(lane, now, force=force) if (books := publication.accounting)]
+        return [counts for publication in self.publish(lane, now, force=force) if (counts := publication.counts)]
 
     def publish(self, lane: str, now: int = NOW, *, force: bool = False) -> list[Publication]:
         published = [publish_job(self.lake, stage) for stage in self.validated(self.plans(lane, now, force=force))]

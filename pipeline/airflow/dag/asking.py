@@ -1,11 +1,11 @@
-"""What a person is shown who is asked whether to publish: the books and the verdict of every plan."""
+"""What a person is shown who is asked whether to publish: the record counts and the verdict of every plan."""
 
 import re
 from collections.abc import Sequence
 
-from expectations.wording import printable
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
+from pipeline.messages import printable
 from pipeline.plan import Job, Plan
 from pipeline.stage import Stage, parts_of
 
@@ -35,19 +35,19 @@ def _rows(lake: Lake, job: Job) -> dict[str, str]:
 
 
 def _judged(stage: Stage, plan: Plan) -> str:
-    books = stage.books.plans.get(plan.id) if stage.books else None
+    counts = stage.books.plans.get(plan.id) if stage.books else None
     verdict = (stage.verdicts or {}).get(plan.id)
-    if not books or not verdict:
+    if not counts or not verdict:
         return _row(plan, "not compacted, or not validated")
-    counts = (
-        books.records_in,
-        books.records_out,
-        books.superseded,
-        books.tombstones_removed,
-        books.bytes_in,
-        books.bytes_out,
+    figures = (
+        counts.records_in,
+        counts.records_out,
+        counts.superseded,
+        counts.tombstones_removed,
+        counts.bytes_in,
+        counts.bytes_out,
     )
-    return _row(plan, "passed" if verdict["passed"] else "**failed**: it will not be published", *counts)
+    return _row(plan, "passed" if verdict["passed"] else "**failed**: it will not be published", *figures)
 
 
 def _row(plan: Plan, verdict: str, *counts: int) -> str:

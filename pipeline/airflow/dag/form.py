@@ -44,7 +44,7 @@ def params() -> dict[str, Param]:
 def scope_of(asked: Mapping[str, Any]) -> "Scope":
     """What the params ``asked`` restrict a run to; RefusedError when they mean nothing."""
     from pipeline import clock
-    from pipeline.segments import TopicPartition
+    from pipeline.lake.topic_partition import TopicPartition
     from pipeline.sense import Bounds, Scope
 
     return Scope(

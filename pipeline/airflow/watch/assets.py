@@ -47,14 +47,14 @@ def schedule_of(settings: TableSettings, watched: Sequence[str]) -> AssetOrTimeS
 
 def announce(table: str, lane: str, publications: "Sequence[Publication]") -> None:
     """Tell who waits for the compacted table, with the figures of this lane's commits; not when there were none."""
-    books = [one.accounting for one in publications if one.accounting]
-    if not books:
+    counts = [one.counts for one in publications if one.counts]
+    if not counts:
         return
 
-    from pipeline.stage import Accounting
+    from pipeline.history.record_counts import RecordCounts
 
-    figures = {name: count for name, count in Accounting.total(books).model_dump().items() if count}
+    figures = {name: count for name, count in RecordCounts.total(counts).model_dump().items() if count}
     # As text: a browser's numbers are not as long.
     snapshot_id = str(publications[-1].snapshot_id)
-    said = {"lane": lane, "snapshot_id": snapshot_id, "topic_partitions": len(books), **figures}
+    said = {"lane": lane, "snapshot_id": snapshot_id, "topic_partitions": len(counts), **figures}
     get_current_context()["outlet_events"][outlet_of(table)].add(compacted(table), extra=said)

@@ -17,7 +17,7 @@ import psutil
 
 from pipeline import clock
 from pipeline.lake import Lake
-from pipeline.segments import TopicPartition
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.sense import Lane, Scope
 from tests.faults.harness.child import Child, Ended, clean
 from tests.faults.harness.fault import Fault, Kind

@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from pyiceberg.table import Table
 
-from pipeline.stage import Accounting
+from pipeline.history.ancestors import ancestors
+from pipeline.history.record_counts import RecordCounts
 from tests.support.topics import Record
 
 Place = tuple[int, int]
@@ -126,21 +128,19 @@ class Looks:
 
 
 def unbalanced(table: Table) -> list[str]:
-    """Publications whose books don't say what their snapshot did to the number of records (C24)."""
+    """Publications whose record counts don't say what their snapshot did to the number of records (C24)."""
     found = []
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
-    for snapshot in table.metadata.snapshots:
-        parent = by_id.get(snapshot.parent_snapshot_id or 0)
-        if parent is None or parent.summary is None or snapshot.summary is None:
+    for snapshot, parent in pairwise(ancestors(table)):
+        if parent.summary is None or snapshot.summary is None:
             continue
         said = snapshot.summary.additional_properties
         if "firn.records-in" not in said:
             continue
-        books = Accounting.of_summary(said)
-        lost = books.records_in - books.records_out
+        counts = RecordCounts.of_summary(said)
+        lost = counts.records_in - counts.records_out
         before, after = (int(one["total-records"] or 0) for one in (parent.summary, snapshot.summary))
-        if after - before != books.restored - lost:
+        if after - before != counts.restored - lost:
             found.append(
-                f"C24: snapshot {snapshot.snapshot_id} went from {before} to {after} records; its books: {said}"
+                f"C24: snapshot {snapshot.snapshot_id} went from {before} to {after} records; its counts: {said}"
             )
     return found

@@ -24,17 +24,19 @@ from typer.testing import CliRunner
 from pipeline.adopt import Choice, adopt, release
 from pipeline.cli.main import app
 from pipeline.errors import ConflictError, RefusedError
+from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.handover import Handover
 from pipeline.lake.mapping import COLUMNS, RELEASED
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import plan_table
 from pipeline.publish import publish
 from pipeline.quarantine import batches, quarantine
 from pipeline.quarantine import records as quarantined
-from pipeline.segments import Segment, Segments, TopicPartition, read
+from pipeline.segments import Segment, Segments, read
 from pipeline.sense import Lane
-from pipeline.stage import Accounting, Books, Stage, discard
+from pipeline.stage import Books, Stage, discard
 from pipeline.status import status_of
 from tests.support import lakes
 from tests.support.lakes import NOW
@@ -494,7 +496,7 @@ class TestSideTables:
             .set_column(stage.table.schema().find_field("level").field_id - 1, "level", pa.array([3, 3], pa.int32()))
         )
         stage = Stage.load(lake, stage.identifier)
-        books = Accounting(
+        counts = RecordCounts(
             records_in=2,
             records_out=2,
             superseded=0,
@@ -505,7 +507,7 @@ class TestSideTables:
             segments_in=1,
             segments_out=1,
         )
-        stage = stage.record_books(lake, Books(plans={stage.plan.id: books}))
+        stage = stage.record_books(lake, Books(plans={stage.plan.id: counts}))
         stage = lakes.judged(lake, stage)
         with lake.table(cdc).update_spec() as update:
             update.remove_field("region")

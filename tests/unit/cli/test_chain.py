@@ -76,7 +76,7 @@ class TestRetain:
 
     def test_retain_drops_and_drops_once(self, firn: Firn, lake: Lake, expired: list[Path]) -> None:
         done = firn("retain", *expired, "--json").json
-        assert [(one["repeated"], one["accounting"]["expired"]) for one in done] == [(False, 1), (False, 1)]
+        assert [(one["repeated"], one["counts"]["expired"]) for one in done] == [(False, 1), (False, 1)]
         assert lakes.offsets(lake) == [1, 1]
         assert [one["repeated"] for one in firn("retain", *expired, "--json").json] == [True, True]
         assert "was published before as snapshot" in firn("retain", *expired).out
@@ -133,7 +133,7 @@ class TestStages:
         assert stage in firn("stages", landed).out
         (done,) = firn("publish", stage, "--json").json
         assert (done["snapshot_id"], done["repeated"]) == (lakes.snapshot(lake), False)
-        assert done["accounting"]["superseded"] == 1
+        assert done["counts"]["superseded"] == 1
         (again,) = firn("publish", stage, "--json").json
         assert (again["snapshot_id"], again["repeated"]) == (done["snapshot_id"], True)
         assert firn("stages", landed, "--json").json == []

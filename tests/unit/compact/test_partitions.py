@@ -11,7 +11,7 @@ from pyiceberg.types import DateType, IntegerType, LongType, NestedField, String
 from pipeline.compact.partitions import Partitions
 from pipeline.lake.columns import KAFKA
 from pipeline.lake.records import SCHEMA, SPEC
-from pipeline.segments import TopicPartition
+from pipeline.lake.topic_partition import TopicPartition
 from tests.support.plan_inputs import Row, table_of
 
 ORDERS = TopicPartition("t", 0)

@@ -182,7 +182,7 @@ def test_claims_that_do_not_belong_together_are_refused(second: Claim, words: st
         judge_all(table(INPUTS), table(OUTPUTS), [claim(1), second], tmp_path)
 
 
-FULL = replace(CLAIM, lane="full", level_out=3, segments_left=2, bytes_left=1_000_000, records_left=3)
+FULL = replace(CLAIM, lane="full", level_out=3, segments_in_place=2, bytes_in_place=1_000_000, records_in_place=3)
 TAIL_OUTPUTS = [replace(record, level=3) if record.level == 2 else record for record in OUTPUTS]
 LEFT = [Record(-3, b"tail-1", level=3), Record(-2, b"tail-2", None, level=3, delete_horizon=LATER)]
 """The records of segments that stay where they are; the offsets do not matter."""

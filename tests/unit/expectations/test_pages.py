@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from expectations import Claim, build_data_docs
 from tests.support.judged import (
-    ACCOUNTS,
     CLAIM,
     EMPTY_KEY,
     INPUTS,
     OUTPUTS,
+    RECORD_COUNTS,
     B,
     Records,
     judge_all,
@@ -96,7 +96,7 @@ def test_keys_stay_out_of_results_and_pages_when_samples_are_off(tmp_path: Path)
     secret = [replace(r, key=b"secret-key") if r is B else r for r in INPUTS]
     verdict = judge_all(table(secret), table(without(B)), [CLAIM], tmp_path, samples="none")[CLAIM.plan_id]
     assert not verdict.passed
-    assert all(finding.samples == () or finding.name == ACCOUNTS for finding in verdict.expectations)
+    assert all(finding.samples == () or finding.name == RECORD_COUNTS for finding in verdict.expectations)
     build_data_docs(tmp_path)
     for file in tmp_path.rglob("*.*"):
         assert file.is_dir() or b"secret-key" not in file.read_bytes()

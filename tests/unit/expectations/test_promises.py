@@ -14,7 +14,6 @@ from expectations.promises import promises_of
 from expectations.reading import KAFKAS
 from expectations.tables import AFTER, BEFORE
 from tests.support.judged import (
-    ACCOUNTS,
     BEFORE_HORIZON,
     CLAIM,
     DELETED_D,
@@ -31,6 +30,7 @@ from tests.support.judged import (
     OUTPUTS,
     PAST,
     PAST_HORIZON,
+    RECORD_COUNTS,
     SCHEMA,
     STAMP,
     STAMPED_H,
@@ -69,10 +69,10 @@ def test_a_correct_cleaning_passes_every_promise(judged: Callable[..., Verdict])
     assert sentences["expect_one_record_per_key"] == (
         "Every key of orders-3 has exactly one record in the cleaned run: 9 keys, 9 records."
     )
-    assert "14 records read = 9 kept + 3 superseded + 1 tombstone removed + 1 quarantined" in sentences[ACCOUNTS]
+    assert "14 records read = 9 kept + 3 superseded + 1 tombstone removed + 1 quarantined" in sentences[RECORD_COUNTS]
     observed = {finding.name: finding.observed for finding in verdict.expectations}
     assert observed["expect_one_record_per_key"] == "9 keys, 9 records."
-    assert observed[ACCOUNTS] == "14 = 9 + 3 + 1 + 1."
+    assert observed[RECORD_COUNTS] == "14 = 9 + 3 + 1 + 1."
     assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
 
 
@@ -191,7 +191,7 @@ def test_null_keys_are_not_merged_into_one(judged: Callable[..., Verdict]) -> No
     verdict = judged(inputs, OUTPUTS, replace(CLAIM, records_in=15, superseded=4))
     found = failed(verdict)
     assert [sample.offset for sample in found["expect_no_null_keys"].samples] == [13]
-    assert ACCOUNTS in found
+    assert RECORD_COUNTS in found
 
 
 def test_a_tombstone_that_is_not_clean_is_neither_removed_nor_stamped(judged: Callable[..., Verdict]) -> None:
@@ -219,8 +219,8 @@ def test_a_tombstone_that_is_not_clean_is_neither_removed_nor_stamped(judged: Ca
 )
 def test_a_wrong_claim_is_found_out(lie: dict[str, Any], words: str, judged: Callable[..., Verdict]) -> None:
     verdict = judged(INPUTS, OUTPUTS, replace(CLAIM, **lie))
-    assert set(failed(verdict)) == {ACCOUNTS}
-    assert words in failed(verdict)[ACCOUNTS].observed
+    assert set(failed(verdict)) == {RECORD_COUNTS}
+    assert words in failed(verdict)[RECORD_COUNTS].observed
 
 
 def test_a_log_end_below_what_was_read_is_found_out(judged: Callable[..., Verdict]) -> None:
@@ -234,7 +234,7 @@ def test_an_empty_stage_is_right_when_everything_was_removable(judged: Callable[
 
 def test_an_empty_stage_is_wrong_when_records_had_to_stay(judged: Callable[..., Verdict]) -> None:
     names = set(failed(judged(INPUTS, [], CLAIM)))
-    assert {"expect_newest_record_kept", "expect_tombstones_kept", "expect_log_end_kept", ACCOUNTS} <= names
+    assert {"expect_newest_record_kept", "expect_tombstones_kept", "expect_log_end_kept", RECORD_COUNTS} <= names
 
 
 def test_nothing_read_and_nothing_written_adds_up(judged: Callable[..., Verdict]) -> None:
@@ -256,7 +256,7 @@ def test_an_offset_with_two_records_is_named(twin: Record, judged: Callable[...,
 def test_a_record_written_twice_is_kept_once(twin: Record, judged: Callable[..., Verdict]) -> None:
     verdict = judged([*INPUTS, twin], OUTPUTS, replace(CLAIM, records_in=15, superseded=4, repeated=1))
     assert failed(verdict) == {}
-    assert ACCOUNTS in failed(judged([*INPUTS, twin], OUTPUTS, replace(CLAIM, records_in=15, superseded=4)))
+    assert RECORD_COUNTS in failed(judged([*INPUTS, twin], OUTPUTS, replace(CLAIM, records_in=15, superseded=4)))
 
 
 LATE = Record(14, b"i", b"deleted", level=0)
@@ -278,7 +278,7 @@ def test_c9_a_removed_tombstone_that_nothing_needs_stays_away(judged: Callable[.
     assert failed(judged([*INPUTS, *unneeded], OUTPUTS, CLAIM)) == {}
     back = stays(replace(unneeded[1], offset=16), STAMP)
     found = failed(judged([*INPUTS, replace(unneeded[1], offset=16)], [*OUTPUTS, back], CLAIM))
-    assert {"expect_records_unchanged", ACCOUNTS} <= set(found)
+    assert {"expect_records_unchanged", RECORD_COUNTS} <= set(found)
 
 
 def test_a_merge_is_a_copy_of_everything_it_read(judged: Callable[..., Verdict]) -> None:

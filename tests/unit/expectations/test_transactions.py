@@ -111,7 +111,7 @@ CLAIM = Claim(
     aborted=4,
     markers_removed=1,
 )
-ACCOUNTS = "expect_accounting_to_add_up"
+RECORD_COUNTS = "expect_record_counts_to_add_up"
 Judge = Callable[[list[Record], list[Record], Claim], Verdict]
 
 
@@ -195,7 +195,7 @@ SABOTAGE: dict[str, tuple[list[Record], dict[str, str]]] = {
 def test_c10_broken_promises_are_named(case: str, judged: Judge) -> None:
     outputs, expected = SABOTAGE[case]
     found = failed(judged(INPUTS, outputs, CLAIM))
-    assert {name: said for name, said in found.items() if name != ACCOUNTS} == expected
+    assert {name: said for name, said in found.items() if name != RECORD_COUNTS} == expected
 
 
 def test_c10_a_transaction_that_nobody_ended_is_found(judged: Judge) -> None:
@@ -210,4 +210,4 @@ def test_c10_a_plan_that_does_not_tell_of_transactions_is_found_out(judged: Judg
 
 def test_c10_what_is_said_of_aborted_records_is_counted(judged: Judge) -> None:
     found = failed(judged(INPUTS, OUTPUTS, replace(CLAIM, aborted=3, superseded=1)))
-    assert set(found) == {ACCOUNTS}
+    assert set(found) == {RECORD_COUNTS}

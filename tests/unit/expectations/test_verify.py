@@ -59,7 +59,7 @@ def test_c5_quarantined_records_and_segments_in_place_are_part_of_the_proof(topi
     topic.clean("full", force=True)
     (found,) = verified(topic)
     assert found.passed, [row for row in found.rows if row.broken]
-    assert (found.claim.quarantined, found.claim.records_left) == (1, 80)
+    assert (found.claim.quarantined, found.claim.records_in_place) == (1, 80)
 
 
 def test_a_commit_that_lost_a_record_is_refused(topic: Topic) -> None:
@@ -76,7 +76,7 @@ def test_a_commit_that_lost_a_record_is_refused(topic: Topic) -> None:
         for file in _dataframe_to_data_files(table.metadata, rows.slice(1), table.io):
             swap.append_data_file(file)
     (found,) = verified(topic)
-    assert {"expect_newest_record_kept", "expect_accounting_to_add_up"} <= broken([found])
+    assert {"expect_newest_record_kept", "expect_record_counts_to_add_up"} <= broken([found])
 
 
 def test_the_command_prints_every_promise_and_says_so_by_its_exit_code(topic: Topic) -> None:

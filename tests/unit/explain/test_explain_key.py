@@ -15,8 +15,8 @@ from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
 from pipeline.explain import KeyExplanation, explain_key, key_of_digest, parse_key
 from pipeline.lake import Lake, records
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.publish import publish
-from pipeline.segments import TopicPartition
 from pipeline.stage import BURIED, QUARANTINED
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, Row, append, only_plan, ready, row

@@ -8,8 +8,8 @@ from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
 from pipeline.explain import PartitionExplanation, explain_partition
 from pipeline.lake import Lake, records
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import plan_table
-from pipeline.segments import TopicPartition
 from pipeline.sense import Lane
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, append, row
 

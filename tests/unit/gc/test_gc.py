@@ -11,6 +11,7 @@ from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 from pipeline import clock
 from pipeline.errors import FirnError, RefusedError, UnavailableError
 from pipeline.gc import Kind, collect_table, data
+from pipeline.history.published_plans import commits_folder
 from pipeline.lake import Lake, records
 from pipeline.lake.derive import derive
 from pipeline.lake.folders import DATA_PATH, data_folder
@@ -23,7 +24,6 @@ from pipeline.sense import Lane
 from pipeline.stage import Stage, mark, stages_of
 from pipeline.stage.claim import LEASE_MS, Claim, claimed
 from pipeline.stage.holders import look_at_stages
-from pipeline.stage.published import commits_folder
 from tests.support import lakes
 from tests.support.collecting import HOUR_MS, collect, gone, kept, quarantined
 from tests.support.lakes import TABLE, Fates, append, append_two, compacted, only_plan, ready, row

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from expectations.wording import plain, printable
+from expectations.wording import plain
 from pipeline import lease
 from pipeline.airflow.dag.asking import figures_of
 from pipeline.airflow.site.page import overview_html, problem_html, reports_html, table_html
@@ -15,6 +15,7 @@ from pipeline.errors import FirnError, RefusedError
 from pipeline.lake import Lake, records
 from pipeline.lake.condition import quoted
 from pipeline.lake.naming import BESIDE, STAGE, check_name
+from pipeline.messages import printable
 from pipeline.overview import Overview, Query, read
 from pipeline.plan import Job, Plan, plan_table
 from pipeline.plan.plan import STAGE_INFIX

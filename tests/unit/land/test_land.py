@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.land import land
 from pipeline.land.files import read_records
-from pipeline.segments import TopicPartition, read
+from pipeline.segments import read
 from tests.support import lakes
 from tests.support.lakes import NOW, Row, kafka, on_disk, row
 

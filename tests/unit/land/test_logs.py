@@ -12,10 +12,11 @@ from pyiceberg.types import BooleanType
 from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.land import land
 from pipeline.land.files import read_records
 from pipeline.land.logs import read_log, topic_partition_of
-from pipeline.segments import TopicPartition, read
+from pipeline.segments import read
 from tests.support import lakes
 from tests.support.log_segments import CODECS, TIME, Entry, batch, marker, sealed, segment
 

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan
 from pipeline.plan.admission import RunBudget, admit
 from pipeline.plan.make import candidates
 from pipeline.plan.order import due_since, gain, inputs_of
 from pipeline.policy import Policies, Policy
 from pipeline.policy.policy import DAY_MS, LONG_MAX
-from pipeline.segments import Segment, Segments, TopicPartition
+from pipeline.segments import Segment, Segments
 from pipeline.segments.segment import LANDED, MERGED, RUN, TAIL
 from pipeline.sense import Lane, PartitionState, sense
 from tests.support.lakes import NOW, TABLE, segment
@@ -186,7 +187,7 @@ class World:
         own = self.segments[done.partition]
         self.segments[done.partition] = [one for one in own if one not in inputs]
         end = max(one.last_offset for one in inputs)
-        self._add(done.partition, TAIL, 0, end + 1, records=min(end + 1, 100), whole=done.left_out == 0)
+        self._add(done.partition, TAIL, 0, end + 1, records=min(end + 1, 100), whole=done.waiting_segments == 0)
 
     def _add(self, partition: int, level: int, base: int, count: int, **facts: Any) -> None:
         chosen: dict[str, Any] = {"oldest_ms": self.now_ms, "newest_ms": self.now_ms, "committed_ms": self.now_ms}

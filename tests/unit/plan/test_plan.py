@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Input, Plan, plan_lanes, plan_partition, plan_table, plan_work
 from pipeline.policy import Policies, Policy
-from pipeline.segments import Segment, Segments, TopicPartition
+from pipeline.segments import Segment, Segments
 from pipeline.segments.segment import LANDED, MERGED, RUN, TAIL
 from pipeline.sense import Lane, PartitionState, Scope, sense
 from tests.support import lakes
@@ -248,7 +249,7 @@ CHANGES: dict[str, Any] = {
     "log_end_offset": 8,
     "delete_retention_ms": 1,
     "cleaner_threads": 2,
-    "left_out": 1,
+    "waiting_segments": 1,
     "transactional": True,
     "markers": [[1, 2, True]],
 }

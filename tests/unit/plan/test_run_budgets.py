@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.lake import Lake
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import plan_table, plan_work
 from pipeline.plan.admission import Candidate, RunBudget, admit
 from pipeline.plan.make import candidates
 from pipeline.policy import Policies, Policy
 from pipeline.policy.policy import LONG_MAX
-from pipeline.segments import Segments, TopicPartition
+from pipeline.segments import Segments
 from pipeline.sense import Lane, Scope, sense
 from tests.support.lakes import NOW, TABLE, append, row
 from tests.unit.plan.test_job import plan
@@ -133,7 +134,7 @@ class TestTables:
         work = plan_work(
             lake, waiting, Lane.FULL, NOW, force=True, scope=Scope(partitions=(TopicPartition("orders", 1),))
         )
-        assert [(plan.records, plan.left_out) for plan in work.plans] == [(11, 1)]
+        assert [(plan.records, plan.waiting_segments) for plan in work.plans] == [(11, 1)]
 
     @pytest.mark.parametrize(
         ("name", "problem"),

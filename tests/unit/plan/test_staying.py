@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan
 from pipeline.plan.plan import Input
 from pipeline.plan.stay import may_stay
 from pipeline.plan.staying import series, staying
-from pipeline.segments import Segment, TopicPartition
+from pipeline.segments import Segment
 from pipeline.segments.segment import LANDED, TAIL
 from pipeline.sense import Lane
 

@@ -14,27 +14,18 @@ from pipeline import clock
 from pipeline.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from pipeline.explain import explain_key
 from pipeline.explain.segment import explain_segment
+from pipeline.history.published_plans import commits_folder, plans_of
+from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Job, Plan, failed_plans, plan_table
 from pipeline.plan.failure import PLAN_PROPERTY
 from pipeline.publish import Published, publish, publish_job, publish_stages
 from pipeline.quarantine import quarantine
-from pipeline.segments import TopicPartition, read
+from pipeline.segments import read
 from pipeline.sense import Lane
-from pipeline.stage import (
-    QUARANTINED,
-    Accounting,
-    Stage,
-    discard,
-    mark,
-    open_stage,
-    parts_of,
-    split,
-    stages_of,
-    sweep,
-)
+from pipeline.stage import QUARANTINED, Stage, discard, mark, open_stage, parts_of, split, stages_of, sweep
 from pipeline.stage.claim import LEASE_MS
-from pipeline.stage.published import commits_folder, plans_of
 from pipeline.stage.stage import MAX_PROPERTY_BYTES, PLANS_PROPERTY
 from tests.faults.harness.fault import Fault, Kind
 from tests.faults.harness.faulty import faulty
@@ -162,8 +153,8 @@ class TestPublishing:
         published = publish_job(lake, stage.identifier)
         snapshot = newest(lake)
         assert snapshot.summary is not None
-        books = [one.accounting for one in published.publications if one.accounting]
-        expected = Accounting.total(books).summary() | {
+        counts = [one.counts for one in published.publications if one.counts]
+        expected = RecordCounts.total(counts).summary() | {
             "firn.records-in": "6",
             "firn.records-out": "3",
             "firn.superseded": "3",
@@ -172,7 +163,7 @@ class TestPublishing:
             "firn.plans": "3",
             "firn.lane": "full",
             "firn.now-ms": str(NOW),
-            "firn.left-out": "0",
+            "firn.waiting-segments": "0",
         }
         assert {name: snapshot.summary[name] for name in expected} == expected
         assert "firn.plan-id" not in snapshot.summary.additional_properties
@@ -180,10 +171,10 @@ class TestPublishing:
         assert [(one.id, one.topic_partition, one.reason) for one in found] == [
             (plan.id, plan.topic_partition, plan.reason) for plan in stage.plans
         ]
-        assert [one.accounting for one in found] == books
+        assert [one.counts for one in found] == counts
 
     def test_c16_what_was_left_out_is_told_by_topic_partition(self, lake: Lake, plans: list[Plan]) -> None:
-        waiting = plans[1].model_copy(update={"left_out": 4}).sealed()
+        waiting = plans[1].model_copy(update={"waiting_segments": 4}).sealed()
         chosen = [plans[0], waiting, plans[2]]
         publish_job(lake, judged(lake, compacted_job(lake, [part(plan) for plan in chosen])).identifier)
         found = read(lake.table(TABLE), TABLE)
@@ -266,7 +257,7 @@ def row_deleted(lake: Lake, stage: Stage) -> None:
 
 FAULTS: dict[str, tuple[Callable[[Lake, Stage], None], type[FirnError], str]] = {
     "its files are gone": (files_gone, RefusedError, "1 of 1 files are gone"),
-    "its books do not balance": (unbalanced, RefusedError, "2 records went in, 8 are accounted for"),
+    "its counts do not add up": (unbalanced, RefusedError, "2 records in, but 1 out + 7 superseded + "),
     "its verdict is a failure": (failed_verdict, RefusedError, "failed validation (one_record_per_key)"),
     "it has no verdict": (no_verdict, RefusedError, "allowed: a passing verdict on its result"),
     "an input is gone": (input_gone, ConflictError, "1 of 2 inputs are no longer live"),

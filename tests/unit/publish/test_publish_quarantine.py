@@ -140,7 +140,7 @@ def test_c5_another_plan_that_was_published_instead_leaves_it_there_once(lake: L
 
 
 def test_c5_what_the_parts_of_a_job_have_moved_stays_when_its_own_stage_goes(lake: Lake) -> None:
-    """Where the answer to its books was lost it is split: the plans are published from stages of their own."""
+    """Where the answer to its counts was lost it is split: the plans are published from stages of their own."""
     append_two(lake, row(0, key=None, value=b"lost?"), row(1))
     append_two(lake, row(0, partition=1), row(1, partition=1))
     first, second = sorted(plan_table(lake, TABLE, Lane.FULL, NOW, force=True), key=lambda plan: plan.partition)

@@ -81,7 +81,7 @@ class TestDropping:
         assert done.snapshot_id == lakes.snapshot(lake)
         assert plans(lake) == []
 
-    def test_c24_the_summary_holds_the_books_and_where_they_come_from(self, lake: Lake, plan: Plan) -> None:
+    def test_c24_the_summary_holds_the_record_counts_and_where_they_come_from(self, lake: Lake, plan: Plan) -> None:
         retain(lake, plan)
         expected = {
             "operation": "delete",

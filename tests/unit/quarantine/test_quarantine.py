@@ -12,10 +12,10 @@ from pyiceberg.table import Table
 from pipeline import quarantine
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.land import land
 from pipeline.publish import publish
 from pipeline.quarantine import Batch
-from pipeline.segments import TopicPartition
 from pipeline.stage import QUARANTINED
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, Row, append_two, only_plan, ready, row

@@ -6,9 +6,10 @@ from pyiceberg.typedef import Record
 from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import plan_table
 from pipeline.policy import Policies
-from pipeline.segments import Segments, TopicPartition, read
+from pipeline.segments import Segments, read
 from pipeline.segments.segment import LANDED
 from pipeline.sense import Lane, PartitionState, sense
 from pipeline.status import status_of

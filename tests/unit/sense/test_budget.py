@@ -142,7 +142,7 @@ def test_c17_what_had_no_room_is_for_the_next_plan_and_the_interval_goes_on() ->
     found = state(*waiting, **buffer(2 * 24 * MILLION))
     plan = plan_partition(Lane.FULL, Segments.of(TABLE, "uuid", 7, waiting), found)
     assert plan is not None
-    assert (len(plan.inputs), plan.left_out) == (2, 1)
+    assert (len(plan.inputs), plan.waiting_segments) == (2, 1)
     assert plan.cleaner_threads == 1
 
 

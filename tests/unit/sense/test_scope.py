@@ -7,9 +7,9 @@ import pytest
 from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan, plan_table
 from pipeline.run import run
-from pipeline.segments import TopicPartition
 from pipeline.sense import Bounds, Lane, Scope
 from tests.support.lakes import NOW, append, row
 

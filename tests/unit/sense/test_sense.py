@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.policy import Policies, Policy
-from pipeline.segments import Segment, Segments, TopicPartition
+from pipeline.segments import Segment, Segments
 from pipeline.segments.segment import LANDED, MERGED, RUN, TAIL
 from pipeline.sense import Due, Lane, PartitionState, due, sense
 from tests.support.lakes import NOW, TOPIC_PARTITION, segment

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.policy import Policies, Policy
-from pipeline.segments import Segment, Segments, Stray, TopicPartition
+from pipeline.segments import Segment, Segments, Stray
 from pipeline.segments.arrays import Arrays, ByPartition, arrays_of
 from pipeline.segments.segment import LEVELS
 from pipeline.sense import Lane, PartitionState, due, sense

@@ -12,17 +12,18 @@ from hypothesis import strategies as st
 
 from pipeline.errors import ConflictError
 from pipeline.explain import explain_key
+from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake, records
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.land import land
 from pipeline.plan import Plan, plan_partition, plan_table
 from pipeline.policy import Policies, Policy
 from pipeline.publish.late import late_conflicts
-from pipeline.segments import Segment, Segments, TopicPartition, read
+from pipeline.segments import Segment, Segments, read
 from pipeline.segments.manifests import Manifests
 from pipeline.segments.segment import RUN
 from pipeline.sense import Lane, PartitionState, sense, transactions_of
 from pipeline.sense.transactions import MARKERS, RECORDS, Marker, Transactions, Undecided, first_undecided, last_of
-from pipeline.stage import Accounting
 from pipeline.status import status_of
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, on_disk, row
@@ -302,7 +303,7 @@ class TestPublish:
     @staticmethod
     def check(log: Log, plan: Plan) -> None:
         table = log.lake.table(TABLE)
-        books = Accounting(
+        counts = RecordCounts(
             records_in=plan.records,
             records_out=plan.records,
             superseded=0,
@@ -313,7 +314,7 @@ class TestPublish:
             segments_in=len(plan.inputs),
             segments_out=1,
         )
-        for conflict in late_conflicts(table, {plan.id: (plan, books)}, Manifests(table.io)).values():
+        for conflict in late_conflicts(table, {plan.id: (plan, counts)}, Manifests(table.io)).values():
             raise conflict
 
 

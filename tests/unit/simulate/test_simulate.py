@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import RefusedError
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan, plan_partition
 from pipeline.policy import Policy
-from pipeline.segments import Segment, Segments, TopicPartition
+from pipeline.segments import Segment, Segments
 from pipeline.segments.segment import RUN, TAIL
 from pipeline.sense import Lane, PartitionState
 from pipeline.simulate import Contender, Keys, Result, Workload, contenders, observed, plot, simulate

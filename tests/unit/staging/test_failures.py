@@ -9,10 +9,10 @@ from pipeline import clock
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
 from pipeline.lake.folders import DATA_PATH
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Failure, Plan, failed_plans, plan_table
 from pipeline.plan.failure import FAILURE_PROPERTY
 from pipeline.publish import publish
-from pipeline.segments import TopicPartition
 from pipeline.sense import Lane
 from pipeline.stage import INPUTS, Stage, discard, mark, retry, stages_of, sweep
 from pipeline.stage.claim import Claim, claimed

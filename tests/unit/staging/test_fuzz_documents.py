@@ -16,8 +16,19 @@ from pipeline.clock import parse
 from pipeline.errors import FirnError, RefusedError
 from pipeline.explain import explain_partition, parse_key
 from pipeline.explain.history import History
+from pipeline.history.properties import (
+    JOB_ID,
+    LANE,
+    NOW_MS,
+    PLAN_ID,
+    PLANS_DOCUMENT,
+    REASON,
+    TOPIC_PARTITION,
+    WAITING_TOPIC_PARTITIONS,
+)
 from pipeline.lake import Lake
 from pipeline.lake.folders import DATA_PATH
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.overview import Overview, Query, path_of, read
 from pipeline.overview.results import last_verdicts
 from pipeline.plan import Plan
@@ -25,11 +36,8 @@ from pipeline.plan.failure import FAILURE_PROPERTY, PLAN_PROPERTY, failed_plans
 from pipeline.policy import Policies
 from pipeline.policy.policy import NAMES
 from pipeline.publish import publish
-from pipeline.segments import TopicPartition
-from pipeline.segments.commits import LEFT_OUT_OF, NOW_MS
 from pipeline.stage import Stage, discard, parts_of, sweep
 from pipeline.stage.claim import Claim
-from pipeline.stage.published import JOB_ID, LANE, PLAN_ID, PLANS_DOCUMENT, REASON, TOPIC_PARTITION
 from pipeline.stage.stage import BOOKS_PROPERTY, PLANS_PROPERTY, VERDICT_PROPERTY
 from pipeline.status import status_of, write_snapshot
 from tests.support import lakes
@@ -195,7 +203,10 @@ def looked_at(lake: Lake, identifier: str) -> None:
 @given(
     st.dictionaries(
         st.sampled_from(
-            [NOW_MS, LEFT_OUT_OF, PLAN_ID, JOB_ID, LANE, REASON, TOPIC_PARTITION, PLANS_DOCUMENT, "firn.records-in"]
+            [
+                *(NOW_MS, WAITING_TOPIC_PARTITIONS, PLAN_ID, JOB_ID, LANE, REASON, TOPIC_PARTITION, PLANS_DOCUMENT),
+                "firn.records-in",
+            ]
         ),
         TEXTS | NUMBERS | st.just(json.dumps({"location": "file:///etc", "sha256": ""})),
         min_size=1,
@@ -203,7 +214,7 @@ def looked_at(lake: Lake, identifier: str) -> None:
 )
 @fuzzed_less
 @example({NOW_MS: "9" * 5000})
-@example({NOW_MS: "1", LEFT_OUT_OF: "{"})
+@example({NOW_MS: "1", WAITING_TOPIC_PARTITIONS: "{"})
 @example({PLAN_ID: "x"})
 @example({PLANS_DOCUMENT: json.dumps({"location": "nowhere://x", "sha256": "0"})})
 def test_c26_any_snapshot_summary_is_read(lake: Lake, table: str, summary: dict[str, str]) -> None:

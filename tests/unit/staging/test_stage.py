@@ -20,7 +20,7 @@ from pipeline.plan.failure import PLAN_PROPERTY
 from pipeline.plan.plan import LEVEL_OUT
 from pipeline.publish import publish
 from pipeline.sense import Lane
-from pipeline.stage import INPUTS, Accounting, Stage, discard, stages_of, sweep
+from pipeline.stage import INPUTS, Stage, discard, stages_of, sweep
 from pipeline.stage.claim import LEASE_MS, Claim, claimed
 from pipeline.stage.stage import VERDICT_PROPERTY
 from tests.support import lakes
@@ -180,7 +180,7 @@ class TestRecording:
         assert judged(lake, stage, passed=False).state == "failed"
         assert judged(lake, stage).state == "passed"
 
-    def test_c23_books_and_verdict_belong_to_one_result(self, lake: Lake, plan: Plan) -> None:
+    def test_c23_record_counts_and_verdict_belong_to_one_result(self, lake: Lake, plan: Plan) -> None:
         stage = ready(lake, plan, [row(1)], Fates(superseded=1))
         Stage.load(lake, plan.stage).table.overwrite(lakes.stored([row(0, level=3)]))
         changed = Stage.load(lake, stage.identifier)
@@ -224,32 +224,6 @@ class TestRecording:
             *[lambda: stage.record_verdicts(Lake.embedded(lake.home), {plan.id: lakes.verdict(passed=True)})] * 2,
         )
         assert all(isinstance(one, Stage) for one in found), found
-
-
-class TestAccounting:
-    """C24."""
-
-    BOOKS = Accounting(
-        records_in=10, records_out=4, superseded=3, tombstones_removed=1, expired=1, quarantined=1,
-        bytes_in=100, bytes_out=50, segments_in=3, segments_out=1,
-    )  # fmt: skip
-
-    def test_c24_books_that_balance_pass(self) -> None:
-        assert self.BOOKS.check("stage x") is self.BOOKS
-
-    @pytest.mark.parametrize(
-        "name", ["records_in", "records_out", "superseded", "tombstones_removed", "expired", "quarantined"]
-    )
-    def test_c24_one_record_more_anywhere_is_refused(self, name: str) -> None:
-        wrong = self.BOOKS.model_copy(update={name: getattr(self.BOOKS, name) + 1})
-        with pytest.raises(RefusedError, match=r"stage x: \d+ records went in, \d+ are accounted for"):
-            wrong.check("stage x")
-
-    def test_c24_every_figure_is_in_the_summary(self) -> None:
-        summary = self.BOOKS.summary()
-        assert summary["firn.tombstones-removed"] == "1"
-        figures = self.BOOKS.model_dump()
-        assert summary == {f"firn.{name.replace('_', '-')}": str(figure) for name, figure in figures.items()}
 
 
 class TestDiscarding:

@@ -1,5 +1,5 @@
-"""The accounts of a plan (C24): every claimed figure is what was measured, and records in = out + superseded + removed
-+ quarantined + aborted. Segments and bytes are facts of the plan, which it shows.
+"""The record counts of a plan (C24): every claimed figure is what was measured, and records in = out + superseded +
+removed + quarantined + aborted. Segments and bytes are facts of the plan, which it shows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from expectations.claim import Claim
     from expectations.promises.promise import Figures
 
-_ACCOUNTS = {
+_COUNTED = {
     "records_in": "records read",
     "records_out": "records kept",
     "superseded": "records superseded",
@@ -29,22 +29,22 @@ _OF_WHICH = {"repeated": "repeated records among the superseded", "restored": "r
 
 
 def sentence(claim: Claim) -> str:
-    """What the accounts of the plan are claimed to be."""
+    """What the record counts of the plan are claimed to be."""
     of_transactions = (
         f" + {claim.aborted:,} of aborted transactions + {count(claim.markers_removed, 'marker')} removed"
         if claim.transactional
         else ""
     )
-    left = (
-        f"; {count(claim.segments_left, 'segment')} of {size(claim.bytes_left)} left in place"
-        if claim.segments_left
+    in_place = (
+        f"; {count(claim.segments_in_place, 'segment')} of {size(claim.bytes_in_place)} left in place"
+        if claim.segments_in_place
         else ""
     )
     return (
-        f"The accounts add up: {count(claim.records_in, 'record')} read = {claim.records_out:,} kept + "
+        f"The record counts add up: {count(claim.records_in, 'record')} read = {claim.records_out:,} kept + "
         f"{claim.superseded:,} superseded + {count(claim.tombstones_removed, 'tombstone')} removed + "
         f"{claim.quarantined:,} quarantined{of_transactions}; {count(claim.segments_in, 'segment')} of "
-        f"{size(claim.bytes_in)} became {claim.segments_out:,} of {size(claim.bytes_out)}{left}."
+        f"{size(claim.bytes_in)} became {claim.segments_out:,} of {size(claim.bytes_out)}{in_place}."
     )
 
 
@@ -53,7 +53,7 @@ def differences(measured: Figures, claim: Claim) -> tuple[Sample, ...]:
     claimed = claim.to_dict()
     wrong = [
         Sample(None, None, f"{measured[name]:,} {words}", f"{claimed[name]:,} claimed")
-        for name, words in (_ACCOUNTS | _OF_WHICH).items()
+        for name, words in (_COUNTED | _OF_WHICH).items()
         if measured[name] != claimed[name]
     ]
     wrong += [
@@ -66,15 +66,15 @@ def differences(measured: Figures, claim: Claim) -> tuple[Sample, ...]:
 
 def say(wrong: tuple[Sample, ...]) -> str:
     """The differences as a sentence."""
-    return f"The accounts do not add up: {'; '.join(f'{sample.found} ({sample.expected})' for sample in wrong)}."
+    return f"The record counts do not add up: {'; '.join(f'{sample.found} ({sample.expected})' for sample in wrong)}."
 
 
 def equation(figures: Figures) -> str:
     """`14 = 9 + 3 + 1 + 1`."""
     sign = "=" if figures["records_in"] == _explained(figures) else "≠"
-    shown = [name for name in _ACCOUNTS if name != "records_in" and (name in _ALWAYS or figures[name])]
+    shown = [name for name in _COUNTED if name != "records_in" and (name in _ALWAYS or figures[name])]
     return f"{figures['records_in']:,} {sign} {' + '.join(f'{figures[name]:,}' for name in shown)}"
 
 
 def _explained(figures: Figures) -> int:
-    return sum(figures[name] for name in _ACCOUNTS if name != "records_in")
+    return sum(figures[name] for name in _COUNTED if name != "records_in")

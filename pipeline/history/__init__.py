@@ -1,0 +1,25 @@
+"""History: what Firn's commits say in the snapshot summaries of a table, and what is known of the commits from them.
+
+This is the only room that writes and reads summaries; whatever walks a history walks main's ancestors (`ancestors`).
+"""
+
+from pipeline.history.ancestors import ancestors
+from pipeline.history.clocks import CommitClock, commit_clocks, newest_clock
+from pipeline.history.commit_summary import CommitSummary, appended, summary
+from pipeline.history.published_plans import PublishedPlan, plans_of, published, published_plans
+from pipeline.history.record_counts import RecordCounts
+
+__all__ = [
+    "CommitClock",
+    "CommitSummary",
+    "PublishedPlan",
+    "RecordCounts",
+    "ancestors",
+    "appended",
+    "commit_clocks",
+    "newest_clock",
+    "plans_of",
+    "published",
+    "published_plans",
+    "summary",
+]

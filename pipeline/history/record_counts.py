@@ -1,0 +1,85 @@
+"""The record counts of a plan, and of a job: every record that goes in comes out, or is told why not (C24)."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline.errors import RefusedError
+from pipeline.history.properties import SUMMARY_PREFIX
+
+
+class RecordCounts(BaseModel):
+    """How many records, bytes and segments a plan read and wrote; published in the snapshot summary.
+
+    ``records_in`` counts the records of the input segments and the ``restored`` ones: tombstones that an earlier
+    cleaning removed and that come back because an older record of their key turned up. ``superseded`` includes the
+    ``repeated`` records, copies of one that was written more than once. ``aborted`` counts records of aborted
+    transactions, ``markers_removed`` the markers of transactions of which nothing remains (C10). Segments ``in_place``
+    stayed in the table as they were, because the plan changes nothing in them: they count neither as read nor as
+    written. Bytes are file sizes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    records_in: int = Field(ge=0)
+    records_out: int = Field(ge=0)
+    superseded: int = Field(ge=0)
+    tombstones_removed: int = Field(ge=0)
+    expired: int = Field(default=0, ge=0)
+    quarantined: int = Field(ge=0)
+    aborted: int = Field(default=0, ge=0)
+    markers_removed: int = Field(default=0, ge=0)
+    repeated: int = Field(default=0, ge=0)
+    restored: int = Field(default=0, ge=0)
+    bytes_in: int = Field(ge=0)
+    bytes_out: int = Field(ge=0)
+    segments_in: int = Field(ge=0)
+    segments_out: int = Field(ge=0)
+    records_in_place: int = Field(default=0, ge=0)
+    bytes_in_place: int = Field(default=0, ge=0)
+    segments_in_place: int = Field(default=0, ge=0)
+
+    @classmethod
+    def total(cls, counts: Iterable["RecordCounts"]) -> Self:
+        """The record counts of several plans as if they were one."""
+        sums: Counter[str] = Counter(dict.fromkeys(cls.model_fields, 0))
+        for one in counts:
+            sums.update(one.model_dump())
+        return cls.model_validate(sums)
+
+    def check(self, subject: str) -> Self:
+        """Self when the counts add up; RefusedError naming ``subject`` when they do not."""
+        terms = {
+            "out": self.records_out,
+            "superseded": self.superseded,
+            "tombstones removed": self.tombstones_removed,
+            "expired": self.expired,
+            "quarantined": self.quarantined,
+            "of aborted transactions": self.aborted,
+            "transaction markers removed": self.markers_removed,
+        }
+        total = sum(terms.values())
+        if total != self.records_in:
+            figures = " + ".join(f"{count} {name}" for name, count in terms.items())
+            raise RefusedError(
+                f"{subject}: {self.records_in} records in, but {figures} = {total}; "
+                f"allowed: records in = {' + '.join(terms)}"
+            )
+        return self
+
+    @classmethod
+    def of_summary(cls, properties: Mapping[str, str]) -> Self:
+        """The counts back from ``summary``; pydantic's ValidationError where they are missing or wrong."""
+        return cls.model_validate(
+            {name: properties[_key(name)] for name in cls.model_fields if _key(name) in properties}
+        )
+
+    def summary(self) -> dict[str, str]:
+        """The counts as properties of an Iceberg snapshot summary: ``firn.records-in`` and so on."""
+        return {_key(name): str(value) for name, value in self.model_dump().items()}
+
+
+def _key(name: str) -> str:
+    return f"{SUMMARY_PREFIX}{name.replace('_', '-')}"

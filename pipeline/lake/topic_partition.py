@@ -1,0 +1,24 @@
+"""The topic partition: Kafka's unit of order, and Firn's unit of cleaning."""
+
+from typing import NamedTuple
+
+from pipeline.errors import RefusedError
+
+
+class TopicPartition(NamedTuple):
+    """A topic and the number of one of its partitions."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        """As Kafka writes it: ``orders-3``."""
+        return f"{self.topic}-{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> "TopicPartition":
+        """The topic partition that Kafka writes as ``text``; RefusedError when it is none."""
+        topic, _, partition = text.rpartition("-")
+        if not topic or not (partition.isascii() and partition.isdigit()):
+            raise RefusedError(f"{text!r} is not a topic partition; allowed: <topic>-<partition>, such as orders-0")
+        return cls(topic, int(partition))

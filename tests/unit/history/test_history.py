@@ -1,0 +1,122 @@
+"""What is known of a table's commits: from the snapshots of main alone, and from summaries as Firn writes them."""
+
+import pytest
+from pyiceberg.table import Table
+
+from pipeline.history import (
+    CommitSummary,
+    RecordCounts,
+    ancestors,
+    appended,
+    commit_clocks,
+    newest_clock,
+    published,
+    published_plans,
+    summary,
+)
+from pipeline.lake import Lake
+from pipeline.lake.topic_partition import TopicPartition
+from pipeline.plan import Plan
+from pipeline.segments import read
+from tests.support import lakes
+from tests.support.lakes import NOW, append, only_plan, row
+
+COUNTS = RecordCounts(
+    records_in=3, records_out=2, superseded=1, tombstones_removed=0, quarantined=0,
+    bytes_in=30, bytes_out=20, segments_in=3, segments_out=1,
+)  # fmt: skip
+
+
+def commit(lake: Lake, properties: dict[str, str], branch: str = "main") -> Table:
+    """A commit that says ``properties``, whatever it does."""
+    lake.table(lakes.TABLE).append(lakes.stored([row(9)]), snapshot_properties=properties, branch=branch)
+    return lake.table(lakes.TABLE)
+
+
+@pytest.fixture
+def plan(lake: Lake, table: str) -> Plan:
+    """A plan on a table whose branch ``side`` has one snapshot more than main."""
+    append(lake, [row(0)])
+    append(lake, [row(1)])
+    target = lake.table(table)
+    target.manage_snapshots().create_branch(lakes.snapshot(lake) or 0, "side").commit()
+    return only_plan(lake)
+
+
+def told(lake: Lake, plan: Plan) -> dict[str, str]:
+    return summary(lake.table(lakes.TABLE), plan.id, [plan], {plan.id: COUNTS})
+
+
+def test_a_plan_on_main_is_known_as_published(lake: Lake, plan: Plan) -> None:
+    target = commit(lake, told(lake, plan))
+    current = lakes.snapshot(lake)
+    assert published(target, plan.id) == current
+    ((snapshot_id, found),) = published_plans(target, [plan.id]).values()
+    assert (snapshot_id, found.id, found.topic_partition, found.counts) == (
+        *(current, plan.id),
+        *(plan.topic_partition, COUNTS),
+    )
+    assert newest_clock(target) == NOW
+    assert len(list(ancestors(target))) == 3
+
+
+def test_a_snapshot_of_a_side_branch_is_no_part_of_the_history(lake: Lake, plan: Plan) -> None:
+    target = commit(lake, told(lake, plan), branch="side")
+    assert (published(target, plan.id), published_plans(target, [plan.id]), newest_clock(target)) == (None, {}, None)
+    assert [one.snapshot_id for one in ancestors(target)] == [
+        one.snapshot_id for one in reversed(target.metadata.snapshots[:2])
+    ]
+    side = target.metadata.snapshot_by_name("side")
+    assert side is not None
+    assert commit_clocks(target)[side.snapshot_id].by_firn, "a file may come to main from there"
+
+
+def test_c29_the_history_ends_at_an_expired_snapshot(lake: Lake, table: str) -> None:
+    for offset in range(3):
+        append(lake, [row(offset)])
+    first, second, third = (one.snapshot_id for one in lake.table(table).metadata.snapshots)
+    lake.table(table).maintenance.expire_snapshots().by_id(second).commit()
+    left = lake.table(table)
+    assert [one.snapshot_id for one in ancestors(left)] == [third]
+    assert first in commit_clocks(left)
+
+
+def test_c24_a_summary_is_read_back_as_it_was_written(lake: Lake, plan: Plan) -> None:
+    commit(lake, told(lake, plan))
+    current = lake.table(lakes.TABLE).current_snapshot()
+    assert current is not None
+    assert CommitSummary.of(current) == CommitSummary(
+        plan.id, "full", str(plan.topic_partition), plan.reason, 1, COUNTS
+    )
+    assert appended(current) is None
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [{}, {"firn.lane": "full"}, {"firn.lane": "full", "firn.plan-id": "x"}, {"firn.plans": "no", "firn.job-id": "x"}],
+)
+def test_c26_what_is_not_as_firn_writes_it_is_an_append_of_another_writer(
+    lake: Lake, table: str, properties: dict[str, str]
+) -> None:
+    snapshot = commit(lake, properties).current_snapshot()
+    assert snapshot is not None
+    assert CommitSummary.of(snapshot) is None
+    found = appended(snapshot)
+    assert found is not None
+    assert (found.records, found.bytes) == (
+        1,
+        read(lake.table(table), table).by_partition[TopicPartition("orders", 0)][0].bytes,
+    )
+
+
+@pytest.mark.parametrize(("waiting", "whole"), [(0, True), (2, False)])
+def test_c16_waiting_segments_are_told(lake: Lake, plan: Plan, waiting: int, whole: bool) -> None:
+    commit(lake, told(lake, plan.model_copy(update={"waiting_segments": waiting})))
+    assert commit_clocks(lake.table(lakes.TABLE))[lakes.snapshot(lake) or 0].whole is whole
+
+
+@pytest.mark.usefixtures("table")
+def test_c16_without_a_count_of_waiting_segments_a_clean_was_not_whole(lake: Lake) -> None:
+    target = commit(lake, {"firn.now-ms": str(NOW)})
+    (clock,) = commit_clocks(target).values()
+    assert (clock.by_firn, clock.whole) == (True, False)
