@@ -31,8 +31,8 @@ from pipeline.segments import Segments
 from pipeline.segments.arrays import Arrays, ByPartition
 from pipeline.segments.segment import LANDED, RUN, TAIL
 from pipeline.sense import Lane, sense_table
-from pipeline.sense.survey import Survey
-from pipeline.status import status_of
+from pipeline.sense.survey import DueSurvey
+from pipeline.status.gather import status_of
 
 NOW: Final = 1_700_000_000_000
 TABLE: Final = "bench.sensed"
@@ -123,7 +123,7 @@ def states(count: int) -> Segments:
 
 def _planned(segments: Segments) -> Figures:
     assert isinstance(segments.by_partition, ByPartition)
-    survey = Survey(segments.by_partition.arrays, Policies(Policy(), {}), NOW)
+    survey = DueSurvey(segments.by_partition.arrays, Policies(Policy(), {}), NOW)
     places = {lane: survey.places(lane) for lane in Lane}
     first = [(lane, place) for lane in Lane for place in places[lane]][:RUN_OF_PLANS]
     plans = [plan for lane, place in first if (plan := plan_partition(lane, segments, survey.state(place)))]

@@ -1,4 +1,4 @@
-"""Segments: the live data files of a table with the facts that planning needs, read from manifests alone."""
+"""Segments: the live data files of a table and the facts that planning needs, from manifests alone."""
 
 from pipeline.segments.read import read
 from pipeline.segments.segment import Segment, Segments, Stray

@@ -1,10 +1,10 @@
-"""The segments of a table as arrays: what a million topic partitions are looked at through, without an object each.
+"""The segments of a table as arrays, which cover a million topic partitions without an object for each.
 
-Arrays of one length hold a fact of every segment, in offset order within its topic partition, topic partition by topic
-partition; ``starts`` says where each begins. ``Segment`` objects are made from them for the topic partitions that
-somebody asks for. Facts that may be unknown are ``UNKNOWN`` then.
+Each array holds one fact of every segment, grouped by topic partition and in offset order within it; ``starts`` has the
+start of each group. ``Segment`` objects are made on demand, per topic partition. ``UNKNOWN`` stands for facts that are
+not known.
 
-    arrays = arrays_of(segments)                 # of what ``read`` found, or ``Arrays.of`` objects in any order
+    arrays = arrays_of(segments)                 # of the result of ``read``, or ``Arrays.of`` objects in any order
     arrays = Arrays.filled(topics=("t",), topic=…, partition=…, starts=…, path=…, records=…, bytes=…)
     ByPartition(arrays)[TopicPartition("t", 0)]  # the segments of one, as objects
 """
@@ -27,7 +27,7 @@ Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 
 UNKNOWN: Final = int(np.iinfo(np.int64).min)
-"""Stands for None among integers."""
+"""Integer that stands for None."""
 
 _INTEGERS: Final = (
     "level",
@@ -61,21 +61,21 @@ SCHEMA: Final = pa.schema(
         *(pa.field(name, pa.string()) for name in _TEXTS),
     ]
 )
-"""A row per segment, in any order: what ``Arrays.of_rows`` takes."""
+"""Input schema of ``Arrays.of_rows``: a row per segment, in any order."""
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """The segments of a table: facts of N segments of P topic partitions, as in ``Segment``."""
+    """The segments of a table: facts of N segments in P topic partitions, as in ``Segment``."""
 
     topics: Sequence[str]
     """Names of the topics, sorted."""
     topic: Ints
-    """[P] Which of ``topics``; topic partitions are sorted by topic and partition."""
+    """[P] Indexes into ``topics``; topic partitions are sorted by topic and partition."""
     partition: Ints
-    """[P]"""
+    """[P] Partition numbers."""
     starts: Ints
-    """[P + 1] Where the segments of each topic partition begin; the last is N."""
+    """[P + 1] Index of the first segment of each topic partition; the last is N."""
     path: pa.Array
     """[N] Strings."""
     problem: pa.Array
@@ -132,7 +132,7 @@ class Arrays:
     def filled(
         cls, topics: Sequence[str], topic: Ints, partition: Ints, starts: Ints, path: pa.Array, **facts: Any
     ) -> "Arrays":
-        """Arrays of ``facts`` that are sorted already; those that are not given are 0, False, or unknown; copies: 1."""
+        """Arrays of ``facts``, already sorted; missing ones default to 0, False or unknown, and copies to 1."""
         count = len(path)
         given: dict[str, Any] = {
             name: np.asarray(facts[name], dtype=np.bool_ if name in _BOOLEANS else np.int64)
@@ -144,11 +144,11 @@ class Arrays:
         return cls(topics=topics, topic=topic, partition=partition, starts=starts, path=path, problem=problem, **given)
 
     def topic_partition(self, place: int) -> TopicPartition:
-        """The topic partition at ``place`` among the P."""
+        """The topic partition at index ``place`` of the P."""
         return TopicPartition(self.topics[self.topic[place]], int(self.partition[place]))
 
     def segments(self, place: int) -> tuple[Segment, ...]:
-        """The segments of the topic partition at ``place``, as objects, in offset order."""
+        """The segments of the topic partition at index ``place``, as objects, in offset order."""
         own = slice(int(self.starts[place]), int(self.starts[place + 1]))
         where = self.topic_partition(place)
         columns = {name: getattr(self, name)[own].tolist() for name in (*_INTEGERS, *_BOOLEANS)}
@@ -160,7 +160,7 @@ class Arrays:
         )
 
     def place(self, topic_partition: TopicPartition) -> int | None:
-        """Where ``topic_partition`` is among the P; None when it has no segment."""
+        """Index of ``topic_partition`` among the P; None when it has no segment."""
         code = bisect_left(self.topics, topic_partition.topic)
         if code == len(self.topics) or self.topics[code] != topic_partition.topic:
             return None
@@ -171,7 +171,7 @@ class Arrays:
 
 @dataclass(frozen=True, eq=False)
 class ByPartition(Mapping[TopicPartition, tuple[Segment, ...]]):
-    """The segments in ``arrays`` by topic partition, made when they are asked for."""
+    """The segments in ``arrays`` by topic partition, made on demand."""
 
     arrays: Arrays
 
@@ -189,7 +189,7 @@ class ByPartition(Mapping[TopicPartition, tuple[Segment, ...]]):
 
 
 def arrays_of(segments: Segments) -> Arrays:
-    """The arrays of ``segments``: those that they were made from, if they were."""
+    """The arrays of ``segments``; reuses the arrays they were made from."""
     found = segments.by_partition
     return found.arrays if isinstance(found, ByPartition) else Arrays.of(segments)
 
@@ -204,7 +204,7 @@ def rows(segments: Iterable[Segment]) -> pa.Table:
 
 
 def _ranked(topics: pa.ChunkedArray) -> tuple[tuple[str, ...], Ints]:
-    """The distinct topics, sorted, and for each row which of them it is."""
+    """The distinct topics, sorted, and the index of each row's topic."""
     encoded = topics.combine_chunks().dictionary_encode()
     names = encoded.dictionary.to_pylist()
     order = sorted(range(len(names)), key=names.__getitem__)

@@ -1,9 +1,9 @@
-"""What was read of manifests, kept between processes: in packs, files of Arrow rows under Firn's home on this machine.
+"""A manifest cache shared by processes: packs, files of Arrow rows under Firn's home on this machine.
 
-A manifest never changes, so what was read of it stays true for as long as a snapshot lists it. Packs are written under
-another name and then renamed, and a pack's name is the digest of its content: a reader sees a whole pack or none, and
-one that was damaged is not believed but read again from the manifests. Processes share packs without a lock; who comes
-second does some work twice. Nothing but time is lost when the folder is deleted.
+Manifests are immutable, so cached facts stay valid for as long as a snapshot lists the manifest. A pack is written
+under a temporary name and then renamed, and its name is the digest of its content: a reader sees a whole pack or none,
+and replaces a damaged one by reading the manifests again. Processes share packs without a lock; the second one may
+repeat some work. Deleting the folder costs nothing but time.
 """
 
 import hashlib
@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 
 LIMIT_SETTING: Final = "FIRN_CACHE_BYTES"
 DEFAULT_LIMIT: Final = 1 << 30
-"""Bytes of all packs together: room for some 20 million segments."""
+"""Maximum bytes of all packs together: room for some 20 million segments."""
 
 _PACKS: Final = 8
-"""More packs of a table become one."""
+"""Maximum number of packs per table; more are merged into one."""
 _SUFFIX: Final = ".arrow"
 _UNFINISHED: Final = ".unfinished-"
 _WRITTEN_WITHIN_SECONDS: Final = 3600
@@ -40,22 +40,21 @@ _MANIFESTS: Final = b"firn.manifests"
 
 @dataclass(frozen=True)
 class ManifestCache:
-    """Packs below ``folder``, a folder per table; those that were used longest ago go when there are more than
-    ``limit`` bytes of them."""
+    """Packs below ``folder``, in a folder per table; evicts the least recently used ones beyond ``limit`` bytes."""
 
     folder: Path
     limit: int = DEFAULT_LIMIT
 
     @classmethod
     def of(cls, lake: Lake) -> "ManifestCache | None":
-        """The cache in the home of ``lake``; None when FIRN_CACHE_BYTES is 0. RefusedError when that is no size."""
+        """The cache in the home of ``lake``; None when FIRN_CACHE_BYTES is 0, RefusedError when it is no size."""
         text = os.environ.get(LIMIT_SETTING, str(DEFAULT_LIMIT))
         if not (text.isascii() and text.isdigit()):
             raise RefusedError(f"{LIMIT_SETTING} is {text!r}; allowed: a number of bytes, 0 for no cache of manifests")
         return cls(lake.cache_folder / "manifests", int(text)) if int(text) else None
 
-    def load(self, table_uuid: str, names: Collection[str]) -> "Held":
-        """What is known of manifests of a table by these names; a name must say all that what is known depends on."""
+    def load(self, table_uuid: str, names: Collection[str]) -> "CachedManifests":
+        """Load the cached manifests with these names; a name must cover everything that the facts depend on."""
         folder = self.folder / table_uuid
         wanted = frozenset(names)
         found: dict[str, Found] = {}
@@ -66,12 +65,12 @@ class ManifestCache:
                 packs.append(path)
                 rows += pack.rows.num_rows
                 found |= pack.of_manifests(wanted)
-        return Held(self, folder, found, tuple(packs), rows)
+        return CachedManifests(self, folder, found, tuple(packs), rows)
 
     def evict(self) -> None:
-        """Delete the packs that were used longest ago, of whatever table, until the rest keeps to the limit."""
+        """Delete the least recently used packs of all tables until the rest is within the limit."""
         for path in self.folder.glob(f"*/{_UNFINISHED}*"):
-            # What a process left that was killed while it wrote.
+            # A file left by a process that was killed while it wrote.
             if path.stat().st_mtime < time.time() - _WRITTEN_WITHIN_SECONDS:
                 path.unlink(missing_ok=True)
         found = [(path, path.stat()) for path in self.folder.glob(f"*/*{_SUFFIX}")]
@@ -84,20 +83,20 @@ class ManifestCache:
 
 
 @dataclass(frozen=True)
-class Held:
-    """What the cache holds of the manifests of one snapshot."""
+class CachedManifests:
+    """The cached part of one snapshot's manifests."""
 
     cache: ManifestCache
     folder: Path
     found: Mapping[str, Found]
     packs: tuple[Path, ...]
     rows: int
-    """In all packs, those of manifests that are no longer asked for included."""
+    """Rows in all packs, including those of manifests that the snapshot no longer lists."""
 
     def add(self, fresh: Mapping[str, Found]) -> None:
-        """Keep ``fresh`` as well; when there are many packs, or most of their rows are of no use, all of it anew.
+        """Add ``fresh`` to the cache; rewrite all packs when there are many, or most of their rows are stale.
 
-        What can't be written is not kept: it will be read again.
+        A failed write loses nothing: the manifests are read again.
         """
         live = sum(found.rows.num_rows for found in self.found.values())
         anew = len(self.packs) >= _PACKS or (self.packs and 2 * live < self.rows)
@@ -116,7 +115,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Pack:
-    """What some manifests list: each has a name, the number of ``rows`` that are its own, and strays."""
+    """Contents of some manifests: each has a name, its number of ``rows``, and strays."""
 
     rows: pa.Table
     names: tuple[str, ...]
@@ -125,7 +124,7 @@ class Pack:
 
     @classmethod
     def of(cls, found: Mapping[str, Found]) -> "Pack":
-        """The pack of what was ``found``, by the manifests' names."""
+        """Build a pack of ``found``, which is keyed by the manifests' names."""
         parts = found.values()
         return cls(
             Found.together(parts).rows,
@@ -135,7 +134,7 @@ class Pack:
         )
 
     def of_manifests(self, wanted: Collection[str]) -> dict[str, Found]:
-        """What it holds of the ``wanted`` ones."""
+        """The contents of the ``wanted`` manifests that the pack holds."""
         found, first = {}, 0
         for name, count, strays in zip(self.names, self.counts, self.strays, strict=True):
             if name in wanted:
@@ -157,7 +156,7 @@ class Pack:
 
     @classmethod
     def parse(cls, content: bytes) -> "Pack":
-        """The pack in ``content``, which is that of a pack written by this version of Firn."""
+        """Parse ``content``, written by this version of Firn."""
         with pa.ipc.open_file(pa.py_buffer(content)) as reader:
             rows, described = reader.read_all(), json.loads(reader.schema.metadata[_MANIFESTS])
         return cls(
@@ -178,11 +177,11 @@ def _digest(content: bytes | pa.Buffer) -> str:
 
 
 def _read(path: Path) -> Pack | None:
-    """The pack at ``path``; None when it is gone, or damaged, which ends it."""
+    """Read the pack at ``path``; None when it is gone or damaged. A damaged pack is deleted."""
     try:
         content = path.read_bytes()
         if _digest(content) == path.stem:
-            # Those that were used longest ago go first.
+            # Eviction is by least recent use.
             os.utime(path)
             return Pack.parse(content)
         path.unlink(missing_ok=True)
@@ -198,6 +197,6 @@ def _write(pack: Pack, folder: Path) -> Path:
     path = folder / f"{_digest(content)}{_SUFFIX}"
     unfinished = folder / f"{_UNFINISHED}{uuid.uuid4().hex}"
     unfinished.write_bytes(content)
-    # By the same clock as those that are read: the file system's own may lag behind it.
+    # Reads set times by this clock too; the file system's own clock may lag behind it.
     os.utime(unfinished)
     return unfinished.rename(path)

@@ -1,4 +1,4 @@
-"""Which row-level deletes may apply to which data files (Iceberg spec, "Scan planning")."""
+"""Matches row-level deletes with the data files they may apply to (Iceberg spec, "Scan planning")."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry
 
-from pipeline.segments.facts import partition_values
+from pipeline.segments.listed import partition_values, place
 
 _Delete = tuple[DataFileContent, int]
 
@@ -14,8 +14,8 @@ _Delete = tuple[DataFileContent, int]
 class RowDeletes:
     """The row-level deletes of a snapshot.
 
-    Partition and sequence number decide; a delete file that names other data files in its bounds is counted too,
-    because a false alarm costs a wait and a missed delete would bring deleted rows back.
+    Partition and sequence number decide. A delete file whose bounds name other data files counts too: a false alarm
+    costs a wait, a missed delete would restore deleted rows.
     """
 
     def __init__(self, found: Iterable[ManifestEntry]) -> None:
@@ -30,21 +30,21 @@ class RowDeletes:
         self._everywhere = _Numbers(everywhere)
         self._own = {place: _Numbers(deletes) for place, deletes in own.items()}
         self.any = bool(own or everywhere)
-        """Whether there are row-level deletes at all."""
+        """True when there are row-level deletes at all."""
 
     def reaching(self, place: str, sequence_number: int) -> int:
-        """How many may apply to a data file at ``place`` (``place_of``) with this data sequence number."""
+        """Number of deletes that may apply to a data file with this ``place_of`` and data sequence number."""
         own = self._own.get(place)
         return self._everywhere.reaching(sequence_number) + (own.reaching(sequence_number) if own else 0)
 
 
 def place_of(file: DataFile) -> str:
-    """Partition spec and partition values of ``file``: what a delete file and the data files it reaches agree in."""
-    return f"{file.spec_id} {partition_values(file)!r}"
+    """Partition spec and partition values of ``file``, equal for a delete file and the data files it reaches."""
+    return place(file.spec_id, partition_values(file))
 
 
 class _Numbers:
-    """Sequence numbers of some deletes, sorted."""
+    """Sorted sequence numbers of some deletes."""
 
     def __init__(self, deletes: Iterable[_Delete]) -> None:
         ordered = sorted(deletes, key=lambda delete: delete[1])
@@ -52,6 +52,6 @@ class _Numbers:
         self._of_positions = [number for content, number in ordered if content == DataFileContent.POSITION_DELETES]
 
     def reaching(self, number: int) -> int:
-        """Those that are newer; position deletes reach what was added with them as well."""
+        """Number of deletes newer than ``number``; position deletes also reach files of their own commit."""
         newer = len(self._all) - bisect_right(self._all, number)
         return newer + bisect_right(self._of_positions, number) - bisect_left(self._of_positions, number)

@@ -1,7 +1,7 @@
-"""What manifests tell of data files, as rows: one per live entry, true for as long as the manifest is listed.
+"""Facts from manifests as rows: one per live entry, valid for as long as the manifest is listed.
 
-A row holds what does not depend on the table's other manifests and snapshots. When the file came in, which row-level
-deletes reach it and whether it is listed more than once is added when the rows of a snapshot are put together.
+A row holds only facts that do not depend on the table's other manifests and snapshots. Commit time, row-level deletes
+and repeated listings are added when the rows of a snapshot are combined.
 """
 
 from collections import Counter
@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.manifest import ManifestEntry
 
 from pipeline.history.clocks import CommitClock
 from pipeline.segments import arrays
 from pipeline.segments.arrays import Arrays, ByPartition, Ints
-from pipeline.segments.deletes import RowDeletes, place_of
+from pipeline.segments.deletes import RowDeletes
 from pipeline.segments.facts import Facts
+from pipeline.segments.listed import ListedFile
 from pipeline.segments.segment import Segment, Stray
 
 if TYPE_CHECKING:
     from pipeline.lake.topic_partition import TopicPartition
 
 _OF_SNAPSHOTS: Final = ("committed_ms", "by_firn", "whole", "row_deletes", "copies")
-"""Facts of a segment that its entry alone does not tell."""
+"""Facts of a segment that its entry alone does not hold."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -34,52 +34,55 @@ SCHEMA: Final = pa.schema(
         pa.field("place", pa.string()),
     ]
 )
-"""A segment's own facts, the snapshot that added it, and where row-level deletes find it (``deletes.place_of``)."""
+"""A segment's own facts, the snapshot that added it, and its place for row-level deletes (``deletes.place_of``)."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What one manifest lists, or several: ``rows`` as ``SCHEMA``, and strays."""
+    """Contents of one or more manifests: ``rows`` as ``SCHEMA``, and strays."""
 
     rows: pa.Table
     strays: tuple[Stray, ...] = ()
 
     @classmethod
-    def of(cls, facts: Facts, entries: Iterable[ManifestEntry]) -> "Found":
-        """What ``entries`` tell."""
-        segments: list[Segment] = []
+    def of(cls, facts: Facts, files: Iterable[ListedFile]) -> "Found":
+        """Classify ``files``."""
         snapshots: list[int | None] = []
         places: list[str] = []
-        strays = []
-        for entry in entries:
-            found = facts.of(entry)
-            if isinstance(found, Stray):
-                strays.append(found)
-            elif found is not None:
-                segments.append(found)
-                # The entry names the snapshot that added the file, also after manifests were rewritten (Iceberg spec).
-                snapshots.append(entry.snapshot_id)
-                places.append(place_of(entry.data_file))
-        rows = arrays.rows(segments).drop_columns(list(_OF_SNAPSHOTS))
+        strays: list[Stray] = []
+
+        def segments() -> Iterator[Segment]:
+            for file in files:
+                found = facts.of(file)
+                if isinstance(found, Stray):
+                    strays.append(found)
+                elif found is not None:
+                    snapshots.append(file.snapshot_id)
+                    places.append(file.place)
+                    yield found
+
+        rows = arrays.rows(segments()).drop_columns(list(_OF_SNAPSHOTS))
         rows = rows.append_column("snapshot_id", pa.array(snapshots, pa.int64()))
         return cls(rows.append_column("place", pa.array(places, pa.string())).cast(SCHEMA), tuple(strays))
 
     @classmethod
     def together(cls, found: Iterable["Found"]) -> "Found":
-        """All of ``found``, in their order."""
+        """Concatenate ``found`` in order."""
         parts = list(found)
         rows = pa.concat_tables([SCHEMA.empty_table(), *(part.rows for part in parts)])
         return cls(rows, tuple(stray for part in parts for stray in part.strays))
 
     def is_incomplete(self, facts: Facts) -> bool:
-        """Whether a footer that was needed could not be read: looking again may tell more."""
-        return any(facts.unread(path) for path in (*self.rows["path"].to_pylist(), *(one.path for one in self.strays)))
+        """True when a footer that was needed could not be read; a later read may succeed."""
+        if not facts.unread:
+            return False
+        return not facts.unread.isdisjoint((*self.rows["path"].to_pylist(), *(one.path for one in self.strays)))
 
     def arrays(self, commits: Mapping[int, CommitClock], deletes: RowDeletes, times_of_commits: bool) -> Arrays:
         """The segments of the snapshot that lists these files.
 
-        ``commits`` are those that the table remembers; ``times_of_commits``: records are as old as their commit, as
-        under Kafka's LogAppendTime, and where that is forgotten as old as the oldest that is remembered.
+        ``commits`` are those not yet expired. With ``times_of_commits`` records are as old as their commit, as under
+        Kafka's LogAppendTime, or as the oldest known commit where theirs has expired.
         """
         count = self.rows.num_rows
         dated = _dated(self.rows, commits)
@@ -93,7 +96,7 @@ class Found:
 
 
 def _dated(rows: pa.Table, commits: Mapping[int, CommitClock]) -> dict[str, pa.Array]:
-    """The commit of each of ``rows``, as columns; no clock where the table has forgotten it."""
+    """The commit of each of ``rows``, as columns; no clock where its snapshot has expired."""
     known = list(commits.values())
     snapshots = rows["snapshot_id"]
     places = pc.index_in(snapshots.combine_chunks(), pa.array(list(commits), pa.int64()))
@@ -109,7 +112,7 @@ def _dated(rows: pa.Table, commits: Mapping[int, CommitClock]) -> dict[str, pa.A
 
 
 def _whole(rows: pa.Table, commits: Mapping[int, CommitClock], whole: pa.Array) -> pa.Array:
-    """``whole`` but for commits of several plans: there each topic partition has its own answer."""
+    """``whole``, except that a commit of several plans has its own answer per topic partition."""
     for snapshot_id, commit in commits.items():
         if commit.waiting_topic_partitions:
             own = pc.equal(rows["snapshot_id"], snapshot_id)
@@ -127,7 +130,7 @@ def _reached(rows: pa.Table, deletes: RowDeletes) -> Ints:
 
 
 def _once(rows: pa.Table) -> pa.Table:
-    """``rows`` with one for a file that the table lists more than once."""
+    """``rows`` with a single row for a file that the table lists more than once."""
     paths = rows["path"].combine_chunks()
     counts = pc.value_counts(paths)
     again = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
@@ -140,7 +143,7 @@ def _once(rows: pa.Table) -> pa.Table:
 
 
 def _merged(segments: Iterable[Segment]) -> Collection[Segment]:
-    """One segment for all listings of a file in the same place; the oldest comes first."""
+    """Merge all listings of a file in the same place into one segment, the oldest first."""
     found: dict[tuple[str, TopicPartition, int], Segment] = {}
     for segment in sorted(segments, key=lambda segment: segment.sequence_number):
         key = (segment.path, segment.topic_partition, segment.level)
@@ -149,9 +152,9 @@ def _merged(segments: Iterable[Segment]) -> Collection[Segment]:
 
 
 def _copied(first: Segment, again: Segment) -> Segment:
-    """One segment of a file that the table lists more than once, as some sinks do after a lost answer.
+    """One segment for a file that the table lists more than once, as some sinks do after a lost response.
 
-    Its copies are never taken apart: one without the other would be other records than readers see.
+    The copies always go together: one alone would not be the records that readers see.
     """
     return replace(
         first,

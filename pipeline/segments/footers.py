@@ -1,9 +1,9 @@
-"""What a manifest does not tell of a data file, read from the footer of the Parquet file itself.
+"""Reads metrics that a manifest lacks from the footer of the Parquet data file itself.
 
 Manifests lack bounds or counts where a table says so (``write.metadata.metrics.column.offset=none``), where only the
 first columns of a wide table have metrics (``write.metadata.metrics.max-inferred-column-defaults``), or where files
-were added without looking into them. A footer has them per row group, unless the writer left them out there as well.
-Data files never change: what a footer says is as good as what the manifest could have said, and is cached with it.
+were added unread. A footer has them per row group, unless the writer left them out there as well. Data files are
+immutable: footer metrics are as good as the manifest's, and are cached with them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,20 +12,22 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
+
+from pipeline.segments.listed import ListedFile
 
 _FIELD_ID: Final = b"PARQUET:field_id"
 _LONG_BYTES: Final = 8
 _PER_MICROSECOND: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
-"""By what a timestamp is multiplied, and then divided, to be microseconds as Iceberg counts them."""
+"""Factor and divisor, by unit, that turn a timestamp into Iceberg's microseconds."""
 
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """A column of one data file: how many records have NULL, and between which integers the others lie.
+    """A column of one data file: its number of NULLs, and the integer bounds of the other values.
 
-    None where the footer does not tell. Timestamps are microseconds.
+    None where the footer does not have them. Timestamps are microseconds.
     """
 
     nulls: int | None
@@ -35,8 +37,8 @@ class ColumnFacts:
 class Footers:
     """Reads footers of the Parquet data files of one table.
 
-    ``unread`` are the paths of those that could not be read, with the reason: asking again may help. ``names`` is the
-    table's name mapping, by which columns are found in files without field ids.
+    ``unread`` has the paths of footers that could not be read, with the reason; a later read may succeed. ``names`` is
+    the table's name mapping, which resolves columns in files without field ids.
     """
 
     def __init__(self, table: Table) -> None:
@@ -44,36 +46,37 @@ class Footers:
         self.names = table.name_mapping()
         self.unread: dict[str, str] = {}
 
-    def complete(self, file: DataFile, bounds: Iterable[int], counts: Iterable[int]) -> DataFile:
-        """``file`` with what its footer tells of fields without bounds and of fields without null counts, by field id.
+    def complete(self, file: ListedFile, bounds: Iterable[int], counts: Iterable[int]) -> ListedFile:
+        """``file`` with footer bounds of fields ``bounds`` and footer null counts of fields ``counts`` (field ids).
 
-        ``file`` itself when there is no footer to read, or it can't be read.
+        Returns ``file`` itself when it has no footer, or the footer can't be read.
         """
-        if file.file_format != FileFormat.PARQUET:
+        if FileFormat(file.format) != FileFormat.PARQUET:
             return file
         try:
-            metadata = pq.read_metadata(self._io.new_input(file.file_path).open(seekable=True))
+            metadata = pq.read_metadata(self._io.new_input(file.path).open(seekable=True))
         except (OSError, pa.ArrowException) as error:
-            self.unread[file.file_path] = (str(error).splitlines() or [type(error).__name__])[0]
+            self.unread[file.path] = (str(error).splitlines() or [type(error).__name__])[0]
             return file
-        # A footer of other records than the manifest's is of another file.
-        if metadata.num_rows != file.record_count:
+        # A footer with another record count belongs to another file.
+        if metadata.num_rows != file.records:
             return file
         places = self._places(metadata)
-        lower, upper = dict(file.lower_bounds or {}), dict(file.upper_bounds or {})
-        nulls = dict(file.null_value_counts or {})
+        lower: dict[int, bytes] = {}
+        upper: dict[int, bytes] = {}
+        nulls: dict[int, int] = {}
         for field, wanted in [*((one, True) for one in bounds), *((one, False) for one in counts)]:
             found = _facts(metadata, places, field)
             if found.nulls is not None:
                 nulls[field] = found.nulls
             if found.bounds and wanted:
                 lower[field], upper[field] = (_serialized(bound) for bound in found.bounds)
-        return _with(file, lower, upper, nulls)
+        return file.told(nulls, lower, upper)
 
     def _places(self, metadata: pq.FileMetaData) -> Mapping[int, int | None]:
-        """Which column of the file is which field: by the ids in it, else by the table's name mapping (Iceberg spec).
+        """Column index in the file by field id: from the file's ids, else the table's name mapping (Iceberg spec).
 
-        None for a nested one: it is several columns, and none of them tells of it. Empty when nothing says.
+        None for a nested field, whose several columns have no metrics of the field. Empty when neither source exists.
         """
         columns = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
         fields = list(metadata.schema.to_arrow_schema())
@@ -84,7 +87,7 @@ class Footers:
 
 
 def _facts(metadata: pq.FileMetaData, places: Mapping[int, int | None], field: int) -> ColumnFacts:
-    """What all row groups together tell of ``field``. One that the file lacks came later, and is NULL in all of it."""
+    """Metrics of ``field`` over all row groups. A field that the file lacks was added later and is NULL throughout."""
     place = places.get(field)
     if place is None:
         return ColumnFacts(metadata.num_rows if places and field not in places else None, None)
@@ -92,7 +95,7 @@ def _facts(metadata: pq.FileMetaData, places: Mapping[int, int | None], field: i
     if not all(group.is_stats_set and group.statistics.has_null_count for group in groups):
         return ColumnFacts(None, None)
     nulls = sum(group.statistics.null_count for group in groups)
-    # A row group of NULLs alone has no bounds; any other must have them.
+    # Only a row group of NULLs alone may lack bounds.
     held = [group.statistics for group in groups if group.statistics.null_count != group.num_values]
     unit = _unit(metadata, place)
     if unit is None or not held or not all(one.has_min_max for one in held):
@@ -103,7 +106,7 @@ def _facts(metadata: pq.FileMetaData, places: Mapping[int, int | None], field: i
 
 
 def _unit(metadata: pq.FileMetaData, place: int) -> tuple[int, int] | None:
-    """What turns the raw integers of a column into Iceberg's; None when it holds no integers or times."""
+    """Factor and divisor from a column's raw integers to Iceberg's; None unless it holds integers or times."""
     kind = metadata.schema.to_arrow_schema().field(metadata.schema.column(place).name).type
     if metadata.schema.column(place).physical_type not in ("INT32", "INT64"):
         return None
@@ -113,22 +116,5 @@ def _unit(metadata: pq.FileMetaData, place: int) -> tuple[int, int] | None:
 
 
 def _serialized(bound: int) -> bytes:
-    """As in a manifest (Iceberg spec, "Binary single-value serialization"); readers of a bound go by its own length."""
+    """A bound as in a manifest (Iceberg spec, "Binary single-value serialization"); readers go by its own length."""
     return bound.to_bytes(_LONG_BYTES, "little", signed=True)
-
-
-def _with(file: DataFile, lower: dict[int, bytes], upper: dict[int, bytes], nulls: dict[int, int]) -> DataFile:
-    completed = DataFile.from_args(
-        content=file.content,
-        file_path=file.file_path,
-        file_format=file.file_format,
-        partition=file.partition,
-        record_count=file.record_count,
-        file_size_in_bytes=file.file_size_in_bytes,
-        column_sizes=file.column_sizes,
-        null_value_counts=nulls,
-        lower_bounds=lower,
-        upper_bounds=upper,
-    )
-    completed.spec_id = file.spec_id
-    return completed

@@ -1,29 +1,30 @@
-"""Read the segments of a table's current snapshot from its manifests, without a JVM and without listing a bucket."""
+"""Reads the segments of a table's current snapshot from its manifests, without a JVM and without listing a bucket."""
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from functools import partial
 
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 
 from pipeline.history.clocks import commit_clocks
+from pipeline.lake.manifests import Manifests, ahead
 from pipeline.segments.arrays import ByPartition
 from pipeline.segments.cache import ManifestCache
 from pipeline.segments.deletes import RowDeletes, place_of
 from pipeline.segments.entries import Found
 from pipeline.segments.facts import Facts
-from pipeline.segments.manifests import READERS, Manifests
+from pipeline.segments.listed import ListedFile, decode, fetch
 from pipeline.segments.segment import Segment, Segments, Stray
 
 
 def read(
     table: Table, identifier: str, manifests: Manifests | None = None, cache: ManifestCache | None = None
 ) -> Segments:
-    """The segments of ``table``'s current snapshot; none for a table without a snapshot.
+    """Read the segments of ``table``'s current snapshot; empty for a table without a snapshot.
 
-    What decisions rest on and a file's metadata does not tell becomes the segment's ``problem``, which blocks its topic
-    partition only (C20); a file whose topic partition it does not tell is a stray. ``manifests`` remembers the entries
-    of earlier snapshots for this process, ``cache`` what was made of them for any: the result is the same without.
+    Missing metadata that decisions need becomes the segment's ``problem``, which blocks only its topic partition (C20);
+    a file whose topic partition is unknown is a stray. ``manifests`` caches the entries of earlier snapshots for this
+    process, ``cache`` the facts made from them for every process; neither changes the result.
     """
     snapshot = table.current_snapshot()
     listed = snapshot.manifests(table.io) if snapshot else []
@@ -44,43 +45,47 @@ def read(
 def _found(
     table: Table, teller: Facts, data: list[ManifestFile], manifests: Manifests | None, cache: ManifestCache | None
 ) -> Found:
-    """What the ``data`` manifests list, from the ``cache`` where it has them, read in parallel where it does not."""
-
-    def look(manifest: ManifestFile) -> Found:
-        # Entries are dropped as soon as they are rows: those of all manifests together are ten times as large.
-        entries = manifests.of(manifest) if manifests else manifest.fetch_manifest_entry(table.io)
-        return Found.of(teller, entries)
-
+    """Contents of the ``data`` manifests, from the ``cache`` or else from the store."""
     names = {_name(manifest, teller): manifest for manifest in data}
     held = cache.load(str(table.metadata.table_uuid), names) if cache else None
     known = held.found if held else {}
     missing = {name: manifest for name, manifest in names.items() if name not in known}
-    with ThreadPoolExecutor(READERS) as readers:
-        fresh = dict(zip(missing, readers.map(look, missing.values()), strict=True))
+    fresh = dict(zip(missing, _read(table, teller, missing.values(), manifests), strict=True))
     if held:
         held.add({name: found for name, found in fresh.items() if not found.is_incomplete(teller)})
     return Found.together(known[name] if name in known else fresh[name] for name in names)
 
 
+def _read(table: Table, teller: Facts, data: Iterable[ManifestFile], manifests: Manifests | None) -> Iterator[Found]:
+    """Yield the contents of each of the ``data`` manifests. Entries become rows at once, because all entries together
+    are ten times as large."""
+    if manifests:
+        for _, entries in ahead(manifests.of, data):
+            yield Found.of(teller, map(ListedFile.of, entries))
+    else:
+        for manifest, content in ahead(partial(fetch, table.io), data):
+            yield Found.of(teller, decode(content, manifest))
+
+
 def _name(manifest: ManifestFile, teller: Facts) -> str:
-    """All that what is told of the manifest depends on; entries inherit what the manifest list says (Iceberg spec)."""
+    """Cache key of the manifest's facts; includes the manifest-list values that entries inherit (Iceberg spec)."""
     inherited = (manifest.sequence_number, manifest.added_snapshot_id, manifest.partition_spec_id)
     version = teller.version(manifest.partition_spec_id)
     return " ".join(map(str, (version, *inherited, manifest.manifest_length, manifest.manifest_path)))
 
 
 def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | Stray | None:
-    """What ``entry``, of any snapshot of ``table``, tells of its data file; row-level deletes are not counted."""
+    """Classify the data file of ``entry``, from any snapshot of ``table``; row-level deletes are not counted."""
     teller = Facts(table, identifier)
-    found = Found.of(teller, [entry])
+    found = Found.of(teller, [ListedFile.of(entry)])
     segments = ByPartition(found.arrays(commit_clocks(table), RowDeletes(()), teller.times_of_commits))
     return next(iter(found.strays), None) or next((own for (own,) in segments.values()), None)
 
 
 def read_entries(table: Table, manifests: Manifests | None = None) -> Iterator[tuple[ManifestEntry, int]]:
-    """Every live data file of the current snapshot, with how many row-level delete files may apply to it.
+    """Yield every live data file of the current snapshot with its number of possible row-level delete files.
 
-    ``manifests`` remembers what was read of earlier snapshots.
+    ``manifests`` caches the entries of earlier snapshots.
     """
     snapshot = table.current_snapshot()
     found = snapshot.manifests(table.io) if snapshot else []

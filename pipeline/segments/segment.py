@@ -1,4 +1,4 @@
-"""What a segment is. Everything here comes from file metadata; no record was read for it."""
+"""Segments and strays. All their facts come from file metadata; no record is read."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ LEVELS = range(LANDED, TAIL + 1)
 class Segment:
     """One live data file. Offsets are inclusive, times are epoch milliseconds, sizes are file bytes.
 
-    A segment without records has ``base_offset`` = ``last_offset`` = -1 and no timestamps worth using (0), and so has
-    one whose metadata does not tell them: then ``problem`` says what is missing.
+    A segment without records has ``base_offset`` = ``last_offset`` = -1 and meaningless timestamps (0). So has one
+    whose metadata lacks them: then ``problem`` says what is missing.
     """
 
     path: str
@@ -29,35 +29,35 @@ class Segment:
     records: int
     bytes: int
     tombstones: int | None
-    """None where only the records tell which are tombstones (an adopted table's condition)."""
+    """Number of tombstones; None where only the records tell (an adopted table's condition)."""
     null_keys: int
     oldest_ms: int
     newest_ms: int
     sequence_number: int
     row_deletes: int
-    """Row-level delete files that may apply to this segment."""
+    """Number of row-level delete files that may apply to this segment."""
     committed_ms: int | None = None
-    """Clock of the commit that added the file; None when the table has forgotten that snapshot."""
+    """Clock of the commit that added the file; None when its snapshot has expired."""
     by_firn: bool = False
-    """Whether that commit is one of Firn's own: then the clock is the plan's."""
+    """True when Firn made that commit: then the clock is the plan's."""
     whole: bool = False
-    """Whether Firn's commit left nothing cleanable out for want of room: only then a full clean was one."""
+    """True when Firn's commit left out nothing cleanable for lack of room: only then was a full clean full."""
     keys: int | None = None
-    """Distinct user keys where metadata tells; None: at most as many as records."""
+    """Number of distinct user keys where metadata tells; None: at most as many as records."""
     stamped: int = 0
-    """Records known to carry a delete horizon; 0 as well when the metrics do not say."""
+    """Number of records known to carry a delete horizon; 0 as well when the metrics do not say."""
     first_horizon_ms: int | None = None
     """The earliest delete horizon; None when there is none or the metrics do not say."""
     last_horizon_ms: int | None = None
     """The latest delete horizon; None when there is none or the metrics do not say."""
     transactional: bool = False
-    """Whether it may hold records of transactions, markers included (C10)."""
+    """True when it may hold records of transactions, markers included (C10)."""
     control: bool = False
-    """Whether it may hold control records, such as markers of transactions."""
+    """True when it may hold control records, such as transaction markers."""
     problem: str | None = None
-    """Why nothing in its topic partition can be cleaned while this segment is there, and what is allowed (C20)."""
+    """Reason why this segment blocks cleaning of its topic partition, and what is allowed (C20), if it does."""
     copies: int = 1
-    """How often the table lists the file: readers see its records so many times, and records and bytes say so."""
+    """Number of times the table lists the file; readers see its records that often; records and bytes count all."""
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -65,7 +65,7 @@ class Segment:
         return (self.base_offset, self.last_offset, self.path)
 
     def __str__(self) -> str:
-        """How messages name a segment."""
+        """The segment's name in messages."""
         known = self.base_offset >= 0 or not self.records
         offsets = f"[{self.base_offset}..{self.last_offset}]" if known else "[offsets unknown]"
         return f"{self.topic_partition} L{self.level} {offsets} {self.path}"
@@ -73,27 +73,27 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """A live data file that belongs to no topic partition, or to more than metadata can tell. Bounds are inclusive.
+    """A live data file that metadata assigns to no single topic partition. Bounds are inclusive.
 
-    It is never an input. What it may hold still counts: a tombstone is not clean while a stray may hold an older record
-    of its topic partition (C7).
+    It is never an input, but its possible records count: a tombstone is not clean while a stray may hold an older
+    record of its topic partition (C7).
     """
 
     path: str
     problem: str
     topics: tuple[str | None, str | None] | None
-    """Lowest and highest topic it may hold, None where unknown. None altogether: its records have no topic."""
+    """Lowest and highest topic it may hold, each None where unknown; None instead of the pair: no topic column."""
     partitions: tuple[int | None, int | None] | None
-    """Lowest and highest partition it may hold, likewise."""
+    """Lowest and highest partition it may hold; None as for ``topics``."""
     base_offset: int
     """Lowest offset it may hold; 0 when its metadata does not say."""
 
     def may_hold(self, topic_partition: TopicPartition) -> bool:
-        """Whether a record of ``topic_partition`` may be in it."""
+        """True when it may hold a record of ``topic_partition``."""
         return _within(self.topics, topic_partition.topic) and _within(self.partitions, topic_partition.partition)
 
     def __str__(self) -> str:
-        """What it is and what is allowed."""
+        """Description of the file, and what is allowed."""
         return f"segment {self.path} {self.problem}"
 
 
@@ -114,7 +114,7 @@ class Segments:
     by_partition: Mapping[TopicPartition, tuple[Segment, ...]]
     strays: tuple[Stray, ...] = ()
     newest_clock_ms: int | None = None
-    """The latest clock of a plan that Firn published on the table; None where its history has none."""
+    """Latest clock (epoch milliseconds) of a plan that Firn published on the table; None where its history has none."""
 
     @classmethod
     def of(

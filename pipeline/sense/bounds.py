@@ -7,7 +7,7 @@ from pipeline.segments import Segment
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ScopeBounds:
     """Segments whose records all lie in here, ends included; None: no bound. Times are epoch milliseconds.
 
     A segment that reaches past an upper bound is left alone and so is all past it, as what is too young is (C11).
@@ -47,7 +47,7 @@ class Bounds:
         return ", ".join(f"{name} {text}" for name, text in (("offsets", offsets), ("times", times)) if text)
 
 
-UNBOUNDED = Bounds()
+UNBOUNDED = ScopeBounds()
 
 
 def _between(first: object, last: object) -> str:

@@ -62,6 +62,14 @@ def keys_of(segments: Sequence[Segment]) -> int:
     return sum(segment.records - segment.null_keys if segment.keys is None else segment.keys for segment in segments)
 
 
+def small(policy: Policy) -> tuple[int, int]:
+    """Bytes and records up to which any segment fits a cleaning, wherever in the log it is and whatever keys it has."""
+    records = min(policy.plan_max_records, policy.run_max_records)
+    if policy.compacts:
+        records = min(records, policy.keys_per_plan, policy.run_max_keys)
+    return min(policy.max_input_bytes, policy.plan_max_bytes, policy.run_max_bytes), records
+
+
 def excess(segment: Segment, policy: Policy) -> tuple[str, ...]:
     """The limits that ``segment`` exceeds on its own, in words: no plan can take it."""
     found = _over("max.input.bytes", policy.max_input_bytes, segment.bytes, "bytes")

@@ -1,7 +1,7 @@
-"""What the lanes' rules go by, of all topic partitions of a table at once: arrays from arrays.
+"""What the survey goes by, of all topic partitions of a table at once: arrays from arrays.
 
-The same figures as in ``PartitionState``, under the same names: what is cleanable, too large, active, blocked. P is the
-number of topic partitions, N that of segments, as in ``pipeline.segments.arrays``.
+The same figures as in ``PartitionState``, under the same names: head and tail, what is active, what is cleanable, how
+dirty that is. P is the number of topic partitions, N that of segments, as in ``pipeline.segments.arrays``.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.policy import Policies, Policy
 from pipeline.segments import Segment
-from pipeline.segments.arrays import UNKNOWN, Arrays, Bools, Ints
+from pipeline.segments.arrays import Arrays, Bools, Ints
 from pipeline.segments.segment import LANDED, TAIL
 from pipeline.sense.transactions import Transactions
 
@@ -31,7 +31,7 @@ class Figures:
     arrays: Arrays
     policies: Policies
     now_ms: int
-    buried: Mapping[TopicPartition, tuple[Segment, ...]]
+    removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]]
     transactions: Mapping[TopicPartition, Transactions]
 
     @cached_property
@@ -80,10 +80,6 @@ class Figures:
     @cached_property
     def compacts(self) -> Bools:
         return np.broadcast_to(self.each(lambda policy: policy.compacts), len(self.arrays.topic))
-
-    def any(self, of_segments: Bools) -> Bools:
-        """[P] Whether any segment is so."""
-        return np.logical_or.reduceat(of_segments, self.arrays.starts[:-1])
 
     def sum(self, values: Ints | Bools, which: Bools) -> Ints:
         """[P] The sum of ``values`` over the segments that are so."""
@@ -165,11 +161,6 @@ class Figures:
         return self.sum(self.arrays.bytes, self.cleanable)
 
     @cached_property
-    def log_end_offset(self) -> Ints:
-        """[P]"""
-        return self.most(self.arrays.last_offset, np.ones(len(self.tail), dtype=np.bool_))
-
-    @cached_property
     def tail_bytes(self) -> Ints:
         return self.sum(self.arrays.bytes, self.tail)
 
@@ -181,60 +172,3 @@ class Figures:
             enough = ratio / (1 - ratio) * self.tail_bytes
         found: Floats = np.where(ratio < 1, enough, np.inf) - self.sum(self.arrays.bytes, self.head)
         return found
-
-    @cached_property
-    def excess(self) -> Bools:
-        arrays, each = self.arrays, self.each_segment
-        of_head = (arrays.bytes > each(lambda policy: min(policy.plan_max_bytes, policy.run_max_bytes))) | (
-            arrays.records > each(lambda policy: min(policy.plan_max_records, policy.run_max_records))
-        )
-        return (arrays.bytes > each(lambda policy: policy.max_input_bytes)) | (of_head & ~self.tail)
-
-    @cached_property
-    def too_large(self) -> Bools:
-        arrays, each = self.arrays, self.each_segment
-        keys = np.where(arrays.keys == UNKNOWN, arrays.records - arrays.null_keys, arrays.keys)
-        keyed = each(lambda policy: policy.compacts) & (
-            keys > each(lambda policy: min(policy.keys_per_plan, policy.run_max_keys))
-        )
-        return self.excess | (keyed & ~self.tail)
-
-    @cached_property
-    def problems(self) -> Bools:
-        valid: Bools = self.arrays.problem.is_valid().to_numpy(zero_copy_only=False)
-        return valid
-
-    @cached_property
-    def blocked(self) -> Bools:
-        """[P] As ``PartitionState.blockers``."""
-        keyless = self.each_segment(lambda policy: policy.compacts and policy.null_keys == "fail")
-        wrong = self.problems | (self.arrays.row_deletes > 0) | ((self.arrays.null_keys != 0) & keyless)
-        found = self.any(wrong & (self.head | self.tail))
-        for where, transactions in self.transactions.items():
-            place = self.arrays.place(where)
-            if place is not None and transactions.problem:
-                found[place] = True
-        return found
-
-    def series(self, where: Bools, fits: Bools, counted: Bools) -> "Series":
-        """Neighbours in offset order that fit, in the topic partitions ``where`` it is asked for (C17)."""
-        rows = np.flatnonzero(self.filled & where[self.owner])
-        owner, fits, counted = self.owner[rows], fits[rows], counted[rows]
-        begins = np.ones(len(rows), dtype=np.bool_)
-        begins[1:] = (owner[1:] != owner[:-1]) | (fits[1:] != fits[:-1])
-        first = np.flatnonzero(begins)
-        if not len(first):
-            return Series(first, first, first, first)
-        sizes, fitting = self.arrays.bytes[rows], fits[first]
-        amounts = (counted.astype(np.int64), np.where(counted, sizes, 0), sizes)
-        return Series(owner[first][fitting], *(np.add.reduceat(amount, first)[fitting] for amount in amounts))
-
-
-@dataclass(frozen=True)
-class Series:
-    """Series of neighbours: whose each is, how many of its segments count, their bytes, and those of all of it."""
-
-    owner: NDArray[np.intp]
-    counted: Ints
-    counted_bytes: Ints
-    bytes: Ints

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from pipeline.errors import RefusedError
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.segments.arrays import Arrays
-from pipeline.sense.bounds import UNBOUNDED, Bounds
+from pipeline.sense.bounds import UNBOUNDED, ScopeBounds
 from pipeline.sense.lanes import Lane
 
 SHOWN = 20
@@ -24,7 +24,7 @@ class Scope:
 
     topics: tuple[str, ...] = ()
     partitions: tuple[TopicPartition, ...] = ()
-    bounds: Bounds = UNBOUNDED
+    bounds: ScopeBounds = UNBOUNDED
     properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def obstacle(self, lane: Lane) -> str | None:

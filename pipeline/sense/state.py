@@ -10,13 +10,13 @@ from pipeline.lake.topic_partition import TopicPartition
 from pipeline.policy import Policies, Policy
 from pipeline.segments import Segment, Segments, Stray
 from pipeline.segments.segment import LANDED, TAIL
-from pipeline.sense.bounds import UNBOUNDED, Bounds
-from pipeline.sense.budget import excess, excess_beside, excess_keys
+from pipeline.sense.bounds import UNBOUNDED, ScopeBounds
+from pipeline.sense.budget import excess, excess_beside, excess_keys, small
 from pipeline.sense.transactions import NO_TRANSACTIONS, Transactions, Undecided
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldBack:
     """The first segment of the head that must be left alone, and all past it with it: by which rule (C10, C11) or wish,
     why, and until when (epoch milliseconds) where only the clock decides."""
 
@@ -36,10 +36,10 @@ class PartitionState:
     now_ms: int
     strays: tuple[Stray, ...] = ()
     """Files that may hold records of this topic partition as well, though nobody can tell: never inputs."""
-    buried: tuple[Segment, ...] = ()
-    """Tombstones that were removed from this topic partition (``<table>__tombstones``)."""
+    removed_tombstones: tuple[Segment, ...] = ()
+    """Tombstones that were removed from this topic partition (branch ``firn_tombstones``)."""
     transactions: Transactions = NO_TRANSACTIONS
-    bounds: Bounds = UNBOUNDED
+    bounds: ScopeBounds = UNBOUNDED
     """What a person asked to keep to."""
 
     @cached_property
@@ -80,18 +80,18 @@ class PartitionState:
         return frozenset(landed[-count:] if count else ())
 
     @cached_property
-    def held(self) -> Held | None:
+    def held(self) -> HeldBack | None:
         """What ends the cleanable part of the head; None when all of it is cleanable."""
         lag = self.policy.min_compaction_lag_ms
         for segment in self.head:
             if segment.path in self.active:
-                return Held(segment, "C11", f"active (firn.active.segments = {self.policy.active_segments})")
+                return HeldBack(segment, "C11", f"active (firn.active.segments = {self.policy.active_segments})")
             if lag and segment.newest_ms > self.now_ms - lag:
-                return Held(segment, "C11", f"younger than min.compaction.lag.ms = {lag}", segment.newest_ms + lag)
+                return HeldBack(segment, "C11", f"younger than min.compaction.lag.ms = {lag}", segment.newest_ms + lag)
             if self.undecided and segment.last_offset >= self.undecided.offset:
-                return Held(segment, "C10", f"not decided: {self.undecided}")
+                return HeldBack(segment, "C10", f"not decided: {self.undecided}")
             if passed := self.bounds.passed_by(segment):
-                return Held(segment, "asked for", passed)
+                return HeldBack(segment, "asked for", passed)
         return None
 
     @property
@@ -104,7 +104,7 @@ class PartitionState:
     @cached_property
     def late(self) -> tuple[Segment, ...]:
         """Cleanable segments that reach below a removed tombstone: they may show a deleted value again (C9)."""
-        newest = max((segment.last_offset for segment in self.buried), default=-1)
+        newest = max((segment.last_offset for segment in self.removed_tombstones), default=-1)
         return tuple(segment for segment in self.cleanable if segment.base_offset < newest)
 
     @property
@@ -187,8 +187,15 @@ class PartitionState:
             return found
         return found + excess_beside(self.tail_inputs, self.cleanable[0], self.policy)
 
+    @cached_property
+    def _small(self) -> tuple[int, int]:
+        return small(self.policy)
+
     def too_large(self, segment: Segment) -> tuple[str, ...]:
         """The limits of a cleaning that ``segment`` exceeds on its own, in words."""
+        size, records = self._small
+        if segment.bytes <= size and max(segment.records, segment.keys or 0) <= records:
+            return ()  # as nearly all are: this is asked some fifty times of a topic partition
         return excess(segment, self.policy) + excess_keys(segment, self.policy)
 
 
@@ -196,12 +203,13 @@ def sense(
     segments: Segments,
     policies: Policies,
     now_ms: int,
-    buried: Mapping[TopicPartition, tuple[Segment, ...]] = MappingProxyType({}),
+    removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]] = MappingProxyType({}),
     transactions: Mapping[TopicPartition, Transactions] = MappingProxyType({}),
 ) -> list[PartitionState]:
     """The state of every topic partition, the filthiest first (C12).
 
-    ``buried`` are tombstones removed from them, ``transactions`` those of the same segments (``transactions_of``).
+    ``removed_tombstones`` are those of these topic partitions, ``transactions`` those of the same segments
+    (``transactions_of``).
     """
     states = [
         PartitionState(
@@ -210,7 +218,7 @@ def sense(
             policies.of(topic_partition.topic),
             now_ms,
             segments.strays_of(topic_partition),
-            buried.get(topic_partition, ()),
+            removed_tombstones.get(topic_partition, ()),
             transactions.get(topic_partition, NO_TRANSACTIONS),
         )
         for topic_partition, own in segments.by_partition.items()

@@ -11,13 +11,13 @@ from pipeline.lake.topic_partition import TopicPartition
 from pipeline.policy import Policies
 from pipeline.segments import Segments, read
 from pipeline.segments.arrays import arrays_of
-from pipeline.segments.buried import buried
 from pipeline.segments.cache import ManifestCache
+from pipeline.segments.removed_tombstones import removed_tombstones
 from pipeline.sense.bounds import UNBOUNDED
 from pipeline.sense.lanes import Lane
 from pipeline.sense.scope import EVERYTHING, Scope
 from pipeline.sense.state import PartitionState
-from pipeline.sense.survey import Survey
+from pipeline.sense.survey import DueSurvey
 from pipeline.sense.undecided import transactions_of
 
 
@@ -26,7 +26,7 @@ class Sensed:
     """A table, read once; the states of its topic partitions at one clock can be asked for lane by lane."""
 
     segments: Segments
-    survey: Survey
+    survey: DueSurvey
     only: frozenset[TopicPartition]
     """Restricts it to these; empty: all."""
 
@@ -69,8 +69,8 @@ def read_once(
     meant = scope.topic_partitions(identifier, arrays)
     restricted = frozenset(only) if meant is None else meant
     transactions = transactions_of(table, segments, restricted) if look_at_transactions else {}
-    removed = buried(lake, identifier, cache)
-    survey = Survey(arrays, policies, now_ms, segments.strays, removed, transactions, scope.bounds)
+    removed = removed_tombstones(lake, identifier, cache)
+    survey = DueSurvey(arrays, policies, now_ms, segments.strays, removed, transactions, scope.bounds)
     return Sensed(segments, survey, restricted)
 
 

@@ -1,7 +1,8 @@
 """What makes lane ``full`` due besides being asked for (C12): reasons as sentences, None where there is none."""
 
 from collections.abc import Iterable
-from math import isinf
+from math import inf
+from typing import Any
 
 from pipeline.segments import Segment
 from pipeline.sense.state import PartitionState
@@ -39,10 +40,15 @@ def left_to_full(series: Iterable[Segment], count: int, whole: int, state: Parti
     head has grown to what ``full`` waits for, it does not come (a budget, a failure, a schedule of its own), and the
     lane goes on. All of the head counts, cleanable or not, so that time alone never makes less due.
     """
+    size = sum(segment.bytes for segment in series)
     fraction = state.policy.leave_to_full_fraction
-    if not state.policy.compacts or not state.tail_bytes or isinf(fraction) or count > whole * (1 + 1 / fraction):
-        return False
-    return sum(segment.bytes for segment in series) >= fraction * state.bytes_until_full
+    return state.policy.compacts and near_full(count, size, whole, fraction, state.tail_bytes, state.bytes_until_full)
+
+
+def near_full(count: Any, size: Any, whole: Any, fraction: Any, tail_bytes: Any, bytes_until_full: Any) -> Any:
+    """``left_to_full`` in numbers, or in arrays of them. It stays true for fewer segments, and for larger ones."""
+    few = count <= whole * (1 + 1 / fraction)
+    return (tail_bytes > 0) & (fraction < inf) & few & (size >= fraction * bytes_until_full)
 
 
 def tombstone_reason(state: PartitionState, left_out: Iterable[Segment]) -> str | None:

@@ -17,10 +17,10 @@ from pyiceberg.table import FileScanTask, Table
 
 from pipeline.lake import records
 from pipeline.lake.filters import holds
+from pipeline.lake.manifests import READERS
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.segments import Segment, Segments
 from pipeline.segments.arrays import arrays_of
-from pipeline.segments.manifests import READERS
 from pipeline.segments.segment import RUN
 from pipeline.sense.transactions import RECORDS, Transactions, Undecided, first_undecided, last_of, markers_of
 

@@ -1,18 +1,12 @@
-"""Status: what a table holds, how dirty it is, and what is due, for people, programs and pages."""
+"""Status of a table as one document: its contents, its dirty ratio, the work that is due, and the work Firn has done.
 
-from pipeline.status.checkpoint import checkpoint_text, write_checkpoint
-from pipeline.status.feasible import doubts
-from pipeline.status.snapshot import write_snapshot
-from pipeline.status.status import Condition, LevelStatus, PartitionStatus, Status, status_of
+``gather`` fills it from metadata; the command, the metrics and the pages in Airflow show it. Only ``gather`` and
+``checkpoint`` use a catalog: a process that shows a stored status does not import PyIceberg.
+"""
 
-__all__ = [
-    "Condition",
-    "LevelStatus",
-    "PartitionStatus",
-    "Status",
-    "checkpoint_text",
-    "doubts",
-    "status_of",
-    "write_checkpoint",
-    "write_snapshot",
-]
+from pipeline.status.document import LaneVerdict, Summary
+from pipeline.status.rows import Query, Shown, Sort
+from pipeline.status.status import Status, path_of, read, tables
+from pipeline.status.verdicts import report
+
+__all__ = ["LaneVerdict", "Query", "Shown", "Sort", "Status", "Summary", "path_of", "read", "report", "tables"]

@@ -1,8 +1,8 @@
-"""How far topic partitions are cleaned, in the text of Kafka's ``cleaner-offset-checkpoint`` (C16).
+"""Cleaning progress of topic partitions in the format of Kafka's ``cleaner-offset-checkpoint`` (C16).
 
-Kafka's CheckpointFile: a line with the version, a line with the number of entries, then a line each. Its
-OffsetCheckpointFile: version 0, entries ``topic partition offset``. The offset is the first dirty one. As in Kafka, a
-topic partition has an entry once it was cleaned: here, when it has a tail.
+Kafka's CheckpointFile has a line with the version, a line with the number of entries, then a line per entry; its
+OffsetCheckpointFile has version 0 and entries ``topic partition offset``. The offset is the first dirty one. As in
+Kafka, a topic partition has an entry once it was cleaned: here, when it has a tail.
 """
 
 import os
@@ -22,7 +22,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 def checkpoint_text(lake: Lake, identifier: str) -> str:
     """The checkpoint of table ``identifier`` as of its current snapshot, entries by topic and partition.
 
-    Raises RefusedError for a topic name that Kafka does not allow: its entry could not be read back.
+    Raises RefusedError for a topic name that Kafka does not allow, because its entry could not be read back.
     """
     _, states = sense_table(lake, identifier, now_ms=0, look_at_transactions=False)
     offsets = {
@@ -39,7 +39,7 @@ def checkpoint_text(lake: Lake, identifier: str) -> str:
 
 
 def write_checkpoint(text: str, path: Path) -> None:
-    """Write ``text`` to ``path`` at once, as Kafka does: a reader sees the checkpoint before or the one after.
+    """Write ``text`` to ``path`` atomically, as Kafka does: a reader sees the old checkpoint or the new one.
 
     Raises RefusedError when the file can't be written.
     """

@@ -1,15 +1,16 @@
-"""Which ``max.compaction.lag.ms`` can't be held, by a policy alone or at what arrives, and what would hold it (C21)."""
+"""Doubts about ``max.compaction.lag.ms``: values that a policy can't hold, in general or at the current rate of
+arrivals, and what would hold them (C21)."""
 
 from collections.abc import Iterable, Iterator
 
 from pipeline.policy import Policies
-from pipeline.policy.feasibility import Finding, at_rate, by_itself, declares_lag, of_runs
+from pipeline.policy.feasibility import Doubt, at_rate, by_itself, declares_lag, of_runs
 from pipeline.sense import PartitionState
 from pipeline.sense.arrivals import arrivals_of
 
 
 def doubts(policies: Policies) -> Iterator[str]:
-    """What no arrivals can make good, for the table's topics together and for each with properties of its own."""
+    """Doubts at any rate of arrivals, for the table's topics together and for each with properties of its own."""
     common = set()
     for finding in by_itself(policies.default):
         common.add(finding)
@@ -19,13 +20,13 @@ def doubts(policies: Policies) -> Iterator[str]:
 
 
 def doubts_at_rate(states: Iterable[PartitionState]) -> Iterator[str]:
-    """What the thresholds can't hold at the rate at which segments land now.
+    """Doubts at the rate at which segments land now.
 
-    Of a topic's partitions with the same trouble the worst is named.
+    Of a topic's partitions with the same problem, the worst is named.
     """
     declared = (state for state in states if declares_lag(state.policy))
     found = [(state, arrivals) for state in declared if (arrivals := arrivals_of(state))]
-    worst: dict[tuple[str, str], tuple[str, Finding]] = {}
+    worst: dict[tuple[str, str], tuple[str, Doubt]] = {}
     for state, arrivals in found:
         for finding in at_rate(state.policy, arrivals):
             key = (state.topic_partition.topic, finding.about)

@@ -1,236 +1,134 @@
-"""Gather the status of tables from metadata: no JVM, nothing changed."""
+"""The status of a table: topic partitions as Arrow, the table's figures and lists in the schema's metadata.
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from enum import StrEnum
-from itertools import groupby
-from typing import Any
+A run stores it as one file per table under ``$FIRN_HOME/status``. The file is written atomically, so readers need no
+lock, and it is memory-mapped: a page of 10,000 topic partitions costs milliseconds. It can be rebuilt at any time, and
+no decision depends on it.
+"""
 
-from pipeline.clock import show_ms
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+from pydantic import ValidationError
+
 from pipeline.errors import RefusedError
-from pipeline.lake import Lake, records
-from pipeline.lake.mapping import COLUMNS
-from pipeline.lake.topic_partition import TopicPartition
-from pipeline.plan import FailedPlan, failed_plans, plan_partition, waiting
-from pipeline.plan.plan import STAGE_INFIX
-from pipeline.policy import Policies
-from pipeline.quarantine import quarantine
-from pipeline.segments import Segments
-from pipeline.sense import Lane, PartitionState, due, due_at, retention, sense_table
-from pipeline.status.feasible import doubts, doubts_at_rate
-from pipeline.tombstones import tombstones
+from pipeline.status.document import Details, PartitionStatus, Summary
+from pipeline.status.rows import COLUMNS, Page, Query, page_of, parts_of
+
+FOLDER: Final = "status"
+SUFFIX: Final = ".arrow"
+_SUMMARY, _DETAILS = b"firn.summary", b"firn.details"
 
 
-@dataclass(frozen=True)
-class LevelStatus:
-    """One level of a topic partition. Bytes are file sizes, offsets inclusive, None without a record."""
-
-    level: int
-    segments: int
-    records: int
-    bytes: int
-    tombstones: int | None
-    """None where only the records tell."""
-    base_offset: int | None
-    last_offset: int | None
+def path_of(home: Path, table: str) -> Path:
+    """Path of the status file of ``table``; the name can't lead out of the folder."""
+    return home / FOLDER / f"{quote(table, safe='')}{SUFFIX}"
 
 
-class Condition(StrEnum):
-    """Where a topic partition stands; the first that fits, in this order."""
-
-    UNCLEANABLE = "uncleanable"
-    """Something in it can't be cleaned, whoever tries (C20)."""
-    REFUSED = "refused"
-    """What is due was tried and refused; it waits until its segments change (C20)."""
-    DUE = "due"
-    WAITING = "waiting"
-    """Something is left alone for now: by a lag, an active segment, a transaction, a stray file (C7, C10, C11)."""
-    IDLE = "idle"
-    """Nothing is due and nothing is in the way."""
-
-
-@dataclass(frozen=True)
-class PartitionStatus:
-    """One topic partition: its levels, the dirty ratio (C12), and what is due, or what is in the way (C20)."""
-
-    topic_partition: TopicPartition
-    condition: Condition
-    levels: tuple[LevelStatus, ...]
-    dirty_ratio: float
-    lag_ms: int | None
-    """How long the oldest cleanable record has waited; None when nothing is cleanable."""
-    cleanable_bytes: int
-    uncleanable_bytes: int
-    cleaned_through: int | None
-    first_dirty_offset: int | None
-    """Where a cleaning begins, as Kafka counts it; None without a record."""
-    due: dict[str, str]
-    due_in_ms: int | None
-    """Until a lane is due by the clock alone, 0 when one is; None when only new data can make one due."""
-    blockers: tuple[str, ...]
-    retained: str | None
-    """The oldest segment that retention leaves, and what keeps it; None where the policy does not delete (C19)."""
-    waiting: tuple[str, ...]
-    """What is left alone for now, and until when (C11)."""
+def tables(home: Path) -> list[str]:
+    """The tables that have a status file, by name."""
+    return sorted(unquote(path.name.removesuffix(SUFFIX)) for path in (home / FOLDER).glob(f"[!.]*{SUFFIX}"))
 
 
 @dataclass(frozen=True)
 class Status:
-    """One table as of its current snapshot; None while it has none."""
+    """One table as of one snapshot. Its ``rows`` have the COLUMNS; ``path`` is the file that stores it, or would."""
 
-    table: str
-    snapshot_id: int | None
-    partitions: tuple[PartitionStatus, ...]
-    strays: tuple[str, ...]
-    """Live files that belong to no topic partition, or to nobody knows which, each with what is allowed (C20)."""
-    doubts: tuple[str, ...]
-    """Declared lags that the thresholds can't hold, by themselves or at what arrives now, and what would (C21)."""
+    path: Path
+    summary: Summary
+    rows: pa.Table
+
+    @classmethod
+    def of(cls, home: Path, summary: Summary, details: Details, rows: pa.Table) -> "Status":
+        """Build a status from its parts."""
+        said = {_SUMMARY: summary.model_dump_json(), _DETAILS: details.model_dump_json()}
+        return cls(path_of(home, summary.table), summary, rows.replace_schema_metadata(said))
+
+    @property
+    def table(self) -> str:
+        """The table's name."""
+        return self.summary.table
+
+    @property
+    def partitions(self) -> tuple[PartitionStatus, ...]:
+        """The topic partitions as objects; suitable for thousands of them, not for a million."""
+        return parts_of(self.rows)
+
+    @property
+    def strays(self) -> tuple[str, ...]:
+        """As in ``Details``."""
+        return self.details().strays
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """As in ``Details``."""
+        return self.details().doubts
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready names and values; a topic partition is its topic and its partition."""
-        return asdict(self) | {
-            "partitions": [
-                asdict(part) | {"topic_partition": None} | part.topic_partition._asdict() for part in self.partitions
-            ]
-        }
+        """The status as JSON-ready names and values."""
+        parts = [part.model_dump(mode="json") for part in self.partitions]
+        return self.summary.model_dump(mode="json") | self.details().model_dump(mode="json") | {"partitions": parts}
+
+    def details(self) -> Details:
+        """The lists about the table. Raises RefusedError when they are not Firn's."""
+        try:
+            return Details.model_validate_json(self.rows.schema.metadata[_DETAILS])
+        except (ValidationError, KeyError) as error:
+            raise _unreadable(self.table, self.path, error) from error
+
+    def page(self, query: Query) -> Page:
+        """The topic partitions that ``query`` asks for. Raises RefusedError when the rows are damaged."""
+        try:
+            # Arrow trusts the offsets in a file, and wrong ones crash the process.
+            self.rows.validate(full=True)
+        except pa.ArrowException as error:
+            raise _unreadable(self.table, self.path, error) from error
+        return page_of(self.rows, query)
 
 
-def status_of(lake: Lake, identifier: str | None, now_ms: int) -> list[Status]:
-    """The status of table ``identifier``, or of every table of records in the catalog, at ``now_ms``.
-
-    Raises RefusedError for a named table that does not exist or is no table of records.
-    """
-    if identifier is not None:
-        return [_status(lake, identifier, now_ms)]
-    names = (name for namespace in lake.namespaces() for name in lake.tables(namespace))
-    return [_status(lake, name, now_ms) for name in names if _is_table_of_records(lake, name)]
-
-
-def _is_table_of_records(lake: Lake, identifier: str) -> bool:
-    if STAGE_INFIX in identifier or identifier.endswith((quarantine.SUFFIX, tombstones.SUFFIX)):
-        return False
-    table = lake.table(identifier)
+def write(status: Status) -> Path:
+    """Store ``status`` and return its path. Raises RefusedError when it can't be written."""
+    path = status.path
+    unfinished = path.with_name(f".{uuid.uuid4().hex}{SUFFIX}")
     try:
-        records.check(table, identifier)
-    except RefusedError:
-        return COLUMNS in table.properties
-    return True
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, status.rows.schema) as writer:
+            writer.write_table(status.rows)
+        unfinished.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise RefusedError(
+            f"the status of table {status.table} can't be written to {path}: {error}; allowed: a folder that can be "
+            "written to (FIRN_HOME)"
+        ) from error
+    return path
 
 
-def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
-    segments, states = sense_table(lake, identifier, now_ms)
-    policies = Policies.parse(identifier, lake.table(identifier).properties)
-    ordered = sorted(states, key=lambda state: state.topic_partition)
-    failed = failed_plans(lake, identifier)
-    return Status(
-        identifier,
-        segments.snapshot_id,
-        tuple(_partition(state, _waiting(state, segments, failed)) for state in ordered),
-        tuple(str(stray) for stray in segments.strays),
-        (*doubts(policies), *doubts_at_rate(ordered)),
+def read(home: Path, table: str) -> Status | None:
+    """Read the status of ``table``; None when there is no file. Raises RefusedError if it is torn or not Firn's."""
+    path = path_of(home, table)
+    try:
+        # Memory-mapped, because the page of all tables reads no row.
+        with pa.memory_map(str(path)) as mapped:
+            rows = pa.ipc.open_file(mapped).read_all()
+        found = Status(path, Summary.model_validate_json((rows.schema.metadata or {})[_SUMMARY]), rows)
+    except FileNotFoundError:
+        return None
+    except (OSError, pa.ArrowException, ValidationError, KeyError) as error:
+        raise _unreadable(table, path, error) from error
+    if found.table != table or not rows.schema.equals(COLUMNS):
+        raise _unreadable(table, path, f"it is of table {found.table}, with the columns {rows.column_names}")
+    return found
+
+
+def _unreadable(table: str, path: Path, why: Exception | str) -> RefusedError:
+    reason = next(iter(str(why).splitlines()), repr(why))
+    return RefusedError(
+        f"the status of table {table} can't be read from {path}: {reason}; allowed: as a run of this version of Firn "
+        "writes it (the next run does)"
     )
-
-
-def _waiting(state: PartitionState, segments: Segments, failed: Sequence[FailedPlan]) -> list[FailedPlan]:
-    """The markers that keep from being tried again what is due now (C20)."""
-    lanes = {marker.plan.lane for marker in failed if marker.plan.topic_partition == state.topic_partition}
-    plans = [plan for lane in lanes if (plan := plan_partition(lane, segments, state))]
-    return [marker for _, marker in waiting(failed, plans)]
-
-
-def _partition(state: PartitionState, failed: Sequence[FailedPlan]) -> PartitionStatus:
-    held = {marker.plan.lane for marker in failed}
-    lanes = [lane for lane in Lane if lane not in held]
-    found = {lane: due(lane, state) for lane in lanes}
-    at = due_at(state, lanes)
-    kept = retention(state)
-    wrong, holding, refused = state.blockers + state.oversized, _held(state), tuple(str(marker) for marker in failed)
-    young = _young(state)
-    works = {lane.value: work.reason for lane, work in found.items() if work}
-    return PartitionStatus(
-        topic_partition=state.topic_partition,
-        condition=_condition(wrong, refused, works, holding + young),
-        levels=_levels(state),
-        dirty_ratio=state.dirty_ratio,
-        lag_ms=_lag_ms(state),
-        cleanable_bytes=state.cleanable_bytes,
-        uncleanable_bytes=state.uncleanable_bytes,
-        cleaned_through=state.cleaned_through,
-        first_dirty_offset=state.first_dirty_offset,
-        due=works,
-        due_in_ms=None if at is None else at - state.now_ms,
-        blockers=wrong + holding + refused,
-        retained=kept.kept if kept else None,
-        waiting=young,
-    )
-
-
-def _condition(
-    wrong: Sequence[str], refused: Sequence[str], works: Mapping[str, str], held: Sequence[str]
-) -> Condition:
-    for found, condition in (
-        (wrong, Condition.UNCLEANABLE),
-        (refused, Condition.REFUSED),
-        (works, Condition.DUE),
-        (held, Condition.WAITING),
-    ):
-        if found:
-            return condition
-    return Condition.IDLE
-
-
-def _lag_ms(state: PartitionState) -> int | None:
-    oldest = min((segment.oldest_ms for segment in state.cleanable), default=None)
-    # Timestamps are the producers': one in the future has not waited.
-    return None if oldest is None else max(0, state.now_ms - oldest)
-
-
-def _young(state: PartitionState) -> tuple[str, ...]:
-    """C11: what the lag holds back. A timestamp in the future holds for long: that is said as well."""
-    held = state.held
-    if not held or held.until_ms is None or not state.policy.compacts:
-        return ()
-    ahead = held.segment.newest_ms - state.now_ms
-    newest = f", its newest timestamp lies {ahead} ms in the future" if ahead > 0 else ""
-    lag = f"firn.min.compaction.lag.ms {state.policy.min_compaction_lag_ms}"
-    until = show_ms(held.until_ms)
-    return (f"segment {held.segment} and what lies past it is left alone until {until} ({lag}{newest})",)
-
-
-def _held(state: PartitionState) -> tuple[str, ...]:
-    """C10: what a transaction holds back. C7: what strays keep from going."""
-    undecided = (f"held back: {state.undecided}",) if state.undecided else ()
-    return undecided + tuple(
-        f"segment {stray.path} may hold records from offset {stray.base_offset} on: tombstones at or past it stay"
-        for stray in state.strays
-    )
-
-
-def _levels(state: PartitionState) -> tuple[LevelStatus, ...]:
-    ordered = sorted(state.segments, key=lambda segment: segment.level)
-    levels = []
-    for level, group in groupby(ordered, key=lambda segment: segment.level):
-        own = list(group)
-        filled = [segment for segment in own if segment.records and segment.base_offset >= 0]
-        levels.append(
-            LevelStatus(
-                level=level,
-                segments=len(own),
-                records=sum(segment.records for segment in own),
-                bytes=sum(segment.bytes for segment in own),
-                tombstones=_sum(segment.tombstones for segment in own),
-                base_offset=min((segment.base_offset for segment in filled), default=None),
-                last_offset=max((segment.last_offset for segment in filled), default=None),
-            )
-        )
-    return tuple(levels)
-
-
-def _sum(numbers: Iterable[int | None]) -> int | None:
-    """The sum; None when a number is not known."""
-    total = 0
-    for number in numbers:
-        if number is None:
-            return None
-        total += number
-    return total

@@ -1,1 +1,1 @@
-"""What others are told of a table: metrics for whoever draws them, notices for people."""
+"""Signals about a table: metrics for monitoring, notices for people."""

@@ -1,7 +1,7 @@
 """The metrics of a table through Airflow's own StatsD or OpenTelemetry, under Kafka's names where Kafka has them.
 
-Kafka's are gauges of ``kafka.log:type=LogCleaner`` and ``type=LogCleanerManager``. Each is sent twice: with the table
-as a tag, and for plain StatsD, which drops tags, with the table in the name.
+Kafka's are the gauges of ``kafka.log:type=LogCleaner`` and ``type=LogCleanerManager``. Each is sent twice: with the
+table as a tag, and for plain StatsD, which drops tags, with the table in the name.
 """
 
 from collections.abc import Mapping
@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.observability.stats import Stats
 
-from pipeline.status.snapshot import write_snapshot
+from pipeline.status.gather import write_snapshot
 
 if TYPE_CHECKING:
     from pipeline.lake import Lake
-    from pipeline.overview import Summary
+    from pipeline.status import Summary
 
 
 def send(lake: "Lake", table: str, now_ms: int) -> None:
-    """Bring the table's page up to date and send the metrics that it shows."""
+    """Update the table's page and send the metrics on it."""
     for name, value in metrics(write_snapshot(lake, table, now_ms)).items():
         Stats.gauge(f"firn.{name}", value, tags={"table": table})
         Stats.gauge(f"firn.{table}.{name}", value)
 
 
 def metrics(summary: "Summary") -> Mapping[str, float]:
-    """By name; what does not apply to the table as it is, is left out."""
+    """Metrics by name, without those that do not apply to the table's current state."""
     last = summary.last_publication
     found: dict[str, float | None] = {
-        # Kafka: of the filthiest log, of those that can't be cleaned, of what waits longest, of the last cleaning.
+        # Kafka's: the dirtiest log, the logs that can't be cleaned, the longest wait, the last cleaning.
         "max-dirty-percent": 100 * summary.max_dirty_ratio,
         "uncleanable-partitions-count": summary.uncleanable_partitions,
         "max-compaction-delay-secs": (summary.max_lag_ms or 0) / 1000,

@@ -1,4 +1,4 @@
-"""Telling people: of failed verdicts and of runs that take too long, by the Airflow notifiers of the settings."""
+"""Notices to people about failed verdicts and overdue runs, by the Airflow notifiers of the settings."""
 
 import asyncio
 import logging
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-# The stub of airflow.sdk lacks these, though they are there at run time.
+# The stub of airflow.sdk lacks these, though they exist at run time.
 from airflow.sdk import AsyncCallback, DeadlineAlert, DeadlineReference  # type: ignore[attr-defined]
 from airflow.sdk.module_loading import import_string  # type: ignore[attr-defined]
 
@@ -16,13 +16,13 @@ log = logging.getLogger(__name__)
 
 
 def notifiers(settings: TableSettings) -> list[Callable[..., Any]]:
-    """The notifiers of a table, ready to be called; ValueError for one that can't be made."""
+    """The notifiers of a table, ready to be called. Raises ValueError for one that can't be created."""
     return [_made(settings, one) for one in settings.notify]
 
 
 def deadlines(settings: TableSettings) -> list[Any]:
-    """The deadline of the table's runs, counted from when they are queued, for each notifier; without one the
-    triggerer's log says so. None without ``deadline_minutes``."""
+    """The deadlines of the table's runs, counted from queueing, one per notifier; without a notifier the triggerer logs
+    an overdue run. Empty without ``deadline_minutes``."""
     if settings.deadline_minutes is None:
         return []
     late = {"table": settings.name, "minutes": settings.deadline_minutes}
@@ -41,10 +41,10 @@ async def overdue(
     arguments: Mapping[str, Any] | None = None,
     context: Mapping[str, Any] | None = None,
 ) -> None:
-    """Say in the triggerer's log, and by the notifier if there is one, that a run takes longer than it may.
+    """Report an overdue run in the triggerer's log, and by the notifier if there is one.
 
-    The notifier gets that as ``exception``, as it gets a failed verdict. Airflow renders no templates for deadlines
-    and awaits notifiers, which many can't be: this does the one and calls the others.
+    The notifier gets the report as ``exception``, like a failed verdict. For deadlines Airflow renders no templates and
+    awaits notifiers, which many do not support; this function calls them, with templates rendered.
     """
     said = f"{table}: a run is not done after {minutes} minutes (deadline_minutes)"
     log.warning("%s", said)

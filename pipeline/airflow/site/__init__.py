@@ -1,1 +1,1 @@
-"""Firn's pages in Airflow's UI: who may see them, where they are, and what links to them."""
+"""Firn's pages in Airflow's UI: permissions, addresses and links."""

@@ -1,7 +1,7 @@
 """Firn's pages as a FastAPI application inside Airflow's API server.
 
-Every route asks for the permission to see plugins, and what is of one table for that to read the table's DAG. Nothing
-is looked up in a catalog: pages show what the last run wrote under ``$FIRN_HOME`` (``pipeline.overview``).
+Every route requires the permission to see plugins, and every page of one table the permission to read the table's DAG.
+The pages use no catalog: they show the status that the last run wrote under ``$FIRN_HOME`` (``pipeline.status``).
 """
 
 import os
@@ -19,33 +19,33 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from pipeline import overview
+from pipeline import status
 from pipeline.airflow.configuration import dag_id_of
 from pipeline.airflow.site.page import overview_html, problem_html, reports_html, table_html
 from pipeline.airflow.site.page.render import CONTENT_POLICY
 from pipeline.clock import now_ms
 from pipeline.errors import RefusedError
-from pipeline.overview import Overview, Shown, Sort, Summary, Verdict
+from pipeline.status import LaneVerdict, Shown, Sort, Status, Summary
 
 LISTED = 300
-"""Verdicts of all tables together that are listed."""
+"""Maximum number of verdicts listed, for all tables together."""
 
 HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
-    # They may hold keys: no proxy keeps them, and whoever logs out is out.
+    # Pages may hold keys: no proxy may cache them, and they must not outlive a log-out.
     "Cache-Control": "private, no-cache",
 }
 
 
 def home() -> Path:
-    """Firn's home, as ``Lake.load`` finds it: that of the workers, shared with the API server."""
+    """Firn's home, as ``Lake.load`` finds it; the workers share it with the API server."""
     return Path(os.environ.get("FIRN_HOME", ".firn")).resolve()
 
 
 def may_read(table: str, request: Request, user: GetUserDep) -> None:
-    """Refuse whoever may not read the DAG of ``table``, as Airflow's own routes do."""
+    """Refuse users who may not read the DAG of ``table``, as Airflow's own routes do."""
     requires_access_dag("GET", param_dag_id=dag_id_of(table))(request, user)
 
 
@@ -54,12 +54,12 @@ OfReadableTable = Depends(may_read)
 
 @cache
 def site() -> FastAPI:
-    """The application; whoever is not logged in, or may not see plugins, gets no page of it."""
+    """The application; users who are not logged in, or may not see plugins, get no page of it."""
     app = FastAPI(
         title="Firn",
         dependencies=[Depends(requires_access_view(AccessView.PLUGINS))],
         default_response_class=HTMLResponse,
-        # FastAPI's own pages would be open to everybody.
+        # FastAPI's own pages would be open to everyone.
         openapi_url=None,
     )
     app.get("/")(all_tables)
@@ -79,7 +79,7 @@ def all_tables(user: GetUserDep) -> HTMLResponse:
     broken: dict[str, str] = {}
     for table in _readable(user):
         try:
-            one = overview.read(home(), table)
+            one = status.read(home(), table)
         except RefusedError as error:
             broken[table] = str(error)
         else:
@@ -96,33 +96,33 @@ def one_table(
     page: Annotated[int, Query(ge=1)] = 1,
 ) -> HTMLResponse:
     """The page of one table."""
-    query = overview.Query(text, shown, sort, descending, page)
-    return _html(table_html(_overview(table), query, now_ms()))
+    query = status.Query(text, shown, sort, descending, page)
+    return _html(table_html(_status(table), query, now_ms()))
 
 
 def reports_of_table(table: str, as_of: int | None = None) -> HTMLResponse:
-    """The last verdicts on one table, or those of its run as of that time (epoch milliseconds)."""
-    verdicts = _overview(table).details().verdicts
+    """The last verdicts on one table, or those of its run as of ``as_of`` (epoch milliseconds)."""
+    verdicts = _status(table).details().verdicts
     wanted = [verdict for verdict in verdicts if as_of in (None, verdict.as_of_ms)]
     return _html(reports_html("../../", table, wanted, as_of))
 
 
 def all_reports(user: GetUserDep) -> HTMLResponse:
-    """The last verdicts on all tables that the user may see: what the pages of the reports call their front page."""
-    found: list[Verdict] = []
+    """The last verdicts on all tables that the user may see: the front page that the report pages link to."""
+    found: list[LaneVerdict] = []
     for table in _readable(user):
         try:
-            one = overview.read(home(), table)
+            one = status.read(home(), table)
             found += one.details().verdicts if one else ()
         except RefusedError:
-            continue  # the overview says so
+            continue  # the overview shows the error
     newest = sorted(found, key=lambda verdict: -verdict.at_ms)[:LISTED]
     return _html(reports_html("../", None, newest))
 
 
 def report(path: str, request: Request, user: GetUserDep) -> FileResponse:
-    """A page of the reports of one plan, Firn's or Great Expectations'."""
-    found = overview.report(home() / "reports", path)
+    """A report page of one plan, Firn's or Great Expectations'."""
+    found = status.report(home() / "reports", path)
     if found is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no report {path}.")
     may_read(found.table, request, user)
@@ -130,27 +130,27 @@ def report(path: str, request: Request, user: GetUserDep) -> FileResponse:
 
 
 def refused(request: Request, error: StarletteHTTPException) -> HTMLResponse:
-    """Not logged in, not allowed, not there."""
-    status = HTTPStatus(error.status_code)
-    if status is HTTPStatus.UNAUTHORIZED:
+    """The page for errors of access: not logged in, not allowed, not found."""
+    code = HTTPStatus(error.status_code)
+    if code is HTTPStatus.UNAUTHORIZED:
         login = get_auth_manager().get_url_login(next_url=str(request.url))
-        return _problem(status, "Pages of Firn are for users who are logged in.", login)
-    return _problem(status, str(error.detail))
+        return _problem(code, "Pages of Firn are for users who are logged in.", login)
+    return _problem(code, str(error.detail))
 
 
 def misasked(_: Request, error: RequestValidationError) -> HTMLResponse:
-    """An address with a parameter that is not allowed."""
+    """The page for an address with an invalid parameter."""
     said = "; ".join(f"{problem['loc'][-1]}: {problem['msg']}, not {problem['input']!r}" for problem in error.errors())
     return _problem(HTTPStatus.BAD_REQUEST, said)
 
 
 def unreadable(_: Request, error: RefusedError) -> HTMLResponse:
-    """A status that is torn, or was written by another version."""
+    """The page for a status that is torn, or was written by another version."""
     return _problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
 
-def _overview(table: str) -> Overview:
-    found = overview.read(home(), table)
+def _status(table: str) -> Status:
+    found = status.read(home(), table)
     if found is None:
         known = "Its DAG writes one in the task `report`"
         raise HTTPException(HTTPStatus.NOT_FOUND, f"Table {table} has no status yet. {known}, with every run.")
@@ -159,13 +159,13 @@ def _overview(table: str) -> Overview:
 
 def _readable(user: GetUserDep) -> Iterable[str]:
     """The tables whose DAG the user may read."""
-    dags = {table: dag_id_of(table) for table in overview.tables(home())}
+    dags = {table: dag_id_of(table) for table in status.tables(home())}
     allowed = get_auth_manager().filter_authorized_dag_ids(dag_ids=set(dags.values()), user=user)
     return [table for table, dag_id in dags.items() if dag_id in allowed]
 
 
-def _problem(status: HTTPStatus, text: str, way_out: str | None = None) -> HTMLResponse:
-    return HTMLResponse(problem_html(status.phrase, text, way_out), status, HEADERS)
+def _problem(code: HTTPStatus, text: str, way_out: str | None = None) -> HTMLResponse:
+    return HTMLResponse(problem_html(code.phrase, text, way_out), code, HEADERS)
 
 
 def _html(text: str) -> HTMLResponse:

@@ -13,13 +13,12 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
 AS_OF = "{{ (dag_run.logical_date or dag_run.run_after).isoformat() }}"
-"""The clock of a run's plans as a template, which tells its verdicts from those of other runs: the argument ``as_of``
-of a task."""
+"""Template for the clock of a run's plans, which identifies the run's verdicts: the argument ``as_of`` of a task."""
 
 
 @attrs.define
 class TableLink(BaseOperatorLink):
-    """To the page of a table."""
+    """Link to the page of a table."""
 
     table: str
 
@@ -28,13 +27,13 @@ class TableLink(BaseOperatorLink):
         return f"Firn: {self.table}"
 
     def get_link(self, operator: "BaseOperator", *, ti_key: "TaskInstanceKey") -> str:  # noqa: ARG002  # Airflow's
-        """The page of the table; Airflow asks for it when the task ends, and keeps it."""
+        """The address of the table's page; Airflow asks for it when the task ends, and stores it."""
         return in_the_ui(self.table)
 
 
 @attrs.define
 class ReportLink(BaseOperatorLink):
-    """To the verdicts of a run, each with its report; to the last ones of the table for a task without a clock."""
+    """Link to the verdicts of a run, each with its report; for a task without a clock, to the table's last verdicts."""
 
     table: str
 
@@ -43,13 +42,13 @@ class ReportLink(BaseOperatorLink):
         return "Data-quality report"
 
     def get_link(self, operator: "BaseOperator", *, ti_key: "TaskInstanceKey") -> str:  # noqa: ARG002  # Airflow's
-        """The list of verdicts; Airflow asks for it when the task ends, with its templates filled in."""
+        """The address of the list of verdicts; Airflow asks for it when the task ends, with its templates rendered."""
         as_of = _as_of(operator)
         return in_the_ui(self.table, "/reports", **({"as_of": parse(as_of)} if as_of else {}))
 
 
 def links_of(table: str) -> tuple[BaseOperatorLink, BaseOperatorLink]:
-    """The links of a task that works on ``table``."""
+    """The links of a task on ``table``."""
     return ReportLink(table), TableLink(table)
 
 

@@ -1,1 +1,1 @@
-"""What wakes the DAG of a table: an asset whose trigger looks whether a lane is due."""
+"""The wake-up of a table's DAG: an asset whose trigger checks for lanes that are due."""

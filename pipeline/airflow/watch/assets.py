@@ -1,4 +1,4 @@
-"""What a table's DAG is scheduled on, and what others may be scheduled on."""
+"""The assets that a table's DAG is scheduled on, and those that other DAGs may be scheduled on."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 
 def due_in(table: str) -> Asset:
-    """What has become due in a table. Its events start the DAG; an ingesting DAG may have it as an outlet."""
+    """The asset for due work in a table. Its events start the DAG; an ingesting DAG may have it as an outlet."""
     return Asset(f"{table} is due", f"firn://due/{table}")
 
 
 def compacted(table: str) -> Asset:
-    """The compacted table, for other DAGs to be scheduled on; every event carries the figures of its commits."""
+    """The asset for the compacted table, for scheduling other DAGs; every event has the figures of its commits."""
     return Asset(table, f"firn://tables/{table}")
 
 
 def outlet_of(table: str) -> AssetAlias:
-    """The outlet of tasks that publish: it stands for the compacted table whenever one has published."""
+    """The outlet of publishing tasks: an alias that resolves to the compacted table when a task has published."""
     return AssetAlias(f"what Firn publishes in {table}")
 
 
 def schedule_of(settings: TableSettings, watched: Sequence[str]) -> AssetOrTimeSchedule:
-    """When something becomes due, and by the clock: what is due then was put off, or nobody heard of it.
+    """The schedule of a table's DAG: when a lane becomes due, and by the clock for work that was put off or missed.
 
-    ``watched`` are all tables that the triggerer looks at.
+    ``watched`` are all tables that the triggerer polls.
     """
     asset = due_in(settings.name)
     if settings.watched:
@@ -46,7 +46,7 @@ def schedule_of(settings: TableSettings, watched: Sequence[str]) -> AssetOrTimeS
 
 
 def announce(table: str, lane: str, publications: "Sequence[Publication]") -> None:
-    """Tell who waits for the compacted table, with the figures of this lane's commits; not when there were none."""
+    """Emit an event for the compacted table with the figures of this lane's commits, if there were any."""
     counts = [one.counts for one in publications if one.counts]
     if not counts:
         return
@@ -54,7 +54,7 @@ def announce(table: str, lane: str, publications: "Sequence[Publication]") -> No
     from pipeline.history.record_counts import RecordCounts
 
     figures = {name: count for name, count in RecordCounts.total(counts).model_dump().items() if count}
-    # As text: a browser's numbers are not as long.
+    # As text, because 64-bit numbers lose digits in a browser.
     snapshot_id = str(publications[-1].snapshot_id)
     said = {"lane": lane, "snapshot_id": snapshot_id, "topic_partitions": len(counts), **figures}
     get_current_context()["outlet_events"][outlet_of(table)].add(compacted(table), extra=said)

@@ -1,7 +1,8 @@
-"""Wakes the DAG of a table when one of its thresholds is crossed: in the triggerer, without a worker slot or a JVM.
+"""The trigger that starts a table's DAG when a threshold is crossed: in the triggerer, without worker slot or JVM.
 
-One poll loop serves all tables of an Airflow (Airflow docs, "Event-driven scheduling": shared streams). Events are edge
-triggered: what is due and stays due is told once; a clock schedule beside it looks after what was told and not done.
+One poll loop serves all tables of an Airflow (Airflow docs, "Event-driven scheduling": shared streams). Events are
+edge-triggered: a lane that stays due causes one event; a clock schedule beside it covers work that was announced but
+not done.
 """
 
 import asyncio
@@ -15,39 +16,39 @@ if TYPE_CHECKING:
     from pipeline.airflow.watch.watch import Look, Place, Watch
 
 SECONDS = 5.0
-"""Between two looks for a new snapshot of a table."""
+"""Seconds between two polls for new snapshots."""
 REASONS_SHOWN = 20
 
 
 @dataclass
 class Edge:
-    """What was due in one table at the last look."""
+    """The work that was due in one table at the last poll."""
 
     due: frozenset["Place"] = frozenset()
 
     def crossed(self, look: "Look") -> list[str]:
-        """The titles of what was not due at the look before."""
+        """The titles of the plans that were not due at the previous poll."""
         fresh = [title for place, title in look.due.items() if place not in self.due]
         self.due = frozenset(look.due)
         return fresh
 
 
 class ThresholdTrigger(BaseEventTrigger):
-    """Fires when something becomes due in ``table``, one of the ``tables`` that share a poll loop.
+    """Trigger that fires when a plan becomes due in ``table``, one of the ``tables`` that share a poll loop.
 
-    The event names the table, the snapshot, how much is due and what is new, such as "orders-3 merge: 41 segments (…)".
-    After a restart of the triggerer it fires once more for what is still due: a run that finds nothing to do costs a
-    task of a second, a crossing that nobody heard of would wait for the clock.
+    The event has the table, the snapshot, the number of due plans and the new ones, such as "orders-3 merge: 41
+    segments (…)". After a restart of the triggerer it fires once more for plans that are still due: a run with nothing
+    to do costs a task of a second, while a missed crossing would wait for the clock.
     """
 
     def __init__(self, table: str, tables: Sequence[str], seconds: float = SECONDS) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # Airflow has no types there
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's has no types
         self.table = table
         self.tables = list(tables)
         self.seconds = seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """As Airflow keeps it: the class, and what it was made with."""
+        """The form that Airflow stores: the class and its arguments."""
         kind = type(self)
         return (
             f"{kind.__module__}.{kind.__qualname__}",
@@ -55,13 +56,13 @@ class ThresholdTrigger(BaseEventTrigger):
         )
 
     def shared_stream_key(self) -> Hashable:
-        """Equal for all tables that are looked at together."""
+        """The key of the poll loop, equal for all tables that share it."""
         return (type(self).__qualname__, *self.tables, self.seconds)
 
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator["Look"]:
-        """Look at all tables in turn, for ever."""
-        # In threads: the event loop is that of every trigger of the triggerer.
+        """Poll all tables in turn, forever."""
+        # In threads, because all triggers of the triggerer share the event loop.
         watch = await asyncio.to_thread(_watch)
         while True:
             for table in kwargs["tables"]:
@@ -75,16 +76,16 @@ class ThresholdTrigger(BaseEventTrigger):
         edge = Edge()
         async for look in stream:
             if look.table == self.table and (crossed := edge.crossed(look)):
-                yield TriggerEvent(event_of(look, crossed))  # type: ignore[no-untyped-call]  # neither there
+                yield TriggerEvent(event_of(look, crossed))  # type: ignore[no-untyped-call]  # same here
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """The same, alone."""
+        """Yield the events of this trigger without a shared loop."""
         async for event in self.filter_shared_stream(self.open_shared_stream(self.serialize()[1])):
             yield event
 
 
 def _watch() -> "Watch":
-    # Imported here: it takes seconds, and the DAG processor needs none of it.
+    # Imported here because it takes seconds and the DAG processor does not need it.
     from pipeline.airflow.watch.watch import Watch
     from pipeline.lake import Lake
 
@@ -92,10 +93,10 @@ def _watch() -> "Watch":
 
 
 def event_of(look: "Look", crossed: Sequence[str]) -> dict[str, Any]:
-    """What the event, and so the asset event that starts the DAG, says."""
+    """The content of the event, and so of the asset event that starts the DAG."""
     return {
         "table": look.table,
-        # As text: a browser's numbers are not as long.
+        # As text, because 64-bit numbers lose digits in a browser.
         "snapshot_id": str(look.snapshot_id),
         "due": len(look.due),
         "crossed": len(crossed),

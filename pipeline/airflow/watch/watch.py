@@ -1,4 +1,4 @@
-"""Looks at tables, from metadata alone: what is due in them, told again only when that may have changed."""
+"""Polling of tables for due plans, from metadata alone; the answer is repeated only when it may have changed."""
 
 import logging
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from pipeline.plan import plan_lanes
 log = logging.getLogger(__name__)
 
 LONGEST_MS = 60_000
-"""So long after the last look a table is looked at again though nothing was written: time alone makes things due."""
+"""Maximum time between two full looks at a table, milliseconds, because time alone can make a plan due."""
 
 Place = tuple[str, str, int]
 """Lane, topic and partition."""
@@ -20,7 +20,7 @@ Place = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Look:
-    """What was due in ``table`` at its snapshot ``snapshot_id``: the titles of the plans that a run would take."""
+    """The plans due in ``table`` at its snapshot ``snapshot_id``, by title, that a run would take."""
 
     table: str
     snapshot_id: int | None
@@ -29,20 +29,20 @@ class Look:
 
 @dataclass
 class Watch:
-    """Remembers the snapshot and the time of the last look at each table, and which ones can't be looked at."""
+    """Memory of the snapshot and the time of the last look at each table, and of the tables that can't be read."""
 
     lake: Lake
     _seen: dict[str, tuple[int | None, int]] = field(default_factory=dict)
     _failing: dict[str, str] = field(default_factory=dict)
 
     def look_now(self, table: str) -> Look | None:
-        """``look`` by the machine's clock."""
+        """Call ``look`` with the machine's clock."""
         return self.look(table, clock.now_ms())
 
     def look(self, table: str, now_ms: int) -> Look | None:
-        """What is due in ``table`` at ``now_ms`` (epoch milliseconds); None when nothing can have changed.
+        """The plans due in ``table`` at ``now_ms`` (epoch milliseconds); None when nothing can have changed.
 
-        None as well when it can't be told, while the catalog is down say: told once in the log, and looked past.
+        Also None when the table can't be read, such as while the catalog is down; the log says so once.
         """
         try:
             found = self._look(table, now_ms)

@@ -10,7 +10,7 @@ from pipeline.lake import Lake
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan, plan_table
 from pipeline.run import run
-from pipeline.sense import Bounds, Lane, Scope
+from pipeline.sense import Lane, Scope, ScopeBounds
 from tests.support.lakes import NOW, append, row
 
 MINUTE = 60_000
@@ -36,24 +36,24 @@ class TestBounds:
     @pytest.mark.parametrize(
         ("lane", "bounds", "found"),
         [
-            (Lane.MERGE, Bounds(until_offset=3), (0, 3)),
-            (Lane.MERGE, Bounds(from_offset=2), (2, 5)),
-            (Lane.MERGE, Bounds(2, 3), (2, 3)),
-            (Lane.MERGE, Bounds(from_ms=NOW - 4 * MINUTE, until_ms=NOW - 2 * MINUTE), (2, 4)),
-            (Lane.FULL, Bounds(until_offset=3), (0, 3)),
-            (Lane.FULL, Bounds(until_ms=NOW - 4 * MINUTE), (0, 2)),
+            (Lane.MERGE, ScopeBounds(until_offset=3), (0, 3)),
+            (Lane.MERGE, ScopeBounds(from_offset=2), (2, 5)),
+            (Lane.MERGE, ScopeBounds(2, 3), (2, 3)),
+            (Lane.MERGE, ScopeBounds(from_ms=NOW - 4 * MINUTE, until_ms=NOW - 2 * MINUTE), (2, 4)),
+            (Lane.FULL, ScopeBounds(until_offset=3), (0, 3)),
+            (Lane.FULL, ScopeBounds(until_ms=NOW - 4 * MINUTE), (0, 2)),
         ],
     )
     @pytest.mark.usefixtures("six")
     def test_only_segments_that_lie_within(
-        self, lake: Lake, lane: Lane, bounds: Bounds, found: tuple[int, int]
+        self, lake: Lake, lane: Lane, bounds: ScopeBounds, found: tuple[int, int]
     ) -> None:
         assert planned(lake, lane, Scope(bounds=bounds)) == [found]
 
     @pytest.mark.usefixtures("six")
     def test_nothing_lies_within(self, lake: Lake) -> None:
-        assert planned(lake, Lane.FULL, Scope(bounds=Bounds(until_ms=NOW - 7 * MINUTE))) == []
-        assert planned(lake, Lane.MERGE, Scope(bounds=Bounds(3, 3))) == []  # one segment is merged with none
+        assert planned(lake, Lane.FULL, Scope(bounds=ScopeBounds(until_ms=NOW - 7 * MINUTE))) == []
+        assert planned(lake, Lane.MERGE, Scope(bounds=ScopeBounds(3, 3))) == []  # one segment is merged with none
 
     @pytest.mark.parametrize("level", [1, 2])
     @pytest.mark.usefixtures("table")
@@ -61,18 +61,18 @@ class TestBounds:
         for offset in range(6):
             append(lake, [row(offset, level=level)])
         lane = Lane.CLEAN if level == 1 else Lane.TIER
-        assert planned(lake, lane, Scope(bounds=Bounds(2, 4))) == [(2, 4)]
+        assert planned(lake, lane, Scope(bounds=ScopeBounds(2, 4))) == [(2, 4)]
 
     @pytest.mark.usefixtures("table")
     def test_a_segment_across_a_bound_is_left_alone(self, lake: Lake) -> None:
         append(lake, [row(0), row(1)])
         append(lake, [row(2), row(3), row(4)])
-        assert planned(lake, Lane.FULL, Scope(bounds=Bounds(until_offset=3))) == [(0, 1)]
+        assert planned(lake, Lane.FULL, Scope(bounds=ScopeBounds(until_offset=3))) == [(0, 1)]
 
     def test_c7_what_is_left_out_still_keeps_tombstones(self, lake: Lake, six: str) -> None:
-        (plan,) = plan_table(lake, six, Lane.MERGE, NOW, force=True, scope=Scope(bounds=Bounds(from_offset=2)))
+        (plan,) = plan_table(lake, six, Lane.MERGE, NOW, force=True, scope=Scope(bounds=ScopeBounds(from_offset=2)))
         assert plan.clean_below == 0
-        (plan,) = plan_table(lake, six, Lane.FULL, NOW, force=True, scope=Scope(bounds=Bounds(until_offset=3)))
+        (plan,) = plan_table(lake, six, Lane.FULL, NOW, force=True, scope=Scope(bounds=ScopeBounds(until_offset=3)))
         assert (plan.clean_below, plan.log_end_offset) == (4, 5)
 
     @pytest.mark.usefixtures("six")
@@ -80,7 +80,7 @@ class TestBounds:
         for first, last in product(range(7), repeat=2):
             inside = [offset for offset in range(6) if first <= offset <= last]
             expected = [(inside[0], inside[-1])] if len(inside) > 1 else []
-            assert planned(lake, Lane.MERGE, Scope(bounds=Bounds(first, last))) == expected, (first, last)
+            assert planned(lake, Lane.MERGE, Scope(bounds=ScopeBounds(first, last))) == expected, (first, last)
 
 
 class TestNames:
@@ -124,10 +124,14 @@ class TestLanes:
     @pytest.mark.parametrize(
         ("lane", "scope", "said"),
         [
-            (Lane.FULL, Scope(bounds=Bounds(from_offset=3)), "lane full can't keep to offsets 3..; allowed: upper"),
+            (
+                Lane.FULL,
+                Scope(bounds=ScopeBounds(from_offset=3)),
+                "lane full can't keep to offsets 3..; allowed: upper",
+            ),
             (
                 Lane.RETAIN,
-                Scope(bounds=Bounds(until_offset=3)),
+                Scope(bounds=ScopeBounds(until_offset=3)),
                 "lane retain can't keep to offsets ..3; allowed: topics",
             ),
             (
@@ -145,7 +149,7 @@ class TestLanes:
         assert said in str(caught.value)
 
     def test_a_run_of_all_lanes_leaves_those_out(self, lake: Lake, six: str) -> None:
-        scope = Scope(bounds=Bounds(from_ms=NOW))
+        scope = Scope(bounds=ScopeBounds(from_ms=NOW))
 
         def no_spark() -> None:
             raise AssertionError("nothing is due")

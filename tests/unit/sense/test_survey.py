@@ -1,6 +1,7 @@
 """The survey of many topic partitions never leaves out one that the rules find due (C11 to C20)."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from pipeline.segments import Segment, Segments, Stray
 from pipeline.segments.arrays import Arrays, ByPartition, arrays_of
 from pipeline.segments.segment import LEVELS
 from pipeline.sense import Lane, PartitionState, due, sense
-from pipeline.sense.survey import Survey
+from pipeline.sense.survey import DueSurvey
 from pipeline.sense.transactions import Transactions, Undecided
 from tests.support.lakes import NOW, segment
 
@@ -92,23 +93,26 @@ PLACES = st.builds(TopicPartition, st.sampled_from(TOPICS), st.integers(0, 1))
 
 
 @st.composite
-def surveys(draw: st.DrawFn) -> tuple[Survey, list[PartitionState]]:
+def surveys(draw: st.DrawFn) -> tuple[DueSurvey, list[PartitionState]]:
     own = segments(foul=draw(st.booleans()))
     found = draw(st.lists(own, min_size=draw(st.sampled_from([0, 15])), max_size=25, unique_by=lambda one: one.path))
     table = Segments.of("lake.t", "uuid", 1, found, draw(STRAYS))
     policies = Policies(draw(POLICIES), draw(st.dictionaries(st.sampled_from(TOPICS), POLICIES, max_size=2)))
     now = draw(st.sampled_from([NOW, NOW, NOW, 0, 2**63 - 1]))
-    buried = {
-        where: (segment("buried", 0, last),) for where, last in draw(st.dictionaries(PLACES, st.just(12))).items()
+    removed_tombstones = {
+        where: (segment("removed_tombstones", 0, last),)
+        for where, last in draw(st.dictionaries(PLACES, st.just(12))).items()
     }
     transactions = draw(st.dictionaries(PLACES, TRANSACTIONS, max_size=2))
-    survey = Survey(arrays_of(table), policies, now, table.strays, buried, transactions)
-    return survey, sense(table, policies, now, buried, transactions)
+    survey = DueSurvey(arrays_of(table), policies, now, table.strays, removed_tombstones, transactions)
+    return survey, sense(table, policies, now, removed_tombstones, transactions)
 
 
 @settings(max_examples=200)
 @given(surveys(), st.sampled_from(Lane), st.booleans())
-def test_c12_what_is_due_is_never_left_out(found: tuple[Survey, list[PartitionState]], lane: Lane, force: bool) -> None:
+def test_c12_what_is_due_is_never_left_out(
+    found: tuple[DueSurvey, list[PartitionState]], lane: Lane, force: bool
+) -> None:
     survey, states = found
     expected = [state.topic_partition for state in states if due(lane, state, force)]
     surveyed = [survey.arrays.topic_partition(place) for place in survey.places(lane, force)]
@@ -116,7 +120,7 @@ def test_c12_what_is_due_is_never_left_out(found: tuple[Survey, list[PartitionSt
 
 
 @given(surveys())
-def test_c12_states_are_those_of_sense_and_equally_dirty(found: tuple[Survey, list[PartitionState]]) -> None:
+def test_c12_states_are_those_of_sense_and_equally_dirty(found: tuple[DueSurvey, list[PartitionState]]) -> None:
     survey, states = found
     by_name = {state.topic_partition: state for state in states}
     assert [survey.state(place) for place in range(len(survey.arrays.topic))] == [
@@ -127,7 +131,7 @@ def test_c12_states_are_those_of_sense_and_equally_dirty(found: tuple[Survey, li
 
 
 @given(surveys())
-def test_c17_segments_that_no_plan_can_take_are_seen(found: tuple[Survey, list[PartitionState]]) -> None:
+def test_c17_segments_that_no_plan_can_take_are_seen(found: tuple[DueSurvey, list[PartitionState]]) -> None:
     survey, states = found
     marked = {survey.arrays.topic_partition(place) for place in survey.oversized.nonzero()[0].tolist()}
     assert marked == {state.topic_partition for state in states if state.oversized}
@@ -150,10 +154,9 @@ def test_c12_in_a_table_as_the_lanes_leave_it_just_that_is_found(
 ) -> None:
     """Segments in offset order, of equal size, without a gap in what is known of them.
 
-    Which runs beside a tail `tier` leaves to `full` the survey need not tell.
+    What a lane leaves to `full`, near its threshold, the survey does not tell: here nothing is left.
     """
-    tails = [] if lane is Lane.TIER else [3] * tail
-    levels = {where: tails + head for where, head in heads.items()}
+    levels = {where: [3] * tail + head for where, head in heads.items()}
     own = [
         replace(
             segment(f"{where}-{place}", place * 10, place * 10 + 9, level, sequence_number=place), topic_partition=where
@@ -163,13 +166,23 @@ def test_c12_in_a_table_as_the_lanes_leave_it_just_that_is_found(
     ]
     table = Segments.of("lake.t", "uuid", 1, own)
     limits: dict[str, object] = {"merge_segments": 3, "clean_segments": 3, "tier_runs": 3, "retention_ms": 86_400_000}
+    limits |= {"leave_to_full_fraction": inf}
     of_a, of_b = limits | {"cleanup_policy": "delete"}, limits | {"active_segments": 1}
     policies = Policies(
         Policy.model_validate(limits), {"a": Policy.model_validate(of_a), "orders": Policy.model_validate(of_b)}
     )
     expected = [state.topic_partition for state in sense(table, policies, now) if due(lane, state, force)]
-    survey = Survey(arrays_of(table), policies, now)
+    survey = DueSurvey(arrays_of(table), policies, now)
     assert [survey.arrays.topic_partition(place) for place in survey.places(lane, force)] == expected
+
+
+@pytest.mark.parametrize(("horizon", "asked"), [(None, False), (NOW + 1, False), (NOW, True)])
+def test_c12_a_clean_tail_is_asked_for_only_when_its_tombstones_are_known_to_be_past_their_horizon(
+    horizon: int | None, asked: bool
+) -> None:
+    own = segment("tail", 0, 9, level=3, stamped=9, first_horizon_ms=horizon, last_horizon_ms=horizon)
+    survey = DueSurvey(Arrays.of([own]), Policies(Policy(), {}), NOW)
+    assert bool(survey.places(Lane.FULL)) is asked
 
 
 @given(st.lists(segments(), max_size=25, unique_by=lambda one: one.path))
@@ -185,10 +198,10 @@ def test_arrays_give_back_the_segments_that_they_were_made_from(found: list[Segm
 @pytest.mark.parametrize("lane", Lane)
 def test_sizes_beyond_64_bits_leave_nobody_out(lane: Lane) -> None:
     own = [segment(str(number), number, number, bytes=2**62) for number in range(4)]
-    survey = Survey(Arrays.of(own), Policies(Policy(), {}), NOW)
+    survey = DueSurvey(Arrays.of(own), Policies(Policy(), {}), NOW)
     assert survey.places(lane) == [0]
 
 
 @pytest.mark.parametrize("lane", Lane)
 def test_an_empty_table_has_nothing_due(lane: Lane) -> None:
-    assert Survey(Arrays.of([]), Policies(Policy(), {}), NOW).places(lane) == []
+    assert DueSurvey(Arrays.of([]), Policies(Policy(), {}), NOW).places(lane) == []

@@ -14,17 +14,17 @@ from pipeline.errors import ConflictError
 from pipeline.explain import explain_key
 from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake, records
+from pipeline.lake.manifests import Manifests
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.land import land
 from pipeline.plan import Plan, plan_partition, plan_table
 from pipeline.policy import Policies, Policy
-from pipeline.publish.late import late_conflicts
+from pipeline.publish.preconditions import landed_conflicts
 from pipeline.segments import Segment, Segments, read
-from pipeline.segments.manifests import Manifests
 from pipeline.segments.segment import RUN
 from pipeline.sense import Lane, PartitionState, sense, transactions_of
 from pipeline.sense.transactions import MARKERS, RECORDS, Marker, Transactions, Undecided, first_undecided, last_of
-from pipeline.status import status_of
+from pipeline.status.gather import status_of
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, on_disk, row
 from tests.support.log_segments import Entry, batch, marker, segment
@@ -314,7 +314,7 @@ class TestPublish:
             segments_in=len(plan.inputs),
             segments_out=1,
         )
-        for conflict in late_conflicts(table, {plan.id: (plan, counts)}, Manifests(table.io)).values():
+        for conflict in landed_conflicts(table, {plan.id: (plan, counts)}, Manifests(table.io)).values():
             raise conflict
 
 

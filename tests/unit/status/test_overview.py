@@ -12,25 +12,25 @@ import pytest
 from pipeline.airflow.site.page import overview_html, problem_html, reports_html, table_html
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
-from pipeline.overview import Overview, Query, Shown, Sort, path_of, read, report, tables
+from pipeline.lake.branches import QUARANTINED
+from pipeline.plan.failure import mark
 from pipeline.publish import publish
-from pipeline.stage import QUARANTINED, mark
-from pipeline.status import write_snapshot
-from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
-from tests.support.lakes import opened as opened_stage
+from pipeline.status import Query, Shown, Sort, Status, path_of, read, report, tables
+from pipeline.status.gather import write_snapshot
+from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row, snapshot
 from tests.support.overviews import HOUR, MINUTE, TAKEN, publication_of, row_of, rows_of, verdict_of, write_overview
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7 * 7 }}"
 
 
-def opened(home: Path, table: str = "shop.orders") -> Overview:
+def opened(home: Path, table: str = "shop.orders") -> Status:
     """The status of a table that has one."""
     found = read(home, table)
     assert found is not None
     return found
 
 
-def names(found: Overview, query: Query) -> list[str]:
+def names(found: Status, query: Query) -> list[str]:
     return [row["name"] for row in found.page(query).rows]
 
 
@@ -53,7 +53,7 @@ class Elements(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Overview:
+def many(tmp_path_factory: pytest.TempPathFactory) -> Status:
     """A table of 10,000 topic partitions."""
     home = tmp_path_factory.mktemp("home")
     write_overview(home, rows=rows_of(10_000))
@@ -63,7 +63,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Overview:
 class TestRows:
     """Topic partitions: filtered, sorted, cut into pages."""
 
-    def test_all_pages_together_hold_every_row_once_in_order(self, many: Overview) -> None:
+    def test_all_pages_together_hold_every_row_once_in_order(self, many: Status) -> None:
         first = many.page(Query())
         assert (first.found, first.total, first.pages, len(first.rows)) == (10_000, 10_000, 400, 25)
         shown = [row for number in range(1, 401) for row in many.page(Query(page=number)).rows]
@@ -71,17 +71,17 @@ class TestRows:
         ratios = [row["dirty_ratio"] for row in shown]
         assert ratios == sorted(ratios, reverse=True)
 
-    def test_a_page_past_the_end_is_the_last_one(self, many: Overview) -> None:
+    def test_a_page_past_the_end_is_the_last_one(self, many: Status) -> None:
         assert many.page(Query(page=10**12)).number == 400
         nothing = many.page(Query(text="no such topic", page=7))
         assert (nothing.rows, nothing.number, nothing.pages, nothing.found) == ([], 1, 1, 0)
 
-    def test_names_are_sorted_by_number(self, many: Overview) -> None:
+    def test_names_are_sorted_by_number(self, many: Status) -> None:
         assert names(many, Query(sort=Sort.NAME, descending=False))[:11][-2:] == ["orders-9", "orders-10"]
         assert names(many, Query(sort=Sort.NAME))[0] == "orders-9999"
 
     @pytest.mark.parametrize("descending", [True, False])
-    def test_what_has_no_value_comes_last(self, many: Overview, descending: bool) -> None:
+    def test_what_has_no_value_comes_last(self, many: Status, descending: bool) -> None:
         query = Query(sort=Sort.LAG, descending=descending)
         last = many.page(Query(sort=Sort.LAG, descending=descending, page=400)).rows[-1]
         assert (many.page(query).rows[0]["lag_ms"], last["lag_ms"]) == (99 * MINUTE if descending else MINUTE, None)
@@ -89,19 +89,19 @@ class TestRows:
     @pytest.mark.parametrize(
         ("shown", "count"), [("all", 10_000), ("due", 1_000), ("uncleanable", 300), ("waiting", 500), ("refused", 100)]
     )
-    def test_by_condition(self, many: Overview, shown: str, count: int) -> None:
+    def test_by_condition(self, many: Status, shown: str, count: int) -> None:
         assert many.page(Query(shown=Shown(shown))).found == count
 
-    def test_by_text_in_names_and_reasons(self, many: Overview) -> None:
+    def test_by_text_in_names_and_reasons(self, many: Status) -> None:
         assert set(names(many, Query(text=" ORDERS-777 "))) == {"orders-777", *(f"orders-777{n}" for n in range(10))}
         assert many.page(Query(text="row-level")).found == 300
         assert many.page(Query(text="min.compaction.lag", shown=Shown.DUE)).found == 0
 
     @pytest.mark.parametrize("sort", list(Sort))
-    def test_every_column_sorts(self, many: Overview, sort: Sort) -> None:
+    def test_every_column_sorts(self, many: Status, sort: Sort) -> None:
         assert len(many.page(Query(sort=sort)).rows) == 25
 
-    def test_a_page_of_ten_thousand(self, many: Overview, record_property: Callable[[str, object], None]) -> None:
+    def test_a_page_of_ten_thousand(self, many: Status, record_property: Callable[[str, object], None]) -> None:
         started = time.perf_counter()
         text = table_html(opened(many.path.parents[1]), Query(text="orders", sort=Sort.NAME, page=9), TAKEN)
         record_property("ms to read, filter, sort and render", round((time.perf_counter() - started) * 1000, 1))
@@ -150,7 +150,7 @@ class TestFile:
 class TestPages:
     """HTML: everything escaped, nothing loaded, no script."""
 
-    def hostile(self, home: Path) -> Overview:
+    def hostile(self, home: Path) -> Status:
         rows = [row_of(HOSTILE, 0, due=[HOSTILE], in_the_way=[HOSTILE], waiting=[HOSTILE], condition="due")]
         broken = verdict_of(3, topic_partition=HOSTILE, failures=(HOSTILE,), plan=HOSTILE, run_name=HOSTILE)
         done = publication_of(0).model_copy(update={"what": HOSTILE, "reason": HOSTILE})
@@ -315,7 +315,7 @@ class TestSnapshot:
     def test_what_was_refused_says_so(self, lake: Lake) -> None:
         append(lake, [row(0)])
         plan = only_plan(lake)
-        mark(lake, opened_stage(lake, plan).identifier, plan, "compact", "a torn file")
+        mark(lake, plan, "compact", "a torn file")
         write_snapshot(lake, TABLE, NOW)
         (refused,) = opened(lake.home, TABLE).page(Query(shown=Shown.REFUSED)).rows
         assert "a torn file" in refused["in_the_way"][0]
@@ -340,7 +340,9 @@ class TestSnapshot:
     def test_a_table_that_nothing_landed_in(self, lake: Lake) -> None:
         write_snapshot(lake, TABLE, NOW)
         found = opened(lake.home, TABLE)
-        assert (found.summary.snapshot_id, found.summary.since_ms, found.summary.topic_partitions) == (None, None, 0)
+        assert found.summary.snapshot_id == snapshot(lake)
+        assert found.summary.since_ms == lake.table(TABLE).metadata.snapshots[0].timestamp_ms
+        assert (found.summary.topic_partitions, found.summary.landed_bytes) == (0, 0)
 
     def test_c26_an_unknown_table_is_refused(self, lake: Lake) -> None:
         with pytest.raises(RefusedError, match="does not exist"):

@@ -8,7 +8,9 @@ from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.policy.policy import DAY_MS
-from pipeline.status import PartitionStatus, checkpoint_text, status_of, write_checkpoint
+from pipeline.status.checkpoint import checkpoint_text, write_checkpoint
+from pipeline.status.document import PartitionStatus
+from pipeline.status.gather import status_of
 from tests.support.lakes import NOW, TABLE, append, row
 
 HOUR = 3_600_000

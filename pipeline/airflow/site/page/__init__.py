@@ -1,4 +1,4 @@
-"""The Firn page as HTML: facts in, text out. Knows neither Airflow nor HTTP, and can be tried without them."""
+"""The Firn page as HTML: facts in, text out. It depends neither on Airflow nor on HTTP, so it can be tested alone."""
 
 from pipeline.airflow.site.page.render import overview_html, problem_html, reports_html, table_html
 

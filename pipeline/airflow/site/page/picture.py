@@ -1,4 +1,4 @@
-"""Levels as pictures: inline SVG, coloured by the page's style (classes ``l0`` to ``l3``) in light and in dark."""
+"""Pictures of levels: inline SVG, coloured by the page's style (classes ``l0`` to ``l3``) in light and dark mode."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,11 +9,11 @@ from pipeline.airflow.site.page.wording import percent, size
 _RECT = Markup('<rect class="l{}" x="{:.3f}" y="0" width="{:.3f}" height="10"><title>{}</title></rect>')
 _BAR = Markup('<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>')
 VISIBLE = 1.0
-"""A level that holds anything is at least so wide, in hundredths of the bar."""
+"""Minimum width of a level that is not empty, in hundredths of the bar."""
 
 
 def stacked(amounts: Sequence[int]) -> Markup:
-    """Bytes by level, L0 first, as shares of one bar."""
+    """A bar divided by the bytes of each level, L0 first."""
     total = sum(amounts)
     if not total:
         return _BAR.format("no data", "")
@@ -30,7 +30,7 @@ def stacked(amounts: Sequence[int]) -> Markup:
 
 
 def alone(level: int, amount: int, largest: int) -> Markup:
-    """The bytes of one level as a bar of its own, beside others the largest of which fills it."""
+    """A bar for the bytes of one level, to scale with others, of which the largest fills its bar."""
     width = max(VISIBLE, 100 * amount / largest) if amount else 0.0
     text = f"L{level} {size(amount)}"
     return _BAR.format(text, _RECT.format(level, 0.0, width, text))

@@ -1,4 +1,4 @@
-"""Fill the templates. All text from tables is a stranger's: escaped by jinja2, and the pages run no script."""
+"""Render the templates. Text from tables is untrusted: jinja2 escapes it, and the pages run no script."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -11,47 +11,48 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from expectations.wording import shown
 from pipeline.airflow.site.page import wording
 from pipeline.airflow.site.page.picture import alone, stacked
-from pipeline.overview import Overview, Query, Shown, Sort, Summary, Verdict
+from pipeline.status import LaneVerdict, Query, Shown, Sort, Status, Summary
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
 CONTENT_POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
 )
-"""Nothing is loaded and no script runs, whatever a topic is called; only Airflow's own pages may frame one."""
+"""Content policy: pages load nothing and run no script, regardless of topic names; only Airflow's pages may frame
+them."""
 
 
 def overview_html(found: Sequence[Summary], broken: Mapping[str, str], now_ms: int) -> str:
-    """All tables; ``broken`` are those whose status can't be read, with the reason."""
+    """The page of all tables; ``broken`` has the tables whose status can't be read, with the reason."""
     return _page("overview.html.j2", home="", summaries=found, broken=broken, now_ms=now_ms)
 
 
-def table_html(overview: Overview, query: Query, now_ms: int) -> str:
-    """One table, and the page of its topic partitions that ``query`` asks for.
+def table_html(status: Status, query: Query, now_ms: int) -> str:
+    """The page of one table, with the topic partitions that ``query`` asks for.
 
     Raises RefusedError for a file whose details are not Firn's.
     """
     return _page(
         "table.html.j2",
         home="../",
-        summary=overview.summary,
-        details=overview.details(),
-        page=overview.page(query),
+        summary=status.summary,
+        details=status.details(),
+        page=status.page(query),
         query=query,
         now_ms=now_ms,
     )
 
 
-def reports_html(home: str, table: str | None, verdicts: Sequence[Verdict], as_of_ms: int | None = None) -> str:
-    """A list of verdicts, of one ``table`` or of several (None); ``home`` is the way from this page to the overview.
+def reports_html(home: str, table: str | None, verdicts: Sequence[LaneVerdict], as_of_ms: int | None = None) -> str:
+    """The page with a list of verdicts on one ``table`` or several (None); ``home`` is the link to the overview.
 
-    ``as_of_ms`` says that they are those of one run, by the clock of its plans.
+    ``as_of_ms``, if given, is the clock of the plans of the one run that the verdicts belong to.
     """
     return _page("reports.html.j2", home=home, table=table, verdicts=verdicts, as_of_ms=as_of_ms)
 
 
 def problem_html(title: str, text: str, way_out: str | None = None) -> str:
-    """What is wrong, in a sentence; ``way_out`` is the address of a login page."""
+    """The page for an error, in a sentence; ``way_out`` is the address of a login page."""
     return _page("problem.html.j2", home="", title=title, text=text, way_out=way_out)
 
 
@@ -99,11 +100,11 @@ _HEADS: Final = (
     (Sort.LAG, "Lag", "number"),
     (Sort.QUARANTINED, "Quarantined", "number"),
 )
-"""Columns of the topic partitions: what is sorted by, the heading, its class."""
+"""Columns of the topic partitions: sort key, heading, CSS class."""
 
 
 def address(query: Query, **changes: Any) -> str:
-    """The address of the same page under a query with ``changes``, relative to the page itself."""
+    """The address of the same page with ``changes`` to the query, relative to the page itself."""
     said = {
         "text": query.text,
         "shown": query.shown.value,

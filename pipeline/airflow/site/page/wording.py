@@ -1,4 +1,4 @@
-"""How the pages write sizes, shares, times and durations."""
+"""Formatting of sizes, shares, times and durations on the pages."""
 
 from pipeline.clock import show_ms
 
@@ -13,7 +13,7 @@ def number(value: int | None) -> str:
 
 
 def size(value: int) -> str:
-    """Bytes in decimal units: ``812 B``, ``12.3 MB``; what grew instead of shrinking is negative."""
+    """Bytes in decimal units: ``812 B``, ``12.3 MB``; negative for growth instead of savings."""
     amount, unit = float(value), _SIZES[0]
     for unit in _SIZES:
         if abs(amount) < 1000 or unit == _SIZES[-1]:
@@ -23,7 +23,7 @@ def size(value: int) -> str:
 
 
 def percent(ratio: float) -> str:
-    """``62 %`` of a ratio from 0 to 1; rounded down, so that 100 % is all of it."""
+    """A ratio from 0 to 1 as ``62 %``; rounded down, so that 100 % means all of it."""
     return f"{int(ratio * 100)} %"
 
 
@@ -33,7 +33,7 @@ def ratio(value: float | None) -> str:
 
 
 def ago(at_ms: int, now_ms: int) -> str:
-    """How long it is since then, in the largest unit: ``3 h ago``. The clocks of two machines may differ a little."""
+    """The time since ``at_ms`` in the largest unit: ``3 h ago``. The clocks of two machines may differ a little."""
     passed = now_ms - at_ms
     for unit, length in _SPANS:
         if passed >= length:

@@ -1,13 +1,14 @@
-"""Verdicts and their pages, by the validation results that are stored beside the reports.
+"""Verdicts and their pages, read from the validation results stored beside the reports.
 
-Results are read as the JSON that they are, without Great Expectations. It keeps a result as
+Results are read as plain JSON, without Great Expectations. It stores a result as
 ``results/<suite>/<run name>/<time>/<batch>.json``, where the time sorts as text, and its page under the same names.
 The run name names Firn's own page.
 """
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -15,15 +16,15 @@ from pathlib import Path, PurePosixPath
 from pydantic import AwareDatetime, BaseModel, ValidationError
 
 from pipeline.clock import to_ms
-from pipeline.overview.facts import Verdict
+from pipeline.status.document import LaneVerdict
 
 LOOKED_AT = 2_000
-"""So many results of all tables are read, the newest ones: a run must not take longer because there were many."""
+"""Maximum number of results read, for all tables, newest first: old results must not make a run slower."""
 KEPT = 300
 
 _RESULTS = "results"
 _NAME = re.compile(r"\w[\w.-]{0,199}", re.ASCII)
-"""What names under the reports folder look like: none is a way out of it, or too long for one."""
+"""Pattern of names under the reports folder: none can lead out of it or be too long."""
 
 
 class _Claim(BaseModel):
@@ -59,7 +60,7 @@ class _Meta(BaseModel):
 
 
 class StoredResult(BaseModel):
-    """A stored validation result, as far as it says who judged what."""
+    """The parts of a stored validation result that identify its plan and outcome."""
 
     meta: _Meta
 
@@ -67,10 +68,10 @@ class StoredResult(BaseModel):
     def table(self) -> str:
         return self.meta.firn.claim.table
 
-    def verdict(self) -> Verdict:
-        """The verdict without its samples, which belong on its own page."""
+    def verdict(self) -> LaneVerdict:
+        """The verdict without its samples, which are shown only on its own page."""
         claim, judged = self.meta.firn.claim, self.meta.firn.verdict
-        return Verdict(
+        return LaneVerdict(
             table=claim.table,
             run_name=judged.run_name,
             plan=claim.plan_id,
@@ -85,32 +86,38 @@ class StoredResult(BaseModel):
         )
 
 
-def last_verdicts(reports: Path, table: str) -> tuple[Verdict, ...]:
-    """The newest verdicts on ``table``, newest first: at most KEPT, those that failed before those that passed."""
-    stored = (path for path in files_below(reports / _RESULTS) if path.suffix == ".json")
-    results = sorted(stored, key=lambda path: path.parent.name, reverse=True)
-    found = [stored.verdict() for stored in _read(islice(results, LOOKED_AT)) if stored.table == table]
-    kept = sorted(found, key=lambda verdict: (verdict.passed, -verdict.at_ms))[:KEPT]
+def last_verdicts(reports: Path) -> Mapping[str, tuple[LaneVerdict, ...]]:
+    """The newest verdicts by table, newest first; at most KEPT per table, with failed ones kept before passed ones."""
+    paths = (path for path in files_below(reports / _RESULTS) if path.suffix == ".json")
+    newest = sorted(paths, key=lambda path: path.parent.name, reverse=True)
+    found: dict[str, list[LaneVerdict]] = defaultdict(list)
+    for stored in _read(islice(newest, LOOKED_AT)):
+        found[stored.table].append(stored.verdict())
+    return {table: _kept(verdicts) for table, verdicts in found.items()}
+
+
+def _kept(verdicts: Iterable[LaneVerdict]) -> tuple[LaneVerdict, ...]:
+    kept = sorted(verdicts, key=lambda verdict: (verdict.passed, -verdict.at_ms))[:KEPT]
     return tuple(sorted(kept, key=lambda verdict: -verdict.at_ms))
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """All files below ``folder``; unlike ``Path.rglob`` it bears that old reports are deleted meanwhile."""
+    """All files below ``folder``; unlike ``Path.rglob``, it tolerates that old reports are deleted meanwhile."""
     for parent, _, names in os.walk(folder):
         for name in names:
             yield Path(parent, name)
 
 
 @dataclass(frozen=True)
-class Report:
-    """A page of the reports that may be shown to those who may see ``table``."""
+class StoredReport:
+    """A page of the reports, open to users who may see ``table``."""
 
     file: Path
     table: str
 
 
-def report(reports: Path, path: str) -> Report | None:
-    """The page at ``path`` below the folder ``reports``; None unless it is the page of a stored result."""
+def report(reports: Path, path: str) -> StoredReport | None:
+    """The page at ``path`` under the folder ``reports``; None unless it is the page of a stored result."""
     parts = PurePosixPath(path).parts
     if not path.endswith(".html") or not all(_NAME.fullmatch(part) for part in parts):
         return None
@@ -122,10 +129,10 @@ def report(reports: Path, path: str) -> Report | None:
         case _:
             return None
     file = reports.joinpath(*parts)
-    # Resolved: a link must not lead out either.
+    # Resolved, because a symbolic link must not lead out either.
     if not file.is_file() or not file.resolve().is_relative_to(reports.resolve()):
         return None
-    return next((Report(file, stored.table) for stored in _read(results)), None)
+    return next((StoredReport(file, stored.table) for stored in _read(results)), None)
 
 
 def _read(paths: Iterable[Path]) -> Iterator[StoredResult]:

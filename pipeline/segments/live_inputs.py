@@ -1,4 +1,4 @@
-"""Find given data files in a table's current snapshot, and what has happened to them since they were planned."""
+"""Finds given data files in a table's current snapshot, and changes to them since they were planned."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from pipeline.segments.manifests import Manifests
+from pipeline.lake.manifests import Manifests
 from pipeline.segments.read import read_entries
 
 
 @dataclass(frozen=True)
 class LiveInputs:
-    """Which of the asked-for paths are live: ``files`` in the order asked, and the paths that are ``gone``.
+    """The live ones of some paths as ``files``, in the order requested, and the others as ``gone``.
 
-    A file that the table lists more than once is in ``files`` as often: that is how readers see it.
+    A file that the table lists more than once is in ``files`` as often, as readers see it.
     """
 
     files: list[DataFile]
@@ -24,7 +24,7 @@ class LiveInputs:
 
     @classmethod
     def find(cls, table: Table, paths: Sequence[str], manifests: Manifests | None = None) -> "LiveInputs":
-        """Look for ``paths`` in the current snapshot of ``table``; paths are compared as they are written."""
+        """Look up ``paths`` in the current snapshot of ``table``; paths are compared literally."""
         wanted = frozenset(paths)
         found: dict[str, list[DataFile]] = defaultdict(list)
         deleted_from = []
