@@ -1,8 +1,8 @@
-"""Proof for compacted Kafka logs: promises as SQL that hold what was written to Kafka's contract.
+"""Proof for compacted Kafka logs: promises, as SQL, that check the output against Kafka's contract.
 
-Usable without the rest of Firn: `expectations.judge` finds out what breaks a promise, in records that may come from
-anywhere; `verdicts` lets Great Expectations judge the findings and stores the results. Importing this package imports
-neither DuckDB, Arrow nor Great Expectations.
+Usable without the rest of Firn: `expectations.judge` finds what breaks a promise, in records from any source;
+`verdicts` has Great Expectations judge the findings and stores the results. Importing this package imports neither
+DuckDB, Arrow nor Great Expectations.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from expectations.claim import Claim, Lane
-    from expectations.docs import build_data_docs
+    from expectations.column_mapping import Reading
     from expectations.findings import Findings
     from expectations.fingerprint import Fingerprint
-    from expectations.reading import Reading
+    from expectations.gx_process import build_data_docs
     from expectations.tables import Part
     from expectations.verdict import Finding, Sample, Verdict
 
@@ -26,10 +26,10 @@ _HOMES = {
     "Fingerprint": "fingerprint",
     "Lane": "claim",
     "Part": "tables",
-    "Reading": "reading",
+    "Reading": "column_mapping",
     "Sample": "verdict",
     "Verdict": "verdict",
-    "build_data_docs": "docs",
+    "build_data_docs": "gx_process",
 }
 
 __all__ = [
@@ -47,7 +47,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name where it is first used."""
+    """Import a public name on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,4 +1,4 @@
-"""What a plan and its compaction say about their work. Everything else is measured."""
+"""The claims that a plan and its compaction make about their work. Everything else is measured."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ if TYPE_CHECKING:
 Lane = Literal["merge", "clean", "tier", "full"]
 
 TAIL = 3
-"""The level of the tail; everything below is the head."""
+"""Level of the tail; everything below it is the head."""
 
 QUARANTINED = -1
-"""The level that marks a record of a stage as going to the quarantine table, not to the topic (C5)."""
+"""Level of a staged record that goes to the quarantine table, not to the topic (C5)."""
 
 BURIED = -2
-"""The level of tombstones that were removed from the topic: written to be kept beside it, read to come back (C9)."""
+"""Level of tombstones removed from the topic: written to be kept beside it, read to come back (C9)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The claim of one plan (one lane on one topic partition) that a validation puts to the test.
+    """The claim of one plan (one lane on one topic partition), which a validation tests.
 
     table                 the Iceberg table, `namespace.name`
     lane                  `merge` (C13), `clean` (C14), `tier` (C15) or `full` (C16)
     plan_id               the plan's identifier
-    topic, partition      the topic partition that the plan works on
+    topic, partition      the topic partition of the plan
     now_ms                the plan's clock, epoch milliseconds
-    level_out             the level of the records that stay in the topic
-    clean_below           a tombstone with an offset below this is *clean* (C7); None: no segment outside the
-                          inputs can hold an older offset, so all of them are
-    log_end_offset        the highest offset of the topic partition when the plan was made (C4)
-    delete_retention_ms   `delete.retention.ms`: how long a tombstone stays after it was found clean (C8)
+    level_out             level of the records that stay in the topic
+    clean_below           tombstones below this offset are *clean* (C7); None: all are, since no segment outside
+                          the inputs can hold an older offset
+    log_end_offset        highest offset of the topic partition when the plan was made (C4)
+    delete_retention_ms   `delete.retention.ms`: time that a tombstone stays after it was found clean (C8)
     segments_in/_out      data files read and written, as the plan and the stage list them
     bytes_in/_out         their sizes in bytes
     records_in            records read
@@ -42,15 +42,15 @@ class Claim:
     superseded            records dropped because a newer record of their key was read (C2)
     tombstones_removed    tombstones dropped because their delete horizon has passed (C9)
     quarantined           records without a key, moved to the quarantine table (C5)
-    repeated              of the superseded ones, copies of a record that was written more than once
-    restored              of the records read, tombstones removed earlier that came back because an older record of
-                          their key was read (C9)
-    transactional         whether records of transactions or control records may have been read (C10)
+    repeated              superseded records that are copies of a record written more than once
+    restored              records read that are tombstones removed earlier: they came back because an older record
+                          of their key was read (C9)
+    transactional         True when transactional or control records may have been read (C10)
     markers               markers outside the inputs that decide transactions inside: producer, offset, committed
-    aborted               records of aborted transactions, dropped whatever their key (C10)
-    markers_removed       markers dropped because nothing of their transaction is left (C10)
-    segments_in_place     segments of the tail that lose nothing and stay where they are (C16); they count
-                          neither as read nor as written
+    aborted               records of aborted transactions, dropped regardless of their key (C10)
+    markers_removed       markers dropped because their transaction has no records left (C10)
+    segments_in_place     segments of the tail that lose nothing and stay in place (C16); they count neither as
+                          read nor as written
     bytes_in_place        their size in bytes
     records_in_place      their records
 
@@ -97,11 +97,11 @@ class Claim:
 
     @classmethod
     def from_json(cls, text: str) -> Claim:
-        """The claim back from `to_json`."""
+        """Restore a claim from the text of `to_json`."""
         return cls.from_dict(json.loads(text))
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Claim:
-        """The claim back from `to_dict`; a missing or unknown name raises TypeError."""
-        # JSON has lists only.
+        """Restore a claim from `to_dict`. Raises TypeError for a missing or unknown name."""
+        # JSON has no tuples, only lists.
         return cls(**{**fields, "markers": tuple(tuple(marker) for marker in fields.get("markers", ()))})

@@ -1,4 +1,4 @@
-"""The pages that people read: a front page, a page per validation, and Great Expectations' own Data Docs."""
+"""HTML pages for people: a front page, a page per validation, and Great Expectations' own Data Docs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 SITE = "data_docs"
 PLANS = "plans"
 NAME = re.compile(r"\w[\w.-]{0,199}", re.ASCII)
-"""What a run's name looks like: it becomes the name of a page."""
+"""Pattern of a run's name, which becomes the name of a page."""
 NEWEST = 2_000
-"""How many validations the front page lists; the pages of older ones stay."""
+"""Maximum number of validations on the front page; the pages of older ones stay."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """One stored validation as the pages show it; `result` is its file below the results folder."""
+class ReportPage:
+    """One stored validation as the pages show it; `result` is its file under the results folder."""
 
     claim: Claim
     verdict: Verdict
@@ -52,18 +52,18 @@ class Report:
 
     @property
     def gx_page(self) -> str:
-        """Great Expectations' page of the same result, below the reports folder."""
+        """Path of Great Expectations' page for the same result, under the reports folder."""
         return f"{SITE}/validations/{self.result.with_suffix('.html').as_posix()}"
 
 
 def build_data_docs(reports: Path) -> Path:
-    """Builds the pages for all results stored under `reports` and returns the front page, `index.html`.
+    """Build the pages for all results stored under `reports` and return the front page, `index.html`.
 
-    Results never change, so a page that exists is kept. Pages appear whole or not at all; when several processes
-    build at once, the last one's front page stays.
+    Results never change, so existing pages are kept. Each page is written atomically; when several processes build at
+    once, the last front page wins.
     """
     reports.mkdir(parents=True, exist_ok=True)
-    # The folder of a result is named by the moment of its validation, to the microsecond.
+    # A result's folder is named after the time of its validation, to the microsecond.
     stored = sorted(_stored(reports / RESULTS), key=lambda report: report.result.parent.name, reverse=True)
     _build_great_expectations_pages(reports, stored)
     pages = _environment()
@@ -88,25 +88,25 @@ def build_data_docs(reports: Path) -> Path:
     return _write(reports / "index.html", front)
 
 
-def _stored(results: Path) -> Iterator[Report]:
-    # Old results are deleted while this looks, which Path.rglob can't bear.
+def _stored(results: Path) -> Iterator[ReportPage]:
+    # Old results may be deleted during the walk, which makes Path.rglob fail.
     found = (Path(folder, name) for folder, _, names in os.walk(results) for name in names)
     for file in (path for path in found if path.suffix == ".json"):
         try:
             meta = json.loads(file.read_text(encoding="utf-8"))["meta"]
-            report = Report(
+            report = ReportPage(
                 claim=Claim.from_dict(meta["firn"]["claim"]),
                 verdict=Verdict.from_dict(meta["firn"]["verdict"]),
                 validated=f"{meta['validation_time'][:19].replace('T', ' ')} UTC",
                 result=file.relative_to(results),
             )
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            continue  # deleted, damaged, or not Firn's: the pages of the others don't wait for it
+            continue  # deleted, damaged, or not Firn's: the other pages are built anyway
         if NAME.fullmatch(report.verdict.run_name):
             yield report
 
 
-def _build_great_expectations_pages(reports: Path, stored: list[Report]) -> None:
+def _build_great_expectations_pages(reports: Path, stored: list[ReportPage]) -> None:
     missing = {r.verdict.run_name for r in stored if not (reports / r.gx_page).exists()}
     if not missing:
         return
@@ -127,9 +127,9 @@ def _build_great_expectations_pages(reports: Path, stored: list[Report]) -> None
     context = context_for(reports, {SITE: site})
     keys = context.validation_results_store.list_keys()
     wanted = [key for key in keys if isinstance(key, ValidationResultIdentifier) and key.run_id.run_name in missing]
-    # Its index is drawn by a script from another host, so the front page stands in for it.
+    # Its index needs a script from another host, so the front page replaces it.
     context.build_data_docs(resource_identifiers=wanted, build_index=False)
-    # Fonts and logos that its own style would have used.
+    # Fonts and logos that only its own style uses.
     shutil.rmtree(reports / SITE / "static", ignore_errors=True)
 
 
@@ -154,7 +154,7 @@ def _environment() -> Environment:
 
 
 def _write(target: Path, page: str) -> Path:
-    """Writes the page under another name first, so that nobody reads half of it."""
+    """Write the page under another name first, so that no reader sees half of it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
     unfinished.write_text(page, encoding="utf-8")

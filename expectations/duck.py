@@ -1,6 +1,6 @@
-"""DuckDB as the judge uses it: in memory, within bounds, without any way to other files or hosts.
+"""DuckDB for the judge: in memory, within limits, without access to other files or hosts.
 
-Its tables are Arrow tables, seen by name while a query runs.
+Its tables are Arrow tables, visible by name while a query runs.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SETTINGS = {
 
 
 class Duck:
-    """One connection to a database of its own, to be used by one thread at a time.
+    """A connection to a database of its own, for one thread at a time.
 
-    threads     how many threads a query may take
-    memory      the bytes of memory that it may take; None: DuckDB's default, 80 % of the machine's
-    spill       the folder for what exceeds that; None: nothing is spilled, the query fails
+    threads     maximum number of threads per query
+    memory      maximum memory in bytes; None: DuckDB's default, 80 % of the machine's
+    spill       folder for data that exceeds it; None: nothing is spilled, the query fails
     """
 
     def __init__(self, *, threads: int = 1, memory: int | None = None, spill: str | None = None) -> None:
@@ -45,7 +45,7 @@ class Duck:
 
     @contextmanager
     def seeing(self, **tables: pa.Table) -> Iterator[None]:
-        """The `tables` can be queried by their names within the block."""
+        """Make the `tables` queryable by name within the block."""
         for name, table in tables.items():
             self._connection.register(name, table)
         try:
@@ -55,7 +55,7 @@ class Duck:
                 self._connection.unregister(name)
 
     def run(self, sql: str) -> None:
-        """Carry out a statement that has no result."""
+        """Execute a statement that has no result."""
         self._connection.execute(sql)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
@@ -63,15 +63,15 @@ class Duck:
         return self._connection.execute(sql).fetchall()
 
     def dicts(self, sql: str) -> list[dict[str, Any]]:
-        """All rows of a query, each by the names of its columns."""
+        """All rows of a query, each as a dict by column name."""
         found = self._connection.execute(sql)
         names = [column[0] for column in found.description or ()]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     def table(self, sql: str) -> pa.Table:
-        """The result of a query as Arrow."""
+        """The result of a query as an Arrow table."""
         return self._connection.sql(sql).to_arrow_table()
 
     def close(self) -> None:
-        """Give back what the database holds."""
+        """Close the connection and free the database's memory."""
         self._connection.close()

@@ -1,11 +1,11 @@
-"""What was found out about a plan: figures, how often which rule is broken, and samples of what breaks it."""
+"""Findings about a plan: figures, the number of violations per rule, and samples of the violations."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from expectations.promises import FINGERPRINT, promises_of, record_counts
 
@@ -21,13 +21,13 @@ SAMPLES_PER_RULE = 10
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found out about one plan, or about the part of its records that are in one bucket.
+    """The findings about one plan, or about those of its records that are in one bucket.
 
-    figures       what was counted, by name
-    broken        how many break each rule that is broken
-    samples       up to SAMPLES_PER_RULE of them by rule, lowest offsets first
-    fingerprint   the sum of the fingerprints of what was written
-    closely       whether values were read on both sides
+    figures       counts by name
+    broken        number of violations of each broken rule
+    samples       up to SAMPLES_PER_RULE violations per rule, lowest offsets first
+    fingerprint   sum of the fingerprints of the records written
+    closely       True when values were read on both sides
     """
 
     figures: Counter[str] = field(default_factory=Counter)
@@ -38,7 +38,7 @@ class Findings:
 
     @classmethod
     def together(cls, parts: Iterable[Findings]) -> Findings:
-        """The findings about a plan from those about its buckets: no record is in two."""
+        """Combine the findings about a plan's buckets; no record is in two buckets."""
         parts = tuple(parts)
         samples: dict[str, tuple[Sample, ...]] = {}
         for rule in dict.fromkeys(chain.from_iterable(part.samples for part in parts)):
@@ -54,9 +54,9 @@ class Findings:
         )
 
     def differs(self, fingerprint: int) -> Findings:
-        """The findings where compacting took another fingerprint than that of what was written.
+        """The findings when compaction took another fingerprint than that of the records written.
 
-        What was read just now agrees with what was written, so the cleaner has read something else.
+        The records read just now agree with the records written, so the cleaner read something else.
         """
         if fingerprint == self.fingerprint or self.broken:
             return self
@@ -65,8 +65,8 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the table of findings: one promise about one plan, how many things were looked at, how many break it,
-    and what was observed, as a sentence."""
+    """A row of the table of findings: one promise about one plan, the number of items checked, the number that break
+    it, and the observation as a sentence."""
 
     plan: str
     promise: Promise
@@ -76,9 +76,22 @@ class Row:
     observed: str
     samples: tuple[Sample, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        """The row as JSON-ready names and values."""
+        return {
+            "plan": self.plan,
+            "promise": self.promise.name,
+            "number": self.promise.number,
+            "sentence": self.sentence,
+            "checked": self.checked,
+            "broken": self.broken,
+            "observed": self.observed,
+            "samples": [sample.to_dict() for sample in self.samples],
+        }
+
 
 def rows(claim: Claim, found: Findings) -> tuple[Row, ...]:
-    """The lines about the plan of `claim`."""
+    """The rows about the plan of `claim`."""
     return tuple(_row(promise, claim, found) for promise in promises_of(claim))
 
 

@@ -1,9 +1,9 @@
 """The judge's fingerprint of records: a 64-bit hash of everything in a record that a cleaning must keep (C1).
 
-DuckDB hashes each record, and the sum over many does not depend on their order. DuckDB's own hash of a list, a struct
-or a map takes NULL for empty, and a list of one for what is in it, and its hash of a number takes -0.0 for 0.0. So
-nested columns are taken apart here, with their lengths and NULLs, and floating point numbers are hashed by their bits.
-The sum of hashes that end in an exclusive or would not tell two records that exchanged one small column: every hash is
+DuckDB hashes each record; the sum over many records does not depend on their order. DuckDB's own hash of a list, a
+struct or a map equates NULL with empty and a list of one with its element, and its hash of a number equates -0.0 with
+0.0. So this module takes nested columns apart, with their lengths and NULLs, and hashes floating point numbers by their
+bits. A sum of hashes that end in an exclusive or would miss two records that exchanged one small column: every hash is
 hashed once more.
 """
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 _BITS = {pa.float16(): pa.int16(), pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 _OWN = threading.local()
-"""A connection is used by one thread at a time; opening one takes 10 ms."""
+"""One connection per thread: a connection serves one thread at a time, and opening one takes 10 ms."""
 
 
 class Fingerprint:
-    """The fingerprint of records by the `columns` that C1 keeps: all but level and delete horizon.
+    """The fingerprint of records over the `columns` that C1 keeps: all but level and delete horizon.
 
-    It may be pickled and used by many threads. Records may be of any Arrow type that a Parquet file can hold; whether
-    text and bytes are large (64-bit offsets) makes no difference.
+    It can be pickled and used by many threads. Records may have any Arrow type that a Parquet file can hold; large text
+    and bytes (64-bit offsets) hash like small ones.
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = tuple(columns)
 
     def of(self, records: pa.Table | pa.RecordBatch) -> int:
-        """The exact sum of the hashes of `records`, 0 of none; KeyError where one of the columns is missing."""
+        """The exact sum of the hashes of `records`, 0 for none. Raises KeyError when a column is missing."""
         if not records.num_rows:
             return 0
         if not hasattr(_OWN, "duck"):
@@ -48,16 +48,16 @@ class Fingerprint:
 
 
 def plain_columns(records: pa.Table | pa.RecordBatch, columns: Sequence[str], prefix: str = "c") -> pa.Table:
-    """The `columns` of `records` as c0, c1 and so on (with that `prefix`), in types that `hashed` is for.
+    """The `columns` of `records` as c0, c1 and so on (with that `prefix`), in types that `hashed` supports.
 
-    Names play no part: DuckDB takes `Key` and `key` for the same.
+    The original names are dropped, because DuckDB treats `Key` and `key` as the same.
     """
     table = records if isinstance(records, pa.Table) else pa.Table.from_batches([records])
     return pa.table({f"{prefix}{number}": _plain(table.column(name)) for number, name in enumerate(columns)})
 
 
 def hashed(schema: pa.Schema) -> str:
-    """SQL for the hash of a record, an unsigned 64-bit integer, from all columns of `schema` (of `plain_columns`)."""
+    """SQL for the hash of a record, an unsigned 64-bit integer, over all columns of `schema` (from `plain_columns`)."""
     return f"hash(hash(1, {', '.join(_code(field.name, field.type) for field in schema)}))"
 
 
@@ -72,7 +72,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _begins_later(array: pa.Array) -> bool:
-    """Whether a nested array is part of a larger one, which DuckDB refuses below a struct."""
+    """True when a nested array is a slice of a larger one, which DuckDB refuses inside a struct."""
     kind = array.type
     if not pa.types.is_nested(kind):
         return False
@@ -86,9 +86,9 @@ def _copied(array: pa.Array) -> pa.Array:
 
 @lru_cache(1000)
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type that `plain_columns` makes of `kind`.
+    """The type that `plain_columns` converts `kind` to.
 
-    It is of the same layout, with numbers for names, bits for floating point numbers and lists for maps.
+    The layout is the same, with numbers for names, bits for floating point numbers and lists for maps.
     """
     if isinstance(kind, pa.BaseExtensionType):
         return plain_type(kind.storage_type)
@@ -106,7 +106,8 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _code(value: str, kind: pa.DataType, depth: int = 0) -> str:
-    """SQL that DuckDB's `hash` tells apart wherever two values of `kind` differ, NULLs and lengths included."""
+    """SQL that gives DuckDB's `hash` a different input for any two different values of `kind`, NULLs and lengths
+    included."""
     if pa.types.is_struct(kind):
         parts = [_code(f"{value}.f{number}", kind.field(number).type, depth) for number in range(len(kind))]
         return f"hash({', '.join([f'{value} IS NULL', *parts])})"

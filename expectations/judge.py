@@ -1,7 +1,7 @@
-"""Judge what plans read and wrote: SQL of DuckDB, run inside one task, for all of its plans at once.
+"""Judge the records that plans read and wrote: DuckDB SQL, run inside one task for all of its plans at once.
 
-Nothing of how the cleaner works is known here. `examine` looks at what was read as the promises need it (see `views`);
-plans in which something is broken by that measure are looked at closely, with values.
+The judge knows nothing of how the cleaner works. `examine` reads what the promises need (see `views`); plans with a
+violation by that measure are examined again closely, with values.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from expectations.claim import Claim
+    from expectations.column_mapping import Reading
     from expectations.promises.promise import Rule
-    from expectations.reading import Reading
-    from expectations.shown import Shown
+    from expectations.redaction import Shown
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """What a judge may take of the machine: threads, bytes of memory, and a folder for what exceeds them."""
+class Limits:
+    """Limits on the judge's resources: threads, memory in bytes, and a folder for data that exceeds it."""
 
     threads: int = 1
     memory: int | None = None
     spill: str | None = None
 
     def duck(self) -> Duck:
-        """A database within these bounds."""
+        """Open a database within these limits."""
         return Duck(threads=self.threads, memory=self.memory, spill=self.spill)
 
 
@@ -50,18 +50,18 @@ def judge(
     *,
     fingerprints: Sequence[int] | None = None,
     samples: Shown = "keys",
-    bounds: Bounds = Bounds(),  # frozen
+    bounds: Limits = Limits(),  # frozen
 ) -> list[Findings]:
-    """The findings about the plan of each of `claims`, which are of one lane and level out, and of distinct topic
+    """The findings about the plan of each of `claims`, which share lane and level out and have distinct topic
     partitions.
 
     parts          everything that the plans have read and written
-    schema         of the records
-    fingerprints   the sum of `Fingerprint` over the records that each plan keeps, taken as it read them: values are
-                   read only where they were written then. None: those of both sides are compared
-    samples        what is shown of records that offend
+    schema         schema of the records
+    fingerprints   sum of `Fingerprint` over the records that each plan keeps, taken while reading: values are then
+                   read only on the written side. None: values of both sides are compared
+    samples        how much reports show of offending records
 
-    ValueError for claims that do not belong together.
+    Raises ValueError when the claims do not belong together.
     """
     check(claims)
     found = _found(parts, schema, claims, reading, fingerprints, samples, bounds)
@@ -78,14 +78,14 @@ def _found(
     reading: Reading,
     fingerprints: Sequence[int] | None,
     samples: Shown,
-    bounds: Bounds,
+    bounds: Limits,
 ) -> list[Findings]:
     if fingerprints is None:
         return examine(parts, Layout(schema, reading, closely=True), claims, samples, bounds)
     found = examine(parts, Layout(schema, reading, closely=False), claims, "none", bounds)
     doubtful = doubted(found, fingerprints)
     if doubtful:
-        # Records that no claim is about were counted against all; those of sound plans are no strangers now.
+        # Strangers were counted against every plan; records of the sound plans are no longer among them.
         own = [part for part in parts if part.plan is None or part.plan in doubtful]
         closely = examine(own, Layout(schema, reading, closely=True), claims, samples, bounds)
         for number in doubtful:
@@ -94,7 +94,7 @@ def _found(
 
 
 def check(claims: Sequence[Claim]) -> None:
-    """ValueError unless the claims are of one table, lane and level out, and each of a topic partition of its own."""
+    """Raise ValueError unless the claims share table, lane and level out, and each has its own topic partition."""
     kinds = {(claim.table, claim.lane, claim.level_out) for claim in claims}
     if len(kinds) != 1:
         raise ValueError(f"claims of {sorted(kinds)} are judged together; allowed: one table, lane and level out")
@@ -107,7 +107,7 @@ def check(claims: Sequence[Claim]) -> None:
 
 
 def doubted(found: Sequence[Findings], fingerprints: Sequence[int]) -> list[int]:
-    """Which plans have to be looked at closely: those in which anything is broken, or whose fingerprint differs."""
+    """Indices of the plans to examine closely: those with a violation or a different fingerprint."""
     return [
         number
         for number, (one, fingerprint) in enumerate(zip(found, fingerprints, strict=True))
@@ -120,11 +120,11 @@ def examine(
     layout: Layout,
     claims: Sequence[Claim],
     samples: Shown,
-    bounds: Bounds,
+    bounds: Limits,
     *,
     settle: bool = True,
 ) -> list[Findings]:
-    """The findings about each of `claims`, all by one run of the SQL; without `settle` every record is compared."""
+    """The findings about each of `claims`, from one run of the SQL; without `settle` every record is compared."""
     duck = bounds.duck()
     try:
         layout.make(duck)
@@ -143,9 +143,9 @@ def found_in(
     whole: bool = True,
     settle: bool = True,
 ) -> list[Findings]:
-    """The findings from tables that were filled: with `whole` plans, or with the keys of a bucket.
+    """The findings from filled tables, which hold `whole` plans or the keys of one bucket.
 
-    Offsets are not looked at in a bucket, since the records of an offset may be in several (see `found_at_offsets`).
+    A bucket's offsets are not checked, since the records of an offset may be in several (see `found_at_offsets`).
     """
     derive(duck, layout, claims, whole=whole, settle=settle)
     figures, fingerprints = _figures(duck, merge=claims[0].lane == "merge")
@@ -170,7 +170,7 @@ def found_in(
 
 
 def found_at_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Shown) -> list[Findings]:
-    """What is found in all records that were read at some offsets, whatever their keys."""
+    """The findings about all records read at some offsets, regardless of their keys."""
     derive_offsets(duck, layout, claims)
     merge = claims[0].lane == "merge"
     repeated = dict(duck.rows("SELECT plan, repeated FROM repeats WHERE repeated > 0"))
@@ -203,7 +203,7 @@ _FIGURES = {
     "tombstones_in": "(role = 'key' AND n_in > 0 AND in_tombstone)::INT",
     "tombstones_out": "CASE WHEN role = 'key' THEN tombstones_out END",
 }
-"""What is counted whether or not a rule is broken: SQL over a row of `groups`."""
+"""Figures that are always counted, as SQL over a row of `groups`."""
 
 
 def _figures(duck: Duck, *, merge: bool) -> tuple[dict[int, Counter[str]], dict[int, int]]:
@@ -224,7 +224,7 @@ def _figures(duck: Duck, *, merge: bool) -> tuple[dict[int, Counter[str]], dict[
     )
     for row in rows:
         counts = Counter({name: int(row[name] or 0) for name in _FIGURES})
-        # In a settled plan those keys that need no look have one record each, the newest.
+        # In a settled plan the keys that need no comparison have one record each, the newest.
         others = 0 if row["unsettled"] or merge else row["all_keys"] - counts["keys_in"]
         keyed = counts.pop("keyed")
         older = 0 if row["unsettled"] or merge else row["all_keyed"] - keyed - others
@@ -249,7 +249,7 @@ def _figures(duck: Duck, *, merge: bool) -> tuple[dict[int, Counter[str]], dict[
 
 
 def _broken(duck: Duck, rules: Iterable[Rule]) -> dict[tuple[int, str], int]:
-    """How often which rule is broken in which plan."""
+    """Number of violations by plan and rule."""
     found: dict[tuple[int, str], int] = {}
     for view, own in _by_view(rules).items():
         sums = ", ".join(f"sum({weight(rule)}) AS {rule.name}" for rule in own)

@@ -1,7 +1,7 @@
-"""Great Expectations' own pages, made to be read offline.
+"""Great Expectations' own pages, made readable offline.
 
-As they come, they load some 18 assets from other hosts and look broken without. Great Expectations lets a site
-name the class that renders its pages; this one takes out what is loaded and puts a small stylesheet in.
+By default they load some 18 assets from other hosts and look broken without them. Great Expectations lets a site name
+the class that renders its pages; this one removes the assets and adds a small stylesheet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from great_expectations.render.view.view import DefaultJinjaPageView
 PAGES = Path(__file__).parent / "pages"
 
 CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""No page loads anything or runs a script, whatever the data in it says."""
+"""Content policy: no page loads anything or runs a script, regardless of the data in it."""
 
 _TAKEN_OUT = re.compile(
     r"<(script|style|footer)\b.*?</\1\s*>|<link\b[^>]*>|<img\b[^>]*>|<meta\b[^>]*>"
@@ -24,11 +24,11 @@ _TAKEN_OUT = re.compile(
 )
 
 _DEAD_LINK = re.compile(r"<a href=\"[^\"]*/expectations/[^\"]*\"\s*>(.*?)</a>", re.DOTALL)
-"""Links to the page of a suite: the sentences of a suite are those of one plan, so it has no page."""
+"""Links to a suite's page, which does not exist because a suite's sentences are about one plan."""
 
 
 def offline(html: str, home: str) -> str:
-    """The page without anything that is loaded, with our style, a policy that forbids loading, and a way `home`."""
+    """The page without loaded assets, with our style, a policy that forbids loading, and a link `home`."""
     style = "".join((PAGES / name).read_text(encoding="utf-8") for name in ("style.css", "data_docs.css"))
     head = (
         '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'

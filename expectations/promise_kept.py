@@ -1,9 +1,9 @@
-"""The one expectation: that nothing breaks a promise, judged by Great Expectations on the table of findings."""
+"""The only expectation: nothing breaks a promise. Great Expectations judges it on the table of findings."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import pandas as pd
 from great_expectations import ExpectationSuite
@@ -13,10 +13,13 @@ from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from expectations.store import BATCH, context_in_memory
 
-    from expectations.findings import Row
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Line: TypeAlias = "dict[str, Any]"
+"""A row of the table of findings, as `Row.to_dict` returns it."""
 
 FINDINGS = "firn.findings"
 
@@ -72,50 +75,48 @@ class ExpectPromiseKept(BatchExpectation):
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:
-    """A line of the table as the result of an expectation."""
+    """A row of the table as the result of an expectation."""
     details = {"checked": int(row["checked"]), "broken": int(row["broken"]), "samples": json.loads(row["samples"])}
     return {"observed_value": row["observed"], "details": details}
 
 
-def batch_of(rows: Iterable[Row]) -> pd.DataFrame:
-    """The table of findings as Great Expectations reads it."""
+def validated(lane: str, lines: Sequence[Line], *, shared: bool) -> dict[str, Any]:
+    """The validation result of `lines`, JSON-ready: one expectation per line, described by its sentence; with `shared`
+    one per promise about any of the plans."""
+    context = context_in_memory()
+    source, asset = BATCH.split("-")
+    definition = context.data_sources.add_pandas(source).add_dataframe_asset(asset)
+    batch = definition.add_batch_definition_whole_dataframe(asset).get_batch({"dataframe": _batch_of(lines)})
+    result: Any = batch.validate(_shared_suite_of(lane, lines) if shared else _suite_of(lane, lines))
+    return dict(result.to_json_dict())
+
+
+def _batch_of(lines: Iterable[Line]) -> pd.DataFrame:
+    """The table of findings as the data frame that Great Expectations reads."""
+    columns = ("plan", "promise", "checked", "broken", "observed")
     return pd.DataFrame(
-        [
-            {
-                "plan": row.plan,
-                "promise": row.promise.name,
-                "checked": row.checked,
-                "broken": row.broken,
-                "observed": row.observed,
-                "samples": json.dumps([sample.to_dict() for sample in row.samples]),
-            }
-            for row in rows
-        ]
+        [{name: line[name] for name in columns} | {"samples": json.dumps(line["samples"])} for line in lines]
     )
 
 
-def suite_of(lane: str, rows: Iterable[Row]) -> ExpectationSuite:
-    """One expectation for each of `rows`, described by its sentence."""
+def _suite_of(lane: str, lines: Iterable[Line]) -> ExpectationSuite:
     return ExpectationSuite(
         name=f"firn-{lane}",
         expectations=[
             ExpectPromiseKept(
-                plan=row.plan,
-                promise=row.promise.name,
-                description=row.sentence,
-                meta={"contract": row.promise.number},
+                plan=line["plan"],
+                promise=line["promise"],
+                description=line["sentence"],
+                meta={"contract": line["number"]},
             )
-            for row in rows
+            for line in lines
         ],
     )
 
 
-def shared_suite_of(lane: str, tables: Iterable[Iterable[Row]]) -> ExpectationSuite:
-    """One expectation for each promise about any of the plans of `tables`."""
-    promises = {row.promise.name: row.promise for table in tables for row in table}
+def _shared_suite_of(lane: str, lines: Iterable[Line]) -> ExpectationSuite:
+    numbers = {line["promise"]: line["number"] for line in lines}
     return ExpectationSuite(
         name=f"firn-{lane}",
-        expectations=[
-            ExpectPromiseKept(promise=name, meta={"contract": promise.number}) for name, promise in promises.items()
-        ],
+        expectations=[ExpectPromiseKept(promise=name, meta={"contract": number}) for name, number in numbers.items()],
     )

@@ -1,4 +1,4 @@
-"""Samples of what breaks a rule: where it is, what was found there, and what was expected."""
+"""Samples of violations: the place, the finding, and the expectation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from expectations.findings import SAMPLES_PER_RULE
 from expectations.promises.fate import HORIZON
-from expectations.shown import shown_key
+from expectations.redaction import shown_key
 from expectations.verdict import Sample
 from expectations.wording import count, log_name, moment
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from expectations.claim import Claim
+    from expectations.column_mapping import Reading
     from expectations.duck import Duck
     from expectations.promises.promise import Rule
-    from expectations.reading import Reading
-    from expectations.shown import Shown
+    from expectations.redaction import Shown
 
 NOBODYS = -1
-"""In place of the plan of a record that no claim is about."""
+"""Plan number of a stranger: a record that no claim covers."""
 
 _PLACE = {"groups": "coalesce(in_max, out_max)", "files": "NULL::BIGINT"}
-"""The offset that a sample of a view shows, where it is no column."""
+"""Offset that a sample shows, as SQL, for views without an offset column."""
 _KEY = {"files": "NULL"}
 _MORE = {"groups": f", {HORIZON} AS expected_horizon"}
 
@@ -41,7 +41,7 @@ def samples_of(
     uuids = tuple(name in reading.uuids for name in reading.key)
     for name in sorted({name for _, name in broken}):
         rule = rules[name]
-        assert rule.view is not None  # it was counted there
+        assert rule.view is not None  # its violations were counted in a view
         offset, key = _PLACE.get(rule.view, '"offset"'), _KEY.get(rule.view, "key")
         rows = duck.table(
             f"""SELECT * EXCLUDE (plan), coalesce(plan, {NOBODYS}) AS of_plan, {offset} AS at_offset, {key} AS of_key
@@ -50,7 +50,7 @@ def samples_of(
             ORDER BY at_offset, of_key"""
         )
         for row in rows.to_pylist():
-            # What is of no plan offends them all: it is told as the first one would have it.
+            # A stranger offends every plan: it is described as the first plan would.
             claim = claims[max(row["of_plan"], 0)]
             words = {**row, **_told(row, claim, rule.view)}
             sample = Sample(
@@ -65,7 +65,7 @@ def samples_of(
 
 
 def _told(row: Mapping[str, Any], claim: Claim, view: str) -> dict[str, Any]:
-    """What the templates of a rule can name besides the columns of a row."""
+    """The values that a rule's templates can use besides the columns of a row."""
     of_claim = {
         "log": log_name(claim.topic, claim.partition),
         "log_end": claim.log_end_offset,
@@ -92,7 +92,7 @@ def _told(row: Mapping[str, Any], claim: Claim, view: str) -> dict[str, Any]:
         "stamp_in": _stamp(row["in_horizon"]),
         "stamp_out": _stamp(row["out_horizon"]),
         "stamp_expected": _stamp(row["expected_horizon"]),
-        "buried": count(row["n_buried"], "record"),
+        "removed_tombstones": count(row["n_buried"], "record"),
     }
 
 
@@ -113,5 +113,5 @@ def _why_it_stays(row: Mapping[str, Any], claim: Claim) -> str:
 
 
 def weight(rule: Rule) -> str:
-    """SQL over a row of the rule's view: how many break it, never NULL."""
+    """SQL over a row of the rule's view: the number of violations, never NULL."""
     return f"coalesce(({rule.broken})::BIGINT, 0)"

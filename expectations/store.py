@@ -1,4 +1,4 @@
-"""Where validation results lie, and the Great Expectations context that reads and writes them there."""
+"""The store of validation results, and the Great Expectations context that reads and writes it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ if TYPE_CHECKING:
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 
 RESULTS = "results"
+BATCH = "firn-findings"
+"""Great Expectations' name for the table of findings, as data source and as asset."""
 
 
 def context_for(reports: Path, sites: dict[str, Any] | None = None) -> EphemeralDataContext:
-    """A context that keeps its results as files under `reports` and everything else in memory.
+    """A context that stores its results as files under `reports` and everything else in memory.
 
-    No suite, data source or configuration is ever a file, so processes share nothing that changes.
-    Nothing is reported to anyone.
+    No suite, data source or configuration is ever a file, so processes share no mutable state.
+    Usage statistics are off.
     """
     import great_expectations as gx
     from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
@@ -44,3 +46,13 @@ def context_for(reports: Path, sites: dict[str, Any] | None = None) -> Ephemeral
         progress_bars=ProgressBarsConfig(globally=False),
     )
     return gx.get_context(mode="ephemeral", project_config=config)
+
+
+def context_in_memory() -> EphemeralDataContext:
+    """A context that stores nothing."""
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import ProgressBarsConfig
+
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    return context

@@ -1,7 +1,7 @@
-"""The tables that promises are about, in one DuckDB: what was read, what was written, and what stayed where it is.
+"""The tables that promises query, in one DuckDB: records read, records written, and records that stayed in place.
 
-Records are narrowed as they are read: once its fingerprint is taken nothing of a value is held. What is held may be
-spilled to disk, so that no plan is too large for a task.
+Records are narrowed as they are read: a value is dropped once its fingerprint is taken. The rest may be spilled to
+disk, so no plan is too large for a task.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from expectations.claim import Claim
+    from expectations.column_mapping import Reading
     from expectations.duck import Duck
-    from expectations.reading import Reading
 
 BEFORE, AFTER, IN_PLACE = "read", "written", "stayed"
-"""The sides: what was read and is replaced, what was written, and what was read and stays where it is. Each has its
-table; beside them `strangers` are records of all sides that no claim is about."""
+"""The sides: records read and replaced, records written, and records read that stay in place. Each side has a table;
+the table `strangers` has the records of all sides that no claim covers."""
 
 ROWS: Final = 1 << 18
 BYTES: Final = 32 << 20
-"""So much is narrowed at a time: less costs more calls, more costs memory."""
+"""Bytes narrowed at a time: fewer cost more calls, more cost memory."""
 
 _KINDS = {
     "plan": "INTEGER",
@@ -47,18 +47,18 @@ _ALWAYS = ("plan", "offset", "level", "horizon")
 _OF_VALUES = ("tombstone", "fingerprint")
 _OF_TRANSACTIONS = ("control", "transactional", "producer")
 _PLAN = "firn plan"
-"""The column with the place of the claim in what is about to be narrowed."""
+"""Column with the index of the claim, in records that are about to be narrowed."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of one side that can be read on its own, as often as need be: a data file, or a table in memory.
+    """A part of one side that can be read on its own, any number of times: a data file, or a table in memory.
 
-    read        gives the records, with the columns that are asked for or all of them
-    plan        the place of the claim that all records must be about; None: their topic and partition tell
-    name        what reports call it
-    records     how many there are, as the manifest says; None: nothing says
-    tombstones  False where it is known that there are none
+    read        returns the records, with the columns asked for or all of them
+    plan        index of the claim that covers all records; None: their topic and partition decide
+    name        its name in reports
+    records     number of records according to the manifest; None: unknown
+    tombstones  False when it is known to have none
     """
 
     side: str
@@ -71,9 +71,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Layout:
-    """How records become rows of the tables.
+    """The layout of the tables: it turns records into rows.
 
-    closely     whether values are read of both sides; if not, a fingerprint vouches for those that were read
+    closely     True when values of both sides are read; if not, a fingerprint vouches for the values on the read side
     """
 
     schema: pa.Schema
@@ -82,23 +82,23 @@ class Layout:
 
     @property
     def transactions(self) -> bool:
-        """Whether there are columns for transactions."""
+        """True when the schema has transaction columns."""
         return "is_control" in self.schema.names or "is_transactional" in self.schema.names
 
     def columns(self, side: str) -> tuple[str, ...]:
-        """The columns of the table of `side`, but for the key, which is the last."""
+        """The columns of the table of `side`, except the key, which comes last."""
         of_values = {AFTER: _OF_VALUES, BEFORE: _OF_VALUES if self.closely else (), IN_PLACE: ("tombstone",)}[side]
         return (*_ALWAYS, *of_values, *(_OF_TRANSACTIONS if self.reading.of_transactions(self.schema.names) else ()))
 
     def wanted(self, part: Part) -> tuple[str, ...]:
-        """The columns of the records that are read of `part`."""
+        """The columns to read from `part`."""
         if part.side == AFTER or (part.side == BEFORE and self.closely):
             return tuple(self.schema.names)
         told_by = self.reading.told_by if part.side == IN_PLACE and part.tombstones else ()
         return tuple(dict.fromkeys((*self.reading.narrow(self.schema.names), *told_by)))
 
     def make(self, duck: Duck) -> None:
-        """Make the tables, empty."""
+        """Create the empty tables."""
         key = plain_columns(self.schema.empty_table(), self.reading.key)
         with duck.seeing(keys=key):
             for side in (BEFORE, AFTER, IN_PLACE):
@@ -108,7 +108,7 @@ class Layout:
         duck.run("CREATE TABLE files (plan INTEGER, name VARCHAR, told BIGINT, found BIGINT)")
 
     def narrowed(self, taken: pa.Table, side: str) -> tuple[dict[str, pa.Table], str]:
-        """Tables to be seen, and the query over them that narrows the records `taken` of `side`."""
+        """Tables to register, and the query over them that narrows the records `taken` from `side`."""
         reading, names = self.reading, taken.column_names
         kept = [name for name in reading.kept(self.schema.names) if name in names]
         plain = plain_columns(taken, kept, self._prefix)
@@ -139,7 +139,7 @@ class Layout:
 
     @property
     def _prefix(self) -> str:
-        """What names of our own begin with, beside those that a condition uses."""
+        """Prefix of our own column names, which keeps them apart from the names in a condition."""
         prefix = "firn_"
         while any(name.lower().startswith(prefix) for name in self.reading.told_by):
             prefix += "_"
@@ -154,19 +154,19 @@ class Layout:
 
 
 def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Epoch microseconds of a timestamp."""
+    """A column of timestamps as epoch microseconds."""
     return column.cast(pa.timestamp("us", tz=column.type.tz), safe=False).cast(pa.int64())
 
 
 class Filler:
-    """Reads parts into the tables, each thread with a connection of its own."""
+    """Reader of parts into the tables; each thread has its own connection."""
 
     def __init__(self, duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
         self._duck, self._layout = duck, layout
         self._places = {(claim.topic, claim.partition): number for number, claim in enumerate(claims)}
 
     def fill(self, parts: Iterable[Part], threads: int) -> None:
-        """Read all `parts`; what reading raises goes up."""
+        """Read all `parts`. Raises whatever reading raises."""
         waiting: SimpleQueue[Part] = SimpleQueue()
         for part in parts:
             waiting.put(part)
@@ -178,7 +178,7 @@ class Filler:
                 assert done is None
 
     def _work(self, waiting: SimpleQueue[Part], duck: Duck) -> None:
-        held = {side: Held(duck, self._layout, side) for side in (BEFORE, AFTER, IN_PLACE)}
+        held = {side: LoadedRecords(duck, self._layout, side) for side in (BEFORE, AFTER, IN_PLACE)}
         counted: list[tuple[Part, int]] = []
         while True:
             try:
@@ -203,7 +203,7 @@ class Filler:
             with duck.seeing(counted=pa.Table.from_pylist(rows, kinds)):
                 duck.run("INSERT INTO files SELECT * FROM counted")
 
-    def _take(self, records: pa.RecordBatch | pa.Table, part: Part, held: Held) -> None:
+    def _take(self, records: pa.RecordBatch | pa.Table, part: Part, held: LoadedRecords) -> None:
         if not records.num_rows:
             return
         table = records if isinstance(records, pa.Table) else pa.Table.from_batches([records])
@@ -221,7 +221,7 @@ class Filler:
         held.strange(table.filter(pc.invert(ours)))
 
     def _plans(self, records: pa.Table) -> pa.Array:
-        """The place of the claim about each record; NULL where there is none."""
+        """Index of the claim that covers each record; NULL when none does."""
         reading, rows = self._layout.reading, records.num_rows
         topics = (
             records.column(reading.topic).combine_chunks() if reading.topic else pa.repeat(reading.topic_name, rows)
@@ -236,8 +236,8 @@ class Filler:
         return pa.array([self._places.get(pair) for pair in pairs], pa.int32())
 
 
-class Held:
-    """Records of one side that wait to be narrowed together: parts may be small and many."""
+class LoadedRecords:
+    """A buffer for records of one side, narrowed together because parts may be small and many."""
 
     def __init__(self, duck: Duck, layout: Layout, side: str) -> None:
         self._duck, self._layout, self._side = duck, layout, side
@@ -245,8 +245,8 @@ class Held:
         self._rows = self._bytes = 0
 
     def add(self, table: pa.Table) -> None:
-        """Take some more."""
-        # Values that differ in type only by the writer's choice are made alike by `plain_columns`, table by table.
+        """Add the records of `table`."""
+        # `plain_columns` unifies, table by table, types that differ only by the writer's choice.
         self._tables.setdefault(tuple(table.column_names), []).append(table)
         self._rows += table.num_rows
         self._bytes += table.nbytes
@@ -254,14 +254,14 @@ class Held:
             self.flush()
 
     def flush(self) -> None:
-        """Narrow what waits."""
+        """Narrow the buffered records."""
         for tables in self._tables.values():
             self._insert(pa.concat_tables(tables), self._side, "*")
         self._tables.clear()
         self._rows = self._bytes = 0
 
     def strange(self, table: pa.Table) -> None:
-        """Take records that no claim is about."""
+        """Add records that no claim covers."""
         self._insert(table, "strangers", 'plan, "offset", key')
 
     def _insert(self, taken: pa.Table, into: str, columns: str) -> None:

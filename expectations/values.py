@@ -1,4 +1,4 @@
-"""The values of sampled records, read where a report may show them: values are no part of what is compared."""
+"""The values of sampled records, read only if a report may show them: the comparison does not hold values."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from expectations.claim import Claim
+    from expectations.column_mapping import Reading
     from expectations.findings import Findings
-    from expectations.reading import Reading
     from expectations.tables import Part
 
 Place = tuple[str, int, int]
 """Topic, partition and offset."""
 
 _ORDER = (BEFORE, IN_PLACE, AFTER)
-"""The value of a record is told as the first of the sides has it that has one."""
+"""The order of the sides: a sample shows the value of the first side that has one."""
 
 
 def wanted(found: Iterable[Findings], claims: Iterable[Claim]) -> frozenset[Place]:
@@ -40,7 +40,7 @@ def wanted(found: Iterable[Findings], claims: Iterable[Claim]) -> frozenset[Plac
 
 
 def values_of(parts: Iterable[Part], reading: Reading, places: frozenset[Place]) -> dict[Place, str | None]:
-    """The values at `places`, as far as a report shows them."""
+    """The values at `places`, cut as a report shows them."""
     told: dict[Place, str | None] = {}
     offsets = pa.array(sorted({offset for _, _, offset in places}), pa.int64())
     for part in sorted(parts, key=lambda part: _ORDER.index(part.side)) if places else ():
@@ -60,7 +60,7 @@ def values_of(parts: Iterable[Part], reading: Reading, places: frozenset[Place])
 def with_values(
     found: Sequence[Findings], claims: Sequence[Claim], values: Mapping[Place, str | None]
 ) -> list[Findings]:
-    """The findings with the value of the record at the offset of each sample."""
+    """The findings with the record's value added to each sample."""
     return [
         replace(
             one,
@@ -79,7 +79,7 @@ def with_values(
 
 
 def _text(row: Mapping[str, Any], reading: Reading) -> str | None:
-    """The value; of a table without a column `value` all that a record holds beside its key and place."""
+    """The value as text; for a table without a column `value`, all of a record except its key and place."""
     if "value" in row:
         whole = row["value"]
         return key_text(whole[:KEY_BYTES] if isinstance(whole, bytes) else whole)

@@ -16,8 +16,8 @@ SAMPLES_IN_VERDICT = 3
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One offending record: where it is, what was found there and what was expected. Key and value are as far as they
-    may be shown (see `shown`)."""
+    """One offending record: its place, the finding and the expectation. Key and value are redacted (see
+    `redaction`)."""
 
     offset: int | None
     key: str | None
@@ -32,7 +32,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One expectation: its promise as a sentence, whether it was kept, and what was observed, in words."""
+    """The result of one expectation: its promise as a sentence, the outcome, and the observation in words."""
 
     name: str
     sentence: str
@@ -43,10 +43,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What Great Expectations found about one stage.
+    """Great Expectations' verdict on one stage.
 
     seconds is the validation's share of wall time; run_name names the stored validation result and its page; closely
-    tells whether values were read of both sides, or a fingerprint vouched for those that were read.
+    is True when values of both sides were read, False when a fingerprint vouched for the values on the read side.
     """
 
     plan_id: str
@@ -58,7 +58,7 @@ class Verdict:
 
     @property
     def failures(self) -> tuple[Finding, ...]:
-        """The expectations that were not met."""
+        """The expectations that failed."""
         return tuple(finding for finding in self.expectations if not finding.passed)
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Verdict:
-        """The verdict back from `to_dict` (or from its JSON); unknown or missing names raise."""
+        """Restore a verdict from `to_dict` (or from its JSON). Raises for unknown or missing names."""
         findings = tuple(
             Finding(**{**finding, "samples": tuple(Sample(**sample) for sample in finding["samples"])})
             for finding in fields["expectations"]
@@ -75,7 +75,7 @@ class Verdict:
         return cls(**{**fields, "expectations": findings})
 
     def bounded(self) -> Verdict:
-        """The same verdict with as few samples as it takes to stay below MAX_VERDICT_BYTES of JSON."""
+        """The same verdict, with samples dropped until its JSON is below MAX_VERDICT_BYTES."""
         verdict = self
         for most in range(SAMPLES_IN_VERDICT, -1, -1):
             verdict = replace(

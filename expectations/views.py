@@ -1,26 +1,26 @@
-"""What is derived from the tables, once, for all promises to look at: SQL in the order in which it is run.
+"""Views derived once from the tables for all promises: SQL in execution order.
 
-`before` and `after` are what was read and written, `left_behind` what stayed in place and should not have. A plan is
-*settled* when the keys and offsets of the newest records read (or, where values were read, their fingerprints) sum up
-to those that were written, whatever the order, and nothing in it is rare. Of its records only the special ones are
-compared one by one then: tombstones, records without a key, those at a level or with a delete horizon that a cleaned
-record does not have. For all others everything that is promised follows: there are as many records as keys, and the
-sum of the hashes is the same, so each is the newest of its key.
+`before` and `after` are the records read and written, `left_behind` the records that wrongly stayed in place. A plan is
+*settled* when the keys and offsets of the newest records read (or, if values were read, their fingerprints) have the
+same sum as those written, in any order, and nothing in it is rare. Only the special records of a settled plan are
+compared one by one: tombstones, records without a key, and those at a level or with a delete horizon that a cleaned
+record does not have. For all others every promise follows: there are as many records as keys, and the sum of the
+hashes is the same, so each is the newest of its key.
 
-**Values** are read once, where they were written. Why that is proof enough, with the fingerprint that compacting took
-of the records that it keeps, as it read them:
+**Values** are read once, on the written side. Why that is proof enough, given the fingerprint that compaction took of
+the records it keeps while reading them:
 
-1. Key and offset of the newest record of every key follow from what was read, here. They sum up to the keys and
-   offsets that were written, so exactly those records are there.
-2. The fingerprints written, over every column that C1 keeps, sum up to the one that compacting took as it read. So
+1. Key and offset of the newest record of every key are derived here from the records read. Their sum equals that of
+   the keys and offsets written, so exactly those records are there.
+2. The fingerprints written, over every column that C1 keeps, sum up to the one that compaction took while reading. So
    each record holds what was read at its offset.
-3. Whether the newest record of a key is a tombstone is told by the record itself, since every one of them is written
-   somewhere: to the topic, to the quarantine, or beside the topic.
+3. The newest record of a key shows itself whether it is a tombstone, since every newest record is written somewhere:
+   to the topic, to the quarantine, or beside the topic.
 
-What would slip through: a value that was read wrongly before its fingerprint was taken (by a fault of the Parquet
-reader or of memory), because nobody reads it a second time; a cleaner that takes fingerprints of something else than
-what it read; and errors whose 64-bit hashes cancel out, by a chance of 1 in 2^64. A plan in which anything is broken
-by this measure is judged again *closely*, with the values of both sides; `firn.validate=full` judges all plans so.
+What would slip through: a value that was misread before its fingerprint was taken (by a fault of the Parquet reader or
+of memory), because it is not read a second time; a cleaner that takes fingerprints of something other than what it
+read; and errors whose 64-bit hashes cancel out, by a chance of 1 in 2^64. A plan with a violation by this measure is
+judged again *closely*, with the values of both sides; `firn.validate=full` judges all plans so.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
     from expectations.tables import Layout
 
 _COMMIT, _ABORT = "0001", "0000"
-"""Type of a control record: bytes 3 and 4 of its key (Kafka's ControlRecordType)."""
+"""Types of control records: bytes 3 and 4 of the key (Kafka's ControlRecordType)."""
 
 MARK = 'hash(hash(1, key, "offset"))'
-"""What a record is told by where a fingerprint vouches for the rest of it."""
+"""Mark that identifies a record when a fingerprint vouches for the rest of it, as SQL."""
 
 WORD = '"offset" & -64'
-"""Where the 64 neighbouring offsets begin of which a record's is one."""
+"""First of the 64 neighbouring offsets around a record's offset, as SQL."""
 
 _PLANS = pa.schema(
     {
-        "plan": pa.int32(),  # its place among the claims
+        "plan": pa.int32(),  # index of the claim
         "now": pa.int64(),  # times are epoch microseconds
         "stamp": pa.int64(),  # the delete horizon of a tombstone that this cleaning is the first to find clean (C8)
         "clean_below": pa.int64(),
         "log_end": pa.int64(),
-        "told": pa.bool_(),  # whether the claim tells of transactions
+        "told": pa.bool_(),  # whether the claim has transactions
         "level_out": pa.int32(),
     }
 )
@@ -65,10 +65,10 @@ _MARKERS = pa.schema(
 
 
 def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, whole: bool = True, settle: bool = True) -> None:
-    """Make the views, and the tables that take an effort, over tables that were filled.
+    """Create the views, and the tables that are costly to compute, over the filled tables.
 
-    The claims are of one lane and level out. `whole`: with whole plans, not with some of their keys. `settle`: a plan
-    whose sums agree needs no further look.
+    The claims share lane and level out. `whole`: the tables hold whole plans, not some of their keys. `settle`: a plan
+    whose sums agree is not compared record by record.
     """
     merge = claims[0].lane == "merge"
     _start(duck, layout, claims)
@@ -86,7 +86,7 @@ def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, whole: bool =
 
 
 def derive_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
-    """Make what tells of offsets only, over all records that were read at some."""
+    """Create the views about offsets only, over all records read at some offsets."""
     _start(duck, layout, claims)
     for statement in _offsets(claims[0].lane == "merge", layout.closely, whole=True):
         duck.run(statement)
@@ -126,9 +126,9 @@ def _markers(claims: Iterable[Claim]) -> pa.Table:
 
 
 def _side(name: str, table: str, layout: Layout) -> str:
-    """`before` or `after`: the table, what it lacks, and what a record is told by.
+    """`before` or `after`: the table, its missing columns, and the mark that identifies a record.
 
-    That is everything in it that C1 keeps; where a fingerprint vouches for values, its key and offset are enough.
+    The mark covers all columns that C1 keeps; when a fingerprint vouches for values, key and offset are enough.
     """
     has = layout.columns(table)
     missing = {
@@ -143,10 +143,10 @@ def _side(name: str, table: str, layout: Layout) -> str:
 
 
 def _sums(merge: bool, closely: bool) -> list[str]:
-    """What is summed up of each plan: `read_sums`, `written_sums` and `newest`."""
-    # A copy is told by its delete horizon, too.
+    """The sums of each plan: `read_sums`, `written_sums` and `newest`."""
+    # The delete horizon is part of a copy's identity, too.
     copy = "hash(hash(mark, horizon))"
-    # The mark of key and offset is made of the newest ones only, not of every record.
+    # The mark of key and offset is computed for the newest records only.
     of_newest = 'arg_max(mark, "offset")' if closely else MARK.replace('"offset"', 'max("offset")')
     newest = (
         f"SELECT plan, count(*) AS keyed, count(*) AS keys, sum({copy}::HUGEINT) AS whole FROM before "
@@ -190,15 +190,15 @@ def _special(merge: bool) -> str:
 
 
 def _transactions(layout: Layout) -> list[str]:
-    """`marks`: which records were aborted, are undecided, or are markers with nothing left of their transaction (C10).
+    """`marks`: records that were aborted, are undecided, or are markers whose transaction has no records left (C10).
 
-    Derived from the contract alone: the records of a producer up to and with its next marker are one transaction. Each
+    Derived from the contract alone: a producer's records up to and including its next marker are one transaction. Each
     is numbered by the markers before it and judged as a whole.
     """
     if not layout.transactions:
         return ['CREATE TABLE marks (plan INTEGER, "offset" BIGINT, aborted BOOLEAN, undecided BOOLEAN, ended BOOLEAN)']
     return [
-        # What a cleaning has kept, it has judged: levels 2 and 3 hold committed records.
+        # A cleaning keeps committed records only, so levels 2 and 3 need no second judgement.
         f"""CREATE VIEW events AS
         SELECT plan, producer, "offset", commit, data, bool_and(open) AS open FROM (
             SELECT plan, producer, "offset",
@@ -221,19 +221,19 @@ def _transactions(layout: Layout) -> list[str]:
 
 
 def _groups(merge: bool) -> str:
-    """`groups`: one row per group of records that are compared. What makes a group depends on its `role`:
+    """`groups`: one row per group of records that are compared. The `role` defines the group:
 
-    key    a record that a cleaning judges by its key: all records of a key, in `key`
-    copy   a record that must come out as it went in (all of a merge; those without a key): those with the
-           same offset in `slot` and the same `mark`
-    aborted, control    a record of an aborted transaction, a control record: like a copy, whatever its key
+    key    records that a cleaning judges by their key: all records of a key, in `key`
+    copy   records that must come out unchanged (all of a merge; those without a key): those with the same offset
+           in `slot` and the same `mark`
+    aborted, control    records of aborted transactions, control records: like copies, regardless of their key
 
-    Tombstones that were removed earlier (read at level BURIED) count where one is newer than all that was read of its
-    key, and something was: it has `risen`, and is the newest record of the key. The newest is told of in `in_...`.
+    A tombstone removed earlier (read at level BURIED) counts only if it is newer than every record read of its key, and
+    there is one: it has `risen`, and is the newest record of the key. The columns `in_...` describe the newest.
     """
     read, written = f"(side = 0 AND level != {BURIED})", f"(side = 1 AND level != {BURIED})"
     earlier, now = f"(side = 0 AND level = {BURIED})", f"(side = 1 AND level = {BURIED})"
-    # A stamp counts only where Firn itself wrote it: levels 0 and 1 come from any writer.
+    # A stamp counts only if Firn wrote it: levels 0 and 1 come from any writer.
     stamped = f"({read} AND level >= 2 AND horizon IS NOT NULL)"
     role = (
         "'copy'"
@@ -242,14 +242,14 @@ def _groups(merge: bool) -> str:
             "CASE WHEN aborted THEN 'aborted' WHEN control THEN 'control' WHEN key IS NULL THEN 'copy' ELSE 'key' END"
         )
     )
-    # The end of the log stays in the topic even without a key (C4); it is quarantined once it is no longer the end.
+    # The log end stays in the topic even without a key (C4); it is quarantined once it is no longer the end.
     level = (
         "level_out"
         if merge
         else (f"CASE WHEN role = 'copy' AND \"offset\" IS DISTINCT FROM log_end THEN {QUARANTINED} ELSE level_out END")
     )
     mark = "hash(mark, horizon)" if merge else "mark"
-    # A copy is compared whole or not at all.
+    # Copies are compared as a whole or not at all.
     keyless = "false" if merge else "key IS NULL"
     columns = 'plan, "offset", key, level, horizon, tombstone, control, transactional, mark'
     looked_at = " UNION ALL ".join(
@@ -317,11 +317,11 @@ def _groups(merge: bool) -> str:
 
 
 def _offsets(merge: bool, closely: bool, *, whole: bool) -> list[str]:
-    """`repeats`: how many records have the offset of another one; `offsets`: those offsets, and whether records differ.
+    """`repeats`: the number of records that share an offset; `offsets`: those offsets, and whether the records differ.
 
-    Neither where there are only some of the keys.
+    Neither is created when the tables hold only some of the keys.
     """
-    # Without their values nobody knows; a copy keeps what was landed twice, too (C13).
+    # Without values, a difference can't be seen; a merge also copies records that landed twice (C13).
     differ = "min(mark) != max(mark)" if closely else "true"
     some = f"level != {BURIED} AND {str(whole).lower()}"
     return [
@@ -335,10 +335,10 @@ def _offsets(merge: bool, closely: bool, *, whole: bool) -> list[str]:
 
 
 def _left_behind() -> str:
-    """`left_behind`: records that stayed in place and should not have.
+    """`left_behind`: records that wrongly stayed in place.
 
-    The tail holds each key once (C16), so what supersedes one of its records is in the head. A tombstone was due if it
-    is clean and not stamped yet (C8), or past its horizon and not the end of the log (C9).
+    The tail holds each key once (C16), so a record that supersedes one of them is in the head. A tombstone was due if
+    it is clean and not stamped yet (C8), or past its horizon and not the log end (C9).
     """
     return f"""CREATE TABLE left_behind AS SELECT * FROM (
         SELECT plan, "offset", key, superseded IS NOT NULL AS superseded,
@@ -346,6 +346,7 @@ def _left_behind() -> str:
                 AND (horizon IS NULL OR (horizon <= now AND "offset" != log_end)) AS due
         FROM {IN_PLACE} JOIN plans USING (plan) LEFT JOIN (
             SELECT DISTINCT plan, key, true AS superseded FROM {BEFORE}
+            SEMI JOIN (SELECT DISTINCT plan FROM {IN_PLACE}) USING (plan)
             WHERE level < {TAIL} AND level != {BURIED} AND key IS NOT NULL
         ) USING (plan, key)
     ) WHERE superseded OR due"""

@@ -1,8 +1,8 @@
-"""A plan too large for one task is judged in buckets: its records by their keys, and by offsets once more.
+"""Bucketed judging of a plan too large for one task: its records by key, and once more by offset.
 
-All records of a key are in one bucket, so that each is judged there as in a plan of its own; what is counted adds up.
-Only records that share an offset may be of different keys: offsets go to buckets of their own, words of 64 together.
-Records without a key go by their offset. The hash is DuckDB's, with a seed of its own.
+All records of a key are in one bucket, so each bucket is judged like a plan of its own, and the counts add up. Only
+records that share an offset may have different keys, so offsets go to separate buckets, in words of 64. Records without
+a key are hashed by their offset. The hash is DuckDB's, with a seed of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from expectations.judge import Bounds, found_at_offsets, found_in
+from expectations.judge import Limits, found_at_offsets, found_in
 from expectations.tables import BEFORE, Filler, Layout, Part
 from expectations.views import WORD
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
     from expectations.claim import Claim
     from expectations.findings import Findings
-    from expectations.shown import Shown
+    from expectations.redaction import Shown
 
 _TABLE = b"firn.table"
-"""In the metadata of a table that moves: which one it is."""
+"""Metadata key that names the table in Arrow data sent to a bucket."""
 _OFFSETS = "offsets"
 _TOLD = ("strangers", "files")
-"""Few, and looked at in the first bucket."""
+"""Tables with few rows, checked in the first bucket."""
 
 
 @dataclass(frozen=True)
-class Buckets:
-    """How one wide plan is spread: `keys` buckets by key, and behind them `offsets` by offset."""
+class KeyBuckets:
+    """The buckets of one wide plan: `keys` buckets by key, followed by `offsets` buckets by offset."""
 
     layout: Layout
     claim: Claim
@@ -43,11 +43,11 @@ class Buckets:
 
     @property
     def every(self) -> int:
-        """How many there are."""
+        """Number of all buckets."""
         return self.keys + self.offsets
 
-    def spread(self, parts: Sequence[Part], bounds: Bounds) -> Iterator[tuple[int, pa.Table]]:
-        """The narrowed records of `parts` by bucket; no values."""
+    def spread(self, parts: Sequence[Part], bounds: Limits) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the narrowed records of `parts` with their bucket; no values."""
         for part in parts:
             duck = bounds.duck()
             try:
@@ -66,8 +66,8 @@ class Buckets:
             finally:
                 duck.close()
 
-    def gather(self, bucket: int, tables: Iterable[pa.Table], samples: Shown, bounds: Bounds) -> Findings:
-        """What is found in one bucket."""
+    def gather(self, bucket: int, tables: Iterable[pa.Table], samples: Shown, bounds: Limits) -> Findings:
+        """The findings in one bucket."""
         duck = bounds.duck()
         try:
             self.layout.make(duck)
@@ -81,8 +81,8 @@ class Buckets:
         finally:
             duck.close()
 
-    def closely(self) -> Buckets:
-        """The same for a look at values."""
+    def closely(self) -> KeyBuckets:
+        """The same buckets for a comparison with values."""
         return replace(self, layout=replace(self.layout, closely=True))
 
 
@@ -91,7 +91,7 @@ def _bucketed(columns: str, table: str, hashed: str, buckets: int) -> str:
 
 
 def _by_bucket(table: pa.Table, name: str, first: int) -> Iterator[tuple[int, pa.Table]]:
-    """The table cut where its last column, the bucket, changes."""
+    """Slices of the table, cut where its last column, the bucket, changes."""
     if not table.num_rows:
         return
     numbers = table.column("bucket").to_numpy()

@@ -1,4 +1,4 @@
-"""How names, keys, counts, sizes and times are written in sentences for people."""
+"""Wording of names, keys, counts, sizes and times in sentences for people."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pipeline.messages import printable
 
 KEY_CHARACTERS = 80
 KEY_BYTES = 4 * KEY_CHARACTERS + 4
-"""As many bytes of a key as can matter for its first KEY_CHARACTERS characters."""
+"""Maximum number of bytes of a key that can affect its first KEY_CHARACTERS characters."""
 
 
 def shown(value: object) -> object:
-    """What a page shows of a template's value: text as `printable`, but for markup of our own."""
+    """A template's value as a page shows it: text as `printable`, except our own markup."""
     return printable(value) if type(value) is str else value
 
 
 def plain(name: str) -> str:
-    """A topic's or table's name with everything that is no letter, digit, `.`, `_` or `-` percent-encoded.
+    """A topic's or table's name, percent-encoded except for letters, digits, `.`, `_` and `-`.
 
-    Kafka allows nothing else in a topic, but a table is filled by strangers, and Great Expectations puts
-    sentences into its pages (and through a `$` template) without escaping them.
+    Kafka allows nothing else in a topic's name, but any writer can fill a table, and Great Expectations puts sentences
+    into its pages (and through a `$` template) without escaping them.
     """
     return re.sub(r"[^\w.\-]", lambda match: quote(match.group(), safe=""), name)
 
 
 def log_name(topic: str, partition: int) -> str:
-    """A topic partition as Kafka names its log folder: `orders-3`."""
+    """The name of a topic partition, like Kafka's log folder: `orders-3`."""
     return f"{plain(topic)}-{partition}"
 
 
@@ -40,7 +40,7 @@ def key_text(key: object) -> str | None:
         return _cut(str(key))
     if not key:
         return "(empty)"
-    # The last character may have been cut in the middle: it is beyond KEY_CHARACTERS, so it may go.
+    # The last character may be cut in the middle; it is beyond KEY_CHARACTERS, so it can be dropped.
     text = bytes(key).decode("utf-8", errors="ignore" if len(key) >= KEY_BYTES else "surrogateescape")
     return _cut(text if text and text.isprintable() else "0x" + bytes(key).hex())
 
@@ -65,7 +65,7 @@ def size(number: int) -> str:
 
 
 def moment(epoch_ms: int) -> str:
-    """Epoch milliseconds as `2026-11-21 05:36:56.123 UTC`; as they are where no calendar reaches."""
+    """Epoch milliseconds as `2026-11-21 05:36:56.123 UTC`; unchanged when out of the calendar's range."""
     try:
         at = datetime.fromtimestamp(epoch_ms // 1000, tz=UTC)
     except (ValueError, OverflowError, OSError):

@@ -1,6 +1,6 @@
-"""The table of promises: one entry for each, with its number in the contract, its sentence and what breaks it as SQL.
+"""The table of promises: one entry each, with its number in the contract, its sentence and its rules as SQL.
 
-A promise is added by an entry here and its test.
+To add a promise, add an entry here and a test.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ PROMISES = (
     WHOLE_FILES,
     RECORD_COUNTS,
 )
-"""All promises in the order in which they are read."""
+"""All promises, in the order of the reports."""
 
 FINGERPRINT = "fingerprint"
-"""The rule that is broken where what was written is not what was read, by the fingerprint taken then."""
+"""Rule that is broken when the records written differ from the records read, by the fingerprint taken while reading."""
 
 
 def promises_of(claim: Claim) -> tuple[Promise, ...]:
@@ -61,5 +61,5 @@ def promises_of(claim: Claim) -> tuple[Promise, ...]:
 
 
 def rules_of(claim: Claim) -> tuple[Rule, ...]:
-    """The rules that can be broken in the plan of `claim`, each once."""
+    """The rules that the plan of `claim` can break, each once."""
     return tuple({rule.name: rule for promise in promises_of(claim) for rule in promise.rules}.values())

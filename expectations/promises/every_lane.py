@@ -1,4 +1,4 @@
-"""Promises about every lane, and the one of a merge."""
+"""Promises about every lane, and the promise about a merge."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ OUTPUT_LEVEL = Promise(
     ),
     kept=lambda figures, claim: f"{count(figures['records_out'], 'record')} at level {claim.level_out}.",
     checked="records_out",
-    # That of a record without a key has a promise of its own.
+    # The level of a record without a key has a promise of its own.
     rules=(Rule("level", "groups", f"CASE WHEN {KEYED} OR {CONTROL} THEN n_level END", *_LEVEL),),
 )
 

@@ -1,5 +1,5 @@
-"""The record counts of a plan (C24): every claimed figure is what was measured, and records in = out + superseded +
-removed + quarantined + aborted. Segments and bytes are facts of the plan, which it shows.
+"""The record counts of a plan (C24): every claimed figure equals the measured one, and records in = out + superseded +
+removed + quarantined + aborted. Segments and bytes are facts of the plan, shown as they are.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _COUNTED = {
     "markers_removed": "markers removed",
 }
 _ALWAYS = ("records_out", "superseded", "tombstones_removed", "quarantined")
-"""Terms that are shown also when they are 0."""
+"""Terms that are shown even when they are 0."""
 
 _OF_WHICH = {"repeated": "repeated records among the superseded", "restored": "restored tombstones among those read"}
 
 
 def sentence(claim: Claim) -> str:
-    """What the record counts of the plan are claimed to be."""
+    """The claimed record counts of the plan as a sentence."""
     of_transactions = (
         f" + {claim.aborted:,} of aborted transactions + {count(claim.markers_removed, 'marker')} removed"
         if claim.transactional
@@ -49,7 +49,7 @@ def sentence(claim: Claim) -> str:
 
 
 def differences(measured: Figures, claim: Claim) -> tuple[Sample, ...]:
-    """Where claim and measure differ, and where one of them does not add up in itself."""
+    """The differences between claim and measurement, and the equations that do not add up in either."""
     claimed = claim.to_dict()
     wrong = [
         Sample(None, None, f"{measured[name]:,} {words}", f"{claimed[name]:,} claimed")

@@ -45,7 +45,7 @@ GONE_TOMBSTONES = Promise(
             *("tombstone", "is still there past its delete horizon", "are still there past their delete horizon"),
             *("the tombstone at offset {in_max}", "nothing: its delete horizon was {stamp_in}"),
         ),
-        # What is removed is kept beside the topic as it was, and nothing else goes there.
+        # Removed tombstones are kept beside the topic unchanged, and nothing else goes there.
         Rule(
             *(
                 "unburied",
@@ -54,14 +54,14 @@ GONE_TOMBSTONES = Promise(
             ),
             *("removed tombstone", "is not kept beside the topic as it was read"),
             "are not kept beside the topic as they were read",
-            f"{{buried}} at level {BURIED}",
+            f"{{removed_tombstones}} at level {BURIED}",
             f"the tombstone of offset {{in_max}} at level {BURIED}",
         ),
         Rule(
             *("buried_alive", "groups", f"CASE WHEN coalesce({MAY} AND NOT {KEPT}, false) THEN 0 ELSE n_buried END"),
             *("record", "is kept beside the topic that was not removed"),
             "are kept beside the topic that were not removed",
-            *(f"{{buried}} at level {BURIED}", "none"),
+            *(f"{{removed_tombstones}} at level {BURIED}", "none"),
         ),
         Rule(
             *("left_due", "left_behind", "due"),

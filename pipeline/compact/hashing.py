@@ -1,4 +1,4 @@
-"""The bucket of a key: fixed and unsalted, the same in every process and for every engine."""
+"""Hashing: the bucket of a key, and its shard within a task; unsalted, the same in every process and engine."""
 
 from typing import Final
 
@@ -6,20 +6,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.compact.keys import bytes_of
+from pipeline.compact.key_bytes import bytes_of
 
 _ENDS: Final = 64
-"""So many bytes of the beginning and of the end of a key are looked at: keys of megabytes cost no more than others."""
+"""Number of bytes hashed at each end of a key: keys of megabytes cost no more than others."""
 _PRIME: Final = np.uint64(0x100000001B3)
+_SMALL_PRIME: Final = np.uint32(0x01000193)
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def buckets_of(keys: pa.Array, buckets: int) -> NDArray[np.int64]:
-    """The bucket of every key, below ``buckets``; that of NULL is 0. Equal keys have equal buckets."""
-    held = bytes_of(keys)
-    offsets = np.frombuffer(held.buffers()[1], dtype=np.int64)[held.offset : held.offset + len(held) + 1]
-    content = np.frombuffer(held.buffers()[2] or b"", dtype=np.uint8)
-    starts, ends = offsets[:-1], offsets[1:]
+    """The bucket of every key, below ``buckets``; 0 for NULL. Equal keys have equal buckets."""
+    starts, ends, content = _parts(keys)
     found = (ends - starts).astype(np.uint64)
     longest = int((ends - starts).max(initial=0))
     with np.errstate(over="ignore"):
@@ -34,3 +32,28 @@ def buckets_of(keys: pa.Array, buckets: int) -> NDArray[np.int64]:
     if keys.null_count:
         result[keys.is_null().to_numpy(zero_copy_only=False)] = 0
     return result
+
+
+def shards_of(keys: pa.Array, shards: int) -> NDArray[np.uint8]:
+    """The shard of every key, below ``shards`` (at most 256); any for NULL. Equal keys have equal shards.
+
+    Hashing a few bytes is fast; keys that differ elsewhere share a shard, which only costs time.
+    """
+    starts, ends, content = _parts(keys)
+    found = (ends - starts).astype(np.uint32)
+    if not len(content):
+        return np.zeros(len(keys), dtype=np.uint8)
+    last = ends - 1
+    for place in (last, np.maximum(last - 1, starts), np.maximum(last - 2, starts), (starts + last) >> 1):
+        # For an empty key this reads a neighbour's byte, or none; it is undone below.
+        found = found * _SMALL_PRIME + content.take(place, mode="clip")
+    found[starts == ends] = 0
+    found ^= found >> np.uint32(15)
+    return (found % np.uint32(shards)).astype(np.uint8)
+
+
+def _parts(keys: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+    """The start and end of each key, and the bytes of all keys."""
+    held = bytes_of(keys)
+    offsets = np.frombuffer(held.buffers()[1], dtype=np.int64)[held.offset : held.offset + len(held) + 1]
+    return offsets[:-1], offsets[1:], np.frombuffer(held.buffers()[2] or b"", dtype=np.uint8)

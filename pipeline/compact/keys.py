@@ -1,68 +1,132 @@
-"""Keys of records as Arrow arrays that can be compared exactly (C6), whatever columns make them."""
+"""Record keys as Arrow arrays that compare exactly (C6), whatever columns form them."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.compact.hashing import shards_of
+from pipeline.compact.key_bytes import LENGTH, bytes_of, fixed
 from pipeline.compact.latest_per_key import NO_KEY, Longs
 
-_LENGTH: Final = np.dtype("<i8")
+T = TypeVar("T")
+
+SHARD: Final = 1 << 16
+"""Approximate number of keys compared at a time.
+
+Their hash table fits a processor's cache, which is worth more than a second core.
+"""
+_MOST_SHARDS: Final = 256
+_COMPARING: Final = 4
+"""Number of shards compared at the same time."""
 
 
 def keys_of(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
-    """The key of every record of ``batch``; NULL where there is none, or where one of several columns is NULL (C5)."""
+    """The key of every record of ``batch``; NULL when it has none, or when one of several columns is NULL (C5)."""
     if len(columns) == 1:
         return batch.column(columns[0])
     return joined([batch.column(name) for name in columns])
 
 
 def joined(parts: Sequence[pa.Array]) -> pa.Array:
-    """The bytes of several columns as one column, each after its length, so that no two records get the same."""
+    """Join the bytes of several columns, each prefixed with its length, so that different keys stay different."""
     pieces = [piece for part in parts for piece in _with_length(part)]
     return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()), null_handling="emit_null")
 
 
 def codes_of(keys: pa.ChunkedArray) -> tuple[Longs, pa.Array]:
     """A code for every key, equal where keys are equal, NO_KEY for NULL; and the key of each code."""
-    if keys.num_chunks == 0:
-        return np.empty(0, dtype=np.int64), pa.array([], keys.type)
-    encoded = pc.dictionary_encode(keys)
-    codes = np.concatenate([_codes(chunk.indices) for chunk in encoded.chunks])
-    # All chunks share one dictionary, which the last has whole.
-    return codes, encoded.chunk(encoded.num_chunks - 1).dictionary
+    shards = _Shards.of(keys, len(keys))
+    encoded = _of_each(pc.dictionary_encode, shards.keys)
+    # All chunks share one dictionary; only the last has it complete.
+    known = [own.chunk(own.num_chunks - 1).dictionary if len(own) else pa.array([], keys.type) for own in encoded]
+    starts = np.cumsum([0, *(len(own) for own in known)]).tolist()
+    codes = [
+        _codes(chunk.indices, start) for own, start in zip(encoded, starts[:-1], strict=True) for chunk in own.chunks
+    ]
+    return shards.in_order(codes), pa.concat_arrays(known)
 
 
 def places_in(keys: pa.Array | pa.ChunkedArray, known: pa.Array) -> Longs:
-    """The code of every one of ``keys`` among the ``known`` ones; NO_KEY for others."""
-    found = pc.index_in(keys, value_set=known)
-    return _codes(found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found)
+    """The code of each of ``keys`` among the ``known`` ones; NO_KEY for others."""
+    asked, among = (_Shards.of(part, len(keys) + len(known)) for part in (keys, known))
+    found = _of_each(_index_in, asked.keys, among.keys)
+    starts = np.cumsum([0, *(len(own) for own in among.keys)]).tolist()
+    codes = [_codes(chunk, start) for own, start in zip(found, starts[:-1], strict=True) for chunk in own.chunks]
+    places = asked.in_order(codes)
+    return places if among.order is None else np.append(among.order, NO_KEY)[places]
 
 
-def _codes(indices: pa.Array) -> Longs:
-    found: Longs = pc.fill_null(indices, NO_KEY).to_numpy(zero_copy_only=False).astype(np.int64)
+def _of_each(function: Callable[..., T], *arguments: Sequence[Any]) -> list[T]:
+    """Map ``function`` over all ``arguments`` in parallel, several calls at a time."""
+    if len(arguments[0]) == 1:
+        return [function(*(own[0] for own in arguments))]
+    with ThreadPoolExecutor(_COMPARING) as comparing:
+        return list(comparing.map(function, *arguments))
+
+
+@dataclass(frozen=True)
+class _Shards:
+    """Keys in shards, equal keys in the same one. ``order``: the original place of each key; None when none moved."""
+
+    keys: Sequence[pa.ChunkedArray]
+    order: Longs | None
+
+    @classmethod
+    def of(cls, keys: pa.Array | pa.ChunkedArray, compared: int) -> "_Shards":
+        """Split ``keys`` into as many shards as ``compared`` keys require."""
+        whole = pa.chunked_array([keys]) if isinstance(keys, pa.Array) else keys
+        count = min(compared // SHARD, _MOST_SHARDS)
+        if count <= 1:
+            return cls([whole], None)
+        if not len(whole):
+            return cls([whole] * count, np.empty(0, dtype=np.int64))
+        size = -(-len(whole) // _COMPARING)
+        starts = range(0, len(whole), size)
+        parts = _of_each(lambda start: _sharded(whole.slice(start, size), start, count), starts)
+        own = [pa.chunked_array([taken[shard] for taken, _ in parts]) for shard in range(count)]
+        return cls(own, np.concatenate([order[shard] for shard in range(count) for _, order in parts]))
+
+    def in_order(self, codes: Sequence[Longs]) -> Longs:
+        """The ``codes`` of the keys, given shard after shard, in the original order of the keys."""
+        every = np.concatenate([np.empty(0, dtype=np.int64), *codes])
+        if self.order is None:
+            return every
+        found = np.empty_like(every)
+        found[self.order] = every
+        return found
+
+
+def _sharded(keys: pa.ChunkedArray, start: int, count: int) -> tuple[list[pa.Array], list[Longs]]:
+    """The ``keys`` of each shard and their places, which count from ``start``."""
+    whole = pa.concat_arrays(keys.chunks)
+    shards = shards_of(whole, count)
+    order = np.argsort(shards, kind="stable")
+    taken = whole.take(pa.array(order))
+    order += start
+    ends = [0, *np.cumsum(np.bincount(shards, minlength=count)).tolist()]
+    return [taken.slice(low, high - low) for low, high in pairwise(ends)], [
+        order[low:high] for low, high in pairwise(ends)
+    ]
+
+
+def _index_in(keys: pa.ChunkedArray, known: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.index_in(keys, value_set=known)
+
+
+def _codes(indices: pa.Array, start: int) -> Longs:
+    """Convert places in a shard's dictionary, which begins at ``start``, to those in all of them; NO_KEY for NULL."""
+    found: Longs = indices.fill_null(NO_KEY - start).to_numpy(zero_copy_only=False).astype(np.int64)
+    found += start
     return found
 
 
 def _with_length(part: pa.Array) -> tuple[pa.Array, pa.Array]:
     held = bytes_of(part)
-    lengths = pc.fill_null(pc.binary_length(held), 0).to_numpy(zero_copy_only=False).astype(_LENGTH)
-    return _fixed(pa.py_buffer(lengths), len(lengths), _LENGTH.itemsize).cast(pa.large_binary()), held
-
-
-def bytes_of(part: pa.Array) -> pa.Array:
-    """Every value as its bytes, NULL where it is NULL."""
-    kind = part.type
-    if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_fixed_size_binary(kind):
-        return part.cast(pa.large_binary())
-    if pa.types.is_boolean(kind):
-        return bytes_of(part.cast(pa.int8()))
-    whole = pa.concat_arrays([part]) if part.offset else part
-    validity, values = whole.buffers()[:2]
-    return _fixed(values, len(whole), kind.bit_width // 8, validity).cast(pa.large_binary())
-
-
-def _fixed(values: pa.Buffer, count: int, width: int, validity: pa.Buffer | None = None) -> pa.Array:
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), count, [validity, values])
+    lengths = pc.fill_null(pc.binary_length(held), 0).to_numpy(zero_copy_only=False).astype(LENGTH)
+    return fixed(pa.py_buffer(lengths), len(lengths), LENGTH.itemsize).cast(pa.large_binary()), held

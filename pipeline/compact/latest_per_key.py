@@ -1,6 +1,6 @@
-"""The newest record of every key, and what has an older one (C2, C9): pure numpy, no loop over records.
+"""Find the newest record of every key, and records that supersede an older one (C2, C9): pure numpy, no loop.
 
-Keys come as codes, equal where the keys are; who makes them compares keys exactly (C6).
+Keys come as codes that are equal when the keys are; the caller compares keys exactly (C6).
 """
 
 from typing import Final
@@ -12,15 +12,16 @@ Flags = NDArray[np.bool_]
 Longs = NDArray[np.int64]
 
 NO_KEY: Final = -1
-"""The code of a record that takes no part: without a key, of control, or of an aborted transaction."""
+"""Code of a record that does not take part: without a key, of control, or of an aborted transaction."""
 
 
 def latest_per_key(codes: Longs, offsets: Longs, removed_before: Flags | None = None) -> tuple[Flags, Flags]:
-    """Of every record, whether it is the newest of its key, and whether an older record of its key is there.
+    """Two flags per record: it is the newest of its key; an older record of its key is present.
 
-    ``codes`` are dense: memory goes with the largest. ``removed_before`` marks tombstones that an earlier cleaning
-    removed (C9): one of them is the newest of its key where records of the key are there and all of them are older; as
-    an older one they don't count. Present records of a key have different offsets. Both flags are false for NO_KEY.
+    ``codes`` are dense: memory grows with the largest. ``removed_before`` marks tombstones that an earlier cleaning
+    removed (C9): such a tombstone is the newest of its key only if the key has present records and all of them are
+    older; as an older record it does not count. Present records of a key have different offsets. Both flags are false
+    for NO_KEY.
     """
     order = _by_offset(codes, offsets, removed_before)
     keys = codes if order is None else codes[order]
@@ -34,7 +35,7 @@ def latest_per_key(codes: Longs, offsets: Longs, removed_before: Flags | None = 
 
 
 def _by_offset(codes: Longs, offsets: Longs, removed_before: Flags | None) -> NDArray[np.intp] | None:
-    """The records that take part, by offset; None where all of them do, in that order already.
+    """The participating records, by offset; None when all take part and are already in that order.
 
     A removed tombstone comes before the present record of its offset, which wins.
     """
@@ -50,12 +51,12 @@ def _by_offset(codes: Longs, offsets: Longs, removed_before: Flags | None) -> ND
     of_part = offsets[part]
     if bool((of_part[1:] > of_part[:-1]).all()):
         return part
-    # Stable, and quick where segments that are in order follow each other.
+    # Stable, and fast on concatenated sorted segments.
     return part[np.argsort(of_part, kind="stable")]
 
 
 def _in_order(codes: Longs, removed: Flags | None) -> tuple[Flags, Flags]:
-    """Both flags of records that all have a key and stand in the order of their offsets."""
+    """Both flags for records that all have a key and are in offset order."""
     places = np.arange(len(codes))
     size = int(codes.max()) + 1 if len(codes) else 0
     # Of several values for one place, an assignment keeps the last (NumPy, "Indexing on ndarrays").
@@ -69,5 +70,5 @@ def _in_order(codes: Longs, removed: Flags | None) -> tuple[Flags, Flags]:
     present = np.flatnonzero(~removed)[::-1]
     first[codes[present]] = present
     has_older = first[codes] < places
-    # A removed one has to be newer than a present record, and so than all of them.
+    # A removed tombstone must be newer than a present record, and thus than all of them.
     return newest & (~removed | has_older), has_older

@@ -1,19 +1,19 @@
-"""Which segments become one output segment: neighbours in offset order, never across a segment that stays in place.
+"""Group input segments into output segments: neighbours in offset order, never across a segment that stays in place.
 
-The layout follows from the plan and its survey alone, so it is the same whichever engine runs it.
+The layout follows from the plan and its survey alone, so it is the same on every engine.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipeline.plan import Input, Plan
-from pipeline.plan.staying import series
+from pipeline.plan.in_place import series
 
 
 def outputs(plan: Plan, in_place: frozenset[str], kept: Mapping[str, int]) -> list[tuple[Input, ...]]:
     """The inputs of each output segment, in offset order.
 
-    ``kept`` says how many records of a segment will be written, by path: as many inputs go together as fill a segment.
-    A merge takes so many segments as its plan says (C13).
+    ``kept`` is the number of records to write per segment, by path: inputs are grouped until they fill a segment. A
+    merge groups as many segments as its plan says (C13).
     """
     return [part for found in series(plan, in_place) for part in _parts(plan, found, kept)]
 

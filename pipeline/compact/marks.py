@@ -1,7 +1,7 @@
-"""What a survey found out about the records of one segment: a bit per record and question, packed when it travels."""
+"""Marks: a survey's findings about the records of one segment, one bit per record and question, packed in transit."""
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -12,9 +12,9 @@ from pipeline.compact.latest_per_key import Flags
 
 @dataclass(frozen=True)
 class Marks:
-    """The flags of a segment's records in file order, as ``outcome.Records`` has them.
+    """The flags of a segment's records in file order, named as in ``outcome.Records``.
 
-    None where the answer is the same for all: no flag is set, but every record is ``newest``.
+    None when the answer is the same for all: every record is ``newest``, and no other flag is set.
     """
 
     records: int
@@ -27,21 +27,45 @@ class Marks:
 
     @property
     def newest_count(self) -> int:
-        """How many records are the newest of their key."""
+        """Number of records that are the newest of their key."""
         return self.records if self.newest is None else int(np.count_nonzero(self.newest))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickled as compressed bits."""
+        """Pickle as compressed bits."""
         flags = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
         packed = {name: _packed(own) for name, own in flags.items() if own is not None}
         return _unpacked, (self.records, packed)
 
+    def part(self, start: int, records: int) -> "Marks":
+        """The marks of ``records`` records from ``start`` on."""
+        flags = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        own = {name: None if held is None else held[start : start + records] for name, held in flags.items()}
+        return Marks(records, **own)
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Marks]") -> "Marks":
+        """Concatenate the marks of consecutive records."""
+        if len(parts) == 1:
+            return parts[0]
+        names = [field.name for field in fields(cls)[1:]]
+        own = {
+            name: _joined([(part.records, getattr(part, name)) for part in parts], name == "newest") for name in names
+        }
+        return cls(sum(part.records for part in parts), **own)
+
     def merged(self, other: Self) -> "Marks":
-        """The marks of two surveys that each looked at some of the records: a flag is set when one says so."""
+        """Merge the marks of two surveys of different records: a flag is set when either survey set it."""
         flags = {
             field.name: _either(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)[1:]
         }
         return Marks(self.records, **flags)
+
+
+def _joined(parts: Sequence[tuple[int, Flags | None]], missing: bool) -> Flags | None:
+    """Concatenate flags; a part without flags has the value ``missing`` for all of its records."""
+    if all(flags is None for _, flags in parts):
+        return None
+    return np.concatenate([np.full(size, missing, dtype=np.bool_) if flags is None else flags for size, flags in parts])
 
 
 def _either(one: Flags | None, other: Flags | None) -> Flags | None:

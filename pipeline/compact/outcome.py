@@ -1,6 +1,6 @@
-"""The rules of cleaning (C2 to C5, C7 to C10): what becomes of each record, and which delete horizon it carries.
+"""The rules of cleaning (C2 to C5, C7 to C10): the outcome of each record, and its delete horizon.
 
-This is the one place of these rules. Compacting asks it batch by batch, `explain` for the few records of one key,
+This is the only place of these rules. Compacting calls it batch by batch, `explain` for the few records of one key,
 `simulate` for the records of a model. It is pure: arrays in, arrays out, one element per record.
 """
 
@@ -18,71 +18,71 @@ Flags = NDArray[np.bool_]
 Longs = NDArray[np.int64]
 
 NO_HORIZON: Final = np.iinfo(np.int64).min
-"""Stands for a missing delete horizon among the others."""
+"""Value of a missing delete horizon."""
 
 
 class Outcome(IntEnum):
-    """What becomes of a record of a plan's inputs."""
+    """Outcome of a record of a plan's inputs."""
 
     KEPT = 0
     SUPERSEDED = 1
     """A newer record of its key is among the inputs (C2)."""
     QUARANTINED = 2
-    """Without a key under a compacting policy: leaves the topic, is never dropped (C5)."""
+    """A record without a key under a compacting policy: leaves the topic, is never dropped (C5)."""
     TOMBSTONE_REMOVED = 3
     RESTORED = 4
-    """A tombstone that an earlier cleaning removed comes back, because an older record of its key turned up (C9)."""
+    """A tombstone that an earlier cleaning removed returns, because an older record of its key turned up (C9)."""
     ABORTED = 5
-    """Of an aborted transaction, whatever its key (C10)."""
+    """A record of an aborted transaction, whatever its key (C10)."""
     MARKER_REMOVED = 6
-    """A transaction marker of whose transaction nothing is left (C10)."""
+    """A transaction marker whose transaction has no records left (C10)."""
     REPEATED = 7
     """A further copy of a record that was written more than once (C1)."""
     STILL_REMOVED = 8
-    """A tombstone that an earlier cleaning removed and that no record in the table calls back."""
+    """A tombstone that an earlier cleaning removed and that no record in the table restores."""
 
 
 WRITTEN: Final = frozenset({Outcome.KEPT, Outcome.QUARANTINED, Outcome.TOMBSTONE_REMOVED, Outcome.RESTORED})
-"""Records of these outcomes are written somewhere: to the topic, its quarantine, or its removed tombstones."""
+"""Outcomes of written records: they go to the topic, its quarantine, or its removed tombstones."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What the rules ask of a plan. Times are in the unit of the records' horizons, whatever that is."""
+    """Parameters of the rules, taken from a plan. Times are in the unit of the records' horizons, whatever that is."""
 
     log_end_offset: int
     clean_below: int | None
-    """Tombstones with a lower offset are clean (C7). None: all are."""
+    """Tombstones below this offset are clean (C7); None means all are."""
     now: int
     stamp: int
-    """The delete horizon of a tombstone that this cleaning is the first to find clean (C8)."""
+    """Delete horizon of a tombstone that this cleaning is the first to find clean (C8)."""
 
     @classmethod
     def of(cls, plan: Plan, per_ms: int = 1) -> "Parameters":
-        """The parameters of ``plan`` for horizons of which ``per_ms`` make a millisecond."""
+        """The parameters of ``plan``, with ``per_ms`` units of the horizons per millisecond."""
         now = plan.now_ms * per_ms
         return cls(plan.log_end_offset, plan.clean_below, now, now + plan.delete_retention_ms * per_ms)
 
 
 @dataclass(frozen=True)
 class Records:
-    """Records as the rules see them. Transaction states are None where no record of the plan is of a transaction."""
+    """Records in the rules' form. Transaction states are None when no record of the plan is transactional."""
 
     offset: Longs
     keyless: Flags
     newest: Flags
-    """No newer record of the key is among the inputs that may supersede it."""
+    """No newer record of the key that may supersede it is among the inputs."""
     has_older: Flags
     """The record supersedes an older one in this very commit."""
     tombstone: Flags
     horizon: Longs
-    """Delete horizons, NO_HORIZON where there is none."""
+    """Delete horizons, NO_HORIZON when there is none."""
     level: int
     """The level of the segment that holds the records."""
     control: Flags | None = None
     aborted: Flags | None = None
     ended: Flags | None = None
-    """A marker of whose transaction no record is among the inputs."""
+    """A marker whose transaction has no record among the inputs."""
     repeated: Flags | None = None
     removed_before: bool = False
     """The records are tombstones that earlier cleanings removed."""
@@ -96,7 +96,7 @@ def outcomes(records: Records, plan: Parameters) -> NDArray[np.uint8]:
     found = np.where(records.newest, np.uint8(Outcome.KEPT), np.uint8(Outcome.SUPERSEDED))
     passing = _passing(records)
     found[records.newest & records.tombstone & _removable(records, plan, passing)] = Outcome.TOMBSTONE_REMOVED
-    # The end of the log stays even without a key (C4 before C5): the next cleaning past it quarantines it.
+    # The log end stays even without a key (C4 before C5): the next cleaning past it quarantines it.
     found[records.keyless] = Outcome.QUARANTINED
     found[records.keyless & (records.offset == plan.log_end_offset)] = Outcome.KEPT
     if records.aborted is not None:
@@ -113,8 +113,8 @@ def outcomes(records: Records, plan: Parameters) -> NDArray[np.uint8]:
 def horizons(records: Records, plan: Parameters) -> Longs:
     """The delete horizon that each record carries if it is kept (C8).
 
-    A tombstone is stamped by the first cleaning that finds it clean, and the stamp stays; an older record that turned
-    up late starts it again. Records without a key keep what they came with.
+    The first cleaning that finds a tombstone clean stamps it, and the stamp stays; a late older record restarts it.
+    Records without a key keep theirs.
     """
     stamped = np.where(_clean(records, plan), plan.stamp, NO_HORIZON)
     found = np.where(_stamped(records) & ~records.has_older, records.horizon, stamped)
@@ -124,14 +124,14 @@ def horizons(records: Records, plan: Parameters) -> Longs:
 
 
 def _passing(records: Records) -> Flags:
-    """Records that go in two stages (KIP-534): tombstones, and markers of whose transaction nothing is left."""
+    """Records removed in two stages (KIP-534): tombstones, and markers whose transaction has no records left."""
     if records.control is None or records.ended is None:
         return records.tombstone
     return np.where(records.control, records.ended, records.tombstone)
 
 
 def _stamped(records: Records) -> Flags:
-    """Records with a stamp that counts: a landed file may hold anything in this column."""
+    """Records with a valid stamp: a landed file may hold anything in this column."""
     if records.level < RUN:
         return np.zeros(len(records.offset), dtype=np.bool_)
     found: Flags = records.horizon != NO_HORIZON
@@ -146,7 +146,7 @@ def _clean(records: Records, plan: Parameters) -> Flags:
 
 
 def _removable(records: Records, plan: Parameters, passing: Flags) -> Flags:
-    """C9: stamped by an earlier commit, past the horizon, clean again now, and not the end of the log (C4).
+    """C9: stamped by an earlier commit, past the horizon, clean again now, and not the log end (C4).
 
     A tombstone that supersedes a record in this very commit must outlive it, or C2 would not hold.
     """

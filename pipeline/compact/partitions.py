@@ -1,4 +1,4 @@
-"""The Iceberg partitions of written records: level, topic partition, and whatever else a table is partitioned by."""
+"""The Iceberg partitions of written records: level, topic partition, and any further partition fields of the table."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from pipeline.lake.topic_partition import TopicPartition
 
 @dataclass(frozen=True)
 class Partitions:
-    """The partition spec that results are written under; picklable."""
+    """The partition spec of the results; picklable."""
 
     schema: Schema = field(repr=False)
     spec: PartitionSpec
@@ -25,7 +25,7 @@ class Partitions:
     def split(
         self, records: pa.RecordBatch, topic_partition: TopicPartition, level: int
     ) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
-        """``records``, which are all of one topic partition and level, by partition: its values in the spec's order."""
+        """Split ``records``, all of one topic partition and level, by partition; its values are in the spec's order."""
         known = {self.columns.topic: topic_partition.topic, self.columns.partition: topic_partition.partition}
         known[self.columns.level] = level
         fixed = {position(self.schema, self.spec, name): value for name, value in known.items() if name}
@@ -40,7 +40,7 @@ class Partitions:
             yield tuple(values), own
 
     def _transformed(self, records: pa.RecordBatch, part: PartitionField) -> pa.Array:
-        """The partition value of every record, as manifests hold it: dates as days, timestamps as microseconds."""
+        """The partition value of every record in manifest form: dates as days, timestamps as microseconds."""
         source = self.schema.find_field(part.source_id)
         held = _as_stored(records.column(source.name))
         encoded = pc.dictionary_encode(held, null_encoding="encode")
@@ -50,7 +50,7 @@ class Partitions:
 
 
 def _as_stored(values: pa.Array) -> pa.Array:
-    """Dates and timestamps as the integers that Iceberg's transforms take."""
+    """Convert dates and timestamps to the integers that Iceberg's transforms take."""
     if pa.types.is_date(values.type):
         return values.cast(pa.int32())
     return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values

@@ -1,12 +1,13 @@
-"""Runs the tasks of a job on an engine: surveys, rewrites, and small plans whole; what became of each plan."""
+"""Run the tasks of a job on an engine (surveys, rewrites, and small plans whole) and collect each plan's result."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from pipeline.compact.inputs import PlanInputs
 from pipeline.compact.rewrite import Rewritten, Target
-from pipeline.compact.survey import Survey
+from pipeline.compact.survey import Survey, survey
 from pipeline.compact.tasks import (
+    HERE_BYTES,
     WHOLE_BYTES,
     Result,
     RewriteTask,
@@ -19,15 +20,16 @@ from pipeline.compact.tasks import (
 )
 from pipeline.compact.wide import is_wide, survey_wide
 from pipeline.engine import Engine
+from pipeline.engine.engine import attempt
 from pipeline.errors import FirnError, UnavailableError
 
 
 def results(
     plans: Sequence[PlanInputs], target: Target, engine: Engine, title: str
 ) -> tuple[dict[str, Result], dict[str, FirnError]]:
-    """The results of ``plans`` and why others have none, by plan id; each record of them is in one result.
+    """The results of ``plans``, and the errors of the others, by plan id; each of their records is in one result.
 
-    Raises what no task may raise: a defect.
+    Raises any exception that no task should raise: a defect.
     """
     by_id = {inputs.plan.id: inputs for inputs in plans}
     done: dict[str, Result] = {}
@@ -52,11 +54,18 @@ def results(
 def _first_round(
     plans: Mapping[str, PlanInputs], target: Target, engine: Engine, title: str
 ) -> dict[str, Survey | Rewritten | Result | Exception]:
-    """Small plans whole, and the surveys of larger ones; a copy needs no survey."""
+    """Results of small plans, and surveys of larger ones; a copy needs no survey.
+
+    When workers would be idle, this process surveys small plans itself: both cores then write, without waiting for a
+    round of tasks.
+    """
     nothing: dict[str, Survey | Rewritten | Result | Exception] = {}
     tasks: dict[str, Task] = {}
+    here = len(plans) < engine.parallelism and sum(inputs.bytes for inputs in plans.values()) <= HERE_BYTES
     for plan_id, inputs in plans.items():
-        if inputs.bytes <= WHOLE_BYTES and not is_wide(inputs):
+        if here and not is_wide(inputs) and not is_copy(inputs):
+            nothing[plan_id] = attempt(survey, inputs)
+        elif inputs.bytes <= WHOLE_BYTES and not is_wide(inputs):
             tasks[plan_id] = WholeTask(inputs, target)
         elif is_copy(inputs):
             nothing[plan_id] = Survey({}, frozenset(), {})
@@ -78,9 +87,9 @@ def _wide(plans: Mapping[str, PlanInputs], engine: Engine) -> dict[str, Survey |
 def _rewritten(
     plans: Mapping[str, PlanInputs], surveys: Mapping[str, Survey], target: Target, engine: Engine, title: str
 ) -> dict[str, Result | Exception]:
-    """The results of surveyed plans, whose outputs are tasks of their own, or why there is none."""
+    """The results of surveyed plans, one task per output, or the exceptions."""
     tasks: list[tuple[str, RewriteTask]] = [
-        (plan_id, task) for plan_id, survey in surveys.items() for task in rewrite_tasks(plans[plan_id], survey, target)
+        (plan_id, task) for plan_id, found in surveys.items() for task in rewrite_tasks(plans[plan_id], found, target)
     ]
     weights = [task.bytes for _, task in tasks]
     parts: dict[str, list[Rewritten]] = defaultdict(list)
@@ -93,13 +102,13 @@ def _rewritten(
         else:
             assert isinstance(part, Exception)  # a task gives its result, or what it raised
             found.setdefault(plan_id, part)
-    for plan_id, survey in surveys.items():
-        found.setdefault(plan_id, Result.of(parts[plan_id], survey.in_place))
+    for plan_id, surveyed in surveys.items():
+        found.setdefault(plan_id, Result.of(parts[plan_id], surveyed.in_place))
     return found
 
 
 def _failure(inputs: PlanInputs, error: object) -> FirnError:
-    """``error`` when Firn raised it on purpose, or what a disk or a store said; a defect is raised here."""
+    """``error`` when Firn raised it on purpose, or a disk's or store's error as a FirnError; raises a defect."""
     if isinstance(error, FirnError):
         return error
     if isinstance(error, OSError):  # errors of reading are told where they happen

@@ -1,36 +1,39 @@
-"""Rewrite: the segments of one output are read batch by batch, and what the rules keep is written.
+"""Rewrite: read the segments of one output batch by batch, and write the records that the rules keep.
 
-Memory is bounded by batches and row groups. Every file has a fresh name, so that a task that is tried twice, even at
-the same time, overwrites nothing.
+Batches and row groups bound the memory. Every file has a fresh name, so a retried task overwrites nothing, even when
+both tries run at the same time.
 """
 
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from expectations.fingerprint import Fingerprint
-from pipeline.compact.ahead import ahead
 from pipeline.compact.inputs import InputSegment, PlanInputs
 from pipeline.compact.latest_per_key import Flags, Longs
 from pipeline.compact.marks import Marks
 from pipeline.compact.outcome import NO_HORIZON, WRITTEN, Outcome, Parameters, Records, horizons, outcomes
 from pipeline.compact.partitions import Partitions
+from pipeline.compact.read_ahead import ahead
+from pipeline.lake.branches import QUARANTINED, REMOVED
 from pipeline.lake.condition import mask
 from pipeline.lake.data_files import BATCH_BYTES
 from pipeline.lake.parquet_writer import ParquetFileWriter, WriteOptions, WrittenFile
 from pipeline.sense import Lane
-from pipeline.stage.stage import BURIED, QUARANTINED
 
 _MICROSECONDS = 1000
+_SMALL: Final = 4 << 20
+"""Size, in bytes, up to which batches are combined."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where and how the results of a job are written; picklable."""
+    """Location and format of the results of a job; picklable."""
 
     folder: str
     options: WriteOptions = field(repr=False)
@@ -39,8 +42,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What became of the records of one output: its files, record counts by Outcome, and the judge's fingerprint of the
-    records written, taken as they were read."""
+    """Result of one output: its files, record counts by Outcome, and the judge's fingerprint.
+
+    The fingerprint covers the records written, as they were read.
+    """
 
     files: Sequence[WrittenFile]
     counts: Counter[Outcome]
@@ -48,7 +53,7 @@ class Rewritten:
 
 
 def rewrite(inputs: PlanInputs, segments: Sequence[tuple[InputSegment, Marks | None]], target: Target) -> Rewritten:
-    """Write what is left of ``segments``, neighbours of one plan; without marks they are copied (lane merge, C13)."""
+    """Write the records left of ``segments``, neighbours of one plan; without marks, copy them (lane merge, C13)."""
     plan, columns = inputs.plan, inputs.columns
     parameters = Parameters.of(plan, _MICROSECONDS)
     names = [field.name for field in target.options.schema.fields]
@@ -56,8 +61,8 @@ def rewrite(inputs: PlanInputs, segments: Sequence[tuple[InputSegment, Marks | N
     counts: Counter[Outcome] = Counter()
     fingerprint = _Sum(Fingerprint(kept_columns))
     with _Writers(inputs, target) as writers:
-        for segment, marks, batch, start in ahead(_read(inputs, segments)):
-            judged = _copied(batch) if marks is None else _cleaned(inputs, segment, marks, batch, start, parameters)
+        for segment, marks, batch in ahead(_together(_read(inputs, segments))):
+            judged = _copied(batch) if marks is None else _cleaned(inputs, segment, marks, batch, parameters)
             counts.update(_counted(judged.outcomes))
             for level, chosen in _destinations(judged.outcomes, plan.level_out):
                 records = batch if chosen.all() else batch.filter(pa.array(chosen))
@@ -70,22 +75,53 @@ def rewrite(inputs: PlanInputs, segments: Sequence[tuple[InputSegment, Marks | N
 
 @dataclass(frozen=True)
 class _Judged:
-    """The outcome of every record of a batch, and the horizons it carries; None: those that it has."""
+    """The outcome of every record of a batch, and the delete horizons to write; None keeps the records' own."""
 
     outcomes: np.ndarray[tuple[int], np.dtype[np.uint8]]
     horizons: Longs | None
 
 
-def _read(
-    inputs: PlanInputs, segments: Iterable[tuple[InputSegment, Marks | None]]
-) -> Iterator[tuple[InputSegment, Marks | None, pa.RecordBatch, int]]:
-    """The batches of every segment and at which of its records each begins; a merge reads every copy that is listed."""
+_Read: TypeAlias = tuple[InputSegment, Marks | None, pa.RecordBatch]
+"""Records of a segment with their marks; None means copy."""
+
+
+def _read(inputs: PlanInputs, segments: Iterable[tuple[InputSegment, Marks | None]]) -> Iterator[_Read]:
+    """The batches of every segment; a merge reads every listed copy."""
     for segment, marks in segments:
         for _ in range(segment.facts.copies if inputs.plan.lane is Lane.MERGE else 1):
             start = 0
             for batch in inputs.files.batches(segment.source):
-                yield segment, marks, batch, start
+                yield segment, marks and marks.part(start, batch.num_rows), batch
                 start += batch.num_rows
+
+
+def _together(read: Iterable[_Read]) -> Iterator[_Read]:
+    """``read``, with small neighbouring batches combined where the rules treat them alike: each step costs a call."""
+    held: list[_Read] = []
+    size = 0
+    for one in read:
+        if held and (size + one[2].nbytes > _SMALL or _kind(one) != _kind(held[0])):
+            yield _joined(held)
+            held, size = [], 0
+        held.append(one)
+        size += one[2].nbytes
+    if held:
+        yield _joined(held)
+
+
+def _kind(read: _Read) -> tuple[int, bool]:
+    segment, marks, _ = read
+    return segment.level, marks is None
+
+
+def _joined(held: Sequence[_Read]) -> _Read:
+    marks = [own for _, own, _ in held if own is not None]
+    batches = [batch for _, _, batch in held]
+    return (
+        held[0][0],
+        Marks.joined(marks) if marks else None,
+        pa.concat_batches(batches) if len(held) > 1 else batches[0],
+    )
 
 
 def _copied(batch: pa.RecordBatch) -> _Judged:
@@ -93,19 +129,15 @@ def _copied(batch: pa.RecordBatch) -> _Judged:
 
 
 def _cleaned(
-    inputs: PlanInputs, segment: InputSegment, marks: Marks, batch: pa.RecordBatch, start: int, plan: Parameters
+    inputs: PlanInputs, segment: InputSegment, marks: Marks, batch: pa.RecordBatch, plan: Parameters
 ) -> _Judged:
-    records = records_of(inputs, segment, marks, batch, start)
+    records = records_of(inputs, segment, marks, batch)
     return _Judged(outcomes(records, plan), horizons(records, plan))
 
 
-def records_of(inputs: PlanInputs, segment: InputSegment, marks: Marks, batch: pa.RecordBatch, start: int) -> Records:
-    """The records of ``batch``, which begin at record ``start`` of ``segment``, as the rules see them."""
+def records_of(inputs: PlanInputs, segment: InputSegment, marks: Marks, batch: pa.RecordBatch) -> Records:
+    """The records of ``batch`` in the rules' form; they belong to ``segment``, or to others of its level."""
     columns, rows = inputs.columns, batch.num_rows
-
-    def of(flags: Flags | None) -> Flags | None:
-        return None if flags is None else flags[start : start + rows]
-
     keyless = np.zeros(rows, dtype=np.bool_)
     for name in columns.key:
         if batch.column(name).null_count:
@@ -114,19 +146,18 @@ def records_of(inputs: PlanInputs, segment: InputSegment, marks: Marks, batch: p
     if columns.is_tombstone is not None:
         tombstone = mask(columns.is_tombstone.expression, batch).to_numpy(zero_copy_only=False)
     held = batch.column(columns.delete_horizon).cast(pa.int64()).fill_null(NO_HORIZON)
-    newest, has_older = of(marks.newest), of(marks.has_older)
     return Records(
         offset=inputs.offsets(batch, segment),
         keyless=keyless,
-        newest=np.ones(rows, dtype=np.bool_) if newest is None else newest,
-        has_older=np.zeros(rows, dtype=np.bool_) if has_older is None else has_older,
+        newest=np.ones(rows, dtype=np.bool_) if marks.newest is None else marks.newest,
+        has_older=np.zeros(rows, dtype=np.bool_) if marks.has_older is None else marks.has_older,
         tombstone=tombstone,
         horizon=held.to_numpy(zero_copy_only=False),
         level=segment.level,
-        control=of(marks.control),
-        aborted=of(marks.aborted),
-        ended=of(marks.ended),
-        repeated=of(marks.repeated),
+        control=marks.control,
+        aborted=marks.aborted,
+        ended=marks.ended,
+        repeated=marks.repeated,
         removed_before=segment.removed_before,
     )
 
@@ -137,9 +168,9 @@ def _counted(found: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> dict[Outcome,
 
 
 def _destinations(found: np.ndarray[tuple[int], np.dtype[np.uint8]], level_out: int) -> Iterator[tuple[int, Flags]]:
-    """The level that each written outcome goes to, with the records of it."""
-    levels = {Outcome.QUARANTINED: QUARANTINED, Outcome.TOMBSTONE_REMOVED: BURIED}
-    for level in (level_out, QUARANTINED, BURIED):
+    """The target level of each written outcome, with flags of its records."""
+    levels = {Outcome.QUARANTINED: QUARANTINED, Outcome.TOMBSTONE_REMOVED: REMOVED}
+    for level in (level_out, QUARANTINED, REMOVED):
         chosen = np.zeros(len(found), dtype=np.bool_)
         for one in WRITTEN:
             if levels.get(one, level_out) == level:
@@ -149,7 +180,7 @@ def _destinations(found: np.ndarray[tuple[int], np.dtype[np.uint8]], level_out: 
 
 
 def _stamped(inputs: PlanInputs, records: pa.RecordBatch, level: int, held: Longs | None) -> pa.RecordBatch:
-    """``records`` at ``level``, with the delete horizons ``held`` (epoch microseconds), or with their own."""
+    """``records`` at ``level``, with the delete horizons ``held`` (epoch microseconds); None keeps their own."""
     columns = inputs.columns
     for name, values in (
         (columns.level, pa.repeat(pa.scalar(level, pa.int32()), records.num_rows)),
@@ -164,8 +195,7 @@ def _stamped(inputs: PlanInputs, records: pa.RecordBatch, level: int, held: Long
 
 
 class _Sum:
-    """Sums up the fingerprint of records, many small batches at a time: each call of the judge's function costs some
-    milliseconds."""
+    """Sums the fingerprints of many small batches at a time: each call of the judge's function costs milliseconds."""
 
     def __init__(self, fingerprint: Fingerprint) -> None:
         self._fingerprint = fingerprint
@@ -190,7 +220,7 @@ class _Sum:
 
 
 class _Writers:
-    """The open files of one output: one for each Iceberg partition that its records belong to, levels included.
+    """The open files of one output: one per Iceberg partition of its records, levels included.
 
     A file that reaches the target size is closed, and the next one begun (C18).
     """
@@ -221,7 +251,7 @@ class _Writers:
                 self._done.append(self._open.pop(partition).close())
 
     def close(self) -> list[WrittenFile]:
-        """End all files; in the order in which they were begun."""
+        """Close all files; returns them in order of creation."""
         while self._open:
             partition = next(iter(self._open))
             self._done.append(self._open[partition].close())

@@ -1,4 +1,4 @@
-"""The survey of a plan: which records are the newest of their key, from narrow columns, before any value is read."""
+"""The survey of a plan: find the newest record per key from narrow columns, before any value is read."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -7,22 +7,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from pipeline.compact.duplicates import repeated
 from pipeline.compact.inputs import InputSegment, NarrowSegment, PlanInputs, key_type, without
 from pipeline.compact.keys import codes_of
 from pipeline.compact.latest_per_key import Flags, latest_per_key
 from pipeline.compact.marks import Marks
-from pipeline.compact.repeats import repeated
 from pipeline.compact.tail import READERS, HeadKeys, tail_marks
 from pipeline.compact.transactions import aborted_and_ended
-from pipeline.plan.staying import staying
+from pipeline.plan.in_place import staying
 from pipeline.segments.segment import TAIL
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of every record of a plan once keys were compared: marks by path, and what stays in place.
+    """Result of comparing a plan's keys: marks by path, and the segments that stay in place.
 
-    ``kept`` says how many records of a segment will be written, about: what a tombstone's horizon decides is not known.
+    ``kept`` is the approximate number of records to write per segment: the effect of a tombstone's horizon is unknown.
     """
 
     marks: Mapping[str, Marks]
@@ -43,7 +43,7 @@ def survey(inputs: PlanInputs) -> Survey:
 
 
 def with_tail(inputs: PlanInputs, head: Survey, tail: Mapping[str, Marks], superseding: Mapping[str, Flags]) -> Survey:
-    """``head`` and what it supersedes in the tail: ``superseding`` are the head's records that do so, by path."""
+    """``head`` plus the tail's marks; ``superseding`` flags the head records, by path, whose keys are in both."""
     marks = {
         path: replace(
             own, has_older=superseding[path] | own.has_older if own.has_older is not None else superseding[path]
@@ -59,7 +59,7 @@ def with_tail(inputs: PlanInputs, head: Survey, tail: Mapping[str, Marks], super
 
 
 def _surveyed(inputs: PlanInputs, segments: Sequence[InputSegment], keys: "HeadKeys | None" = None) -> Survey:
-    """All of ``segments`` compared with each other; their newest records go to ``keys``."""
+    """Compare all ``segments`` with each other and collect their keys in ``keys``."""
     with ThreadPoolExecutor(READERS) as readers:
         narrow = list(readers.map(inputs.narrow, segments))
     marks = marks_before_keys(inputs, segments, narrow)
@@ -71,7 +71,7 @@ def _surveyed(inputs: PlanInputs, segments: Sequence[InputSegment], keys: "HeadK
         removed = np.repeat([one.removed_before for one in segments], [len(own.offsets) for own in narrow])
     newest, has_older = latest_per_key(codes, offsets, removed)
     if keys is not None:
-        keys.add(known, codes, newest, [len(own.offsets) for own in narrow], [one.path for one in segments])
+        keys.add(known, codes, [len(own.offsets) for own in narrow], [one.path for one in segments])
     found: dict[str, Marks] = {}
     kept: dict[str, int] = {}
     start = 0
@@ -86,7 +86,7 @@ def _surveyed(inputs: PlanInputs, segments: Sequence[InputSegment], keys: "HeadK
 def marks_before_keys(
     inputs: PlanInputs, segments: Sequence[InputSegment], narrow: Sequence[NarrowSegment]
 ) -> list[Marks]:
-    """What is told of records without comparing keys: copies of others, and the states of transactions."""
+    """Marks that need no key comparison: duplicates, and transaction states."""
     live = [number for number, segment in enumerate(segments) if not segment.removed_before]
     offsets = [narrow[number].offsets for number in live]
     found = [Marks(len(own.offsets)) for own in narrow]
@@ -113,7 +113,7 @@ def _mark_transactions(
 
 
 def _mark_removed_twice(segments: Sequence[InputSegment], narrow: Sequence[NarrowSegment], found: list[Marks]) -> None:
-    """A tombstone that was restored once and removed again lies among the removed ones twice."""
+    """Mark duplicates among removed tombstones: one that was restored and removed again is listed twice."""
     removed = [number for number, segment in enumerate(segments) if segment.removed_before]
     if not removed:
         return
@@ -129,7 +129,7 @@ def _mark_removed_twice(segments: Sequence[InputSegment], narrow: Sequence[Narro
 
 
 def _participants(narrow: NarrowSegment, mark: Marks) -> list[pa.Array]:
-    """The keys of a segment's records, NULL for those that neither supersede nor are superseded (C10)."""
+    """The keys of a segment's records; NULL for records that neither supersede nor are superseded (C10)."""
     excluded = [flags for flags in (mark.control, mark.aborted, mark.repeated) if flags is not None and flags.any()]
     if not excluded:
         return list(narrow.keys)

@@ -1,6 +1,6 @@
-"""The tail against the keys of the head: every record of the tail is older, so only whether its key is there counts.
+"""Compare the tail with the keys of the head: every tail record is older, so only the presence of its key counts.
 
-The tail is read narrow, and not at all where the bounds of a row group say that no key of the head is in it.
+Only narrow columns of the tail are read, and no row group whose bounds rule out every key of the head.
 """
 
 from bisect import bisect_left
@@ -20,20 +20,19 @@ from pipeline.compact.marks import Marks
 from pipeline.lake.data_files import OpenFile
 
 LOOKED_UP: Final = 100_000
-"""So few keys are looked up in the bounds of row groups."""
+"""Maximum number of keys that are looked up in the bounds of row groups."""
 CHUNK: Final = 1 << 21
-"""About so many keys of the tail are looked up at a time: the keys of the head are hashed for each time."""
+"""Approximate number of tail keys per lookup: each lookup hashes the keys of the head again."""
 READERS: Final = 4
-"""Files read at the same time: on object stores the wait dominates."""
+"""Number of files read at the same time: on object stores latency dominates."""
 
 
 @dataclass
 class HeadKeys:
-    """The keys of a plan's head, and which of its records is the newest of each."""
+    """The distinct keys of a plan's head, and for each record the index of its key."""
 
     keys: pa.Array
-    newest: Longs
-    """Place of the newest record of a key among all records of the head."""
+    codes: Longs
     ends: list[int] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
 
@@ -42,19 +41,16 @@ class HeadKeys:
         """No keys of type ``kind``."""
         return cls(pa.array([], kind), np.empty(0, dtype=np.int64))
 
-    def add(self, known: pa.Array, codes: Longs, newest: Flags, sizes: Sequence[int], paths: Sequence[str]) -> None:
-        """Take the keys of a head: its dictionary, the code of each record, and which are the newest."""
+    def add(self, known: pa.Array, codes: Longs, sizes: Sequence[int], paths: Sequence[str]) -> None:
+        """Add the keys of a head: its dictionary, and the code of each record."""
         self.keys = known
-        self.newest = np.full(len(known), NO_KEY, dtype=np.int64)
-        places = np.flatnonzero(newest)
-        self.newest[codes[places]] = places
+        self.codes = codes
         self.ends = np.cumsum(sizes).tolist()
         self.paths = list(paths)
 
-    def by_path(self, codes: Longs) -> dict[str, Flags]:
-        """The newest records of the keys with these codes, as flags of the records of each segment."""
-        flags = np.zeros(self.ends[-1] if self.ends else 0, dtype=np.bool_)
-        flags[self.newest[codes]] = True
+    def by_path(self, chosen: Flags) -> dict[str, Flags]:
+        """Flags of the records with ``chosen`` keys, by path of their segment."""
+        flags = np.append(chosen, False)[self.codes]  # for NO_KEY
         starts = [0, *self.ends][: len(self.ends)]
         found = {path: flags[start:end] for path, start, end in zip(self.paths, starts, self.ends, strict=True)}
         return {path: own for path, own in found.items() if own.any()}
@@ -63,7 +59,7 @@ class HeadKeys:
 def tail_marks(
     inputs: PlanInputs, tail: Sequence[InputSegment], head: HeadKeys
 ) -> tuple[dict[str, Marks], dict[str, Flags]]:
-    """The marks of the ``tail``'s records by path, and which records of the head supersede one of them."""
+    """The marks of the ``tail``'s records, and flags of head records with an older one there; both by path."""
     bounds = _Bounds.of(head.keys, inputs)
     superseding = np.zeros(len(head.keys), dtype=np.bool_)
     found = {segment.path: Marks(segment.records) for segment in tail}
@@ -75,11 +71,11 @@ def tail_marks(
             ]
             if pieces:
                 _mark(pieces, head, superseding, found)
-    return found, head.by_path(np.flatnonzero(superseding))
+    return found, head.by_path(superseding)
 
 
 def _groups(segments: Iterable[InputSegment]) -> Iterator[list[InputSegment]]:
-    """Segments of about CHUNK records together."""
+    """Groups of segments with about CHUNK records each."""
     group: list[InputSegment] = []
     for segment in segments:
         group.append(segment)
@@ -92,7 +88,7 @@ def _groups(segments: Iterable[InputSegment]) -> Iterator[list[InputSegment]]:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Keys of neighbouring records of a segment, which begin at its record ``start``."""
+    """Keys of neighbouring records of a segment, from its record ``start`` on."""
 
     segment: InputSegment
     start: int
@@ -100,7 +96,7 @@ class _Piece:
 
 
 def _pieces(inputs: PlanInputs, bounds: "_Bounds | None", segment: InputSegment) -> list[_Piece]:
-    """The keys of the row groups that may hold one of the head's."""
+    """The keys of row groups that may hold a key of the head."""
     found = []
     row = 0
     with inputs.files.opened(segment.source) as file:
@@ -115,7 +111,7 @@ def _pieces(inputs: PlanInputs, bounds: "_Bounds | None", segment: InputSegment)
 
 
 def _mark(pieces: Sequence[_Piece], head: HeadKeys, superseding: Flags, found: dict[str, Marks]) -> None:
-    """Look all pieces up at once: the keys of the head are hashed for each time."""
+    """Look all pieces up at once: each lookup hashes the keys of the head again."""
     codes = places_in(pa.chunked_array([piece.keys for piece in pieces]), head.keys)
     hit = codes != NO_KEY
     superseding[codes[hit]] = True
@@ -133,14 +129,14 @@ def _mark(pieces: Sequence[_Piece], head: HeadKeys, superseding: Flags, found: d
 
 @dataclass(frozen=True)
 class _Bounds:
-    """The head's keys in order, to be looked up in what a footer tells of a row group."""
+    """The head's keys in order, to test against the bounds of row groups in file footers."""
 
     column: str
     keys: Sequence[Any]
 
     @classmethod
     def of(cls, keys: pa.Array, inputs: PlanInputs) -> "_Bounds | None":
-        """None where bounds say nothing: a key of several columns, a type that footers order differently, many keys."""
+        """Sort ``keys``; None when bounds can't help: composite keys, types that footers order differently, or many."""
         kind = keys.type
         ordered = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)
         if len(inputs.columns.key) > 1 or not ordered or len(keys) > LOOKED_UP:
@@ -148,11 +144,11 @@ class _Bounds:
         return cls(inputs.columns.key[0], sorted(keys.to_pylist()))
 
     def may_hold(self, file: OpenFile, group: int) -> bool:
-        """Whether the footer leaves room for one of the keys in a row group."""
+        """True when the footer allows one of the keys in a row group."""
         return self.leave_room(file.bounds(self.column, group))
 
     def leave_room(self, bounds: tuple[Any, Any] | None) -> bool:
-        """Whether one of the keys may lie within ``bounds``, both inclusive; None: they are not known."""
+        """True when one of the keys may lie within ``bounds``, both inclusive; None means unknown bounds."""
         if bounds is None or not isinstance(bounds[0], type(self.keys[0])):
             return True
         at = bisect_left(self.keys, bounds[0])

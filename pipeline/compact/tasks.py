@@ -1,6 +1,6 @@
-"""The tasks of a job: a small plan is one task, a large plan is surveyed first and then rewritten output by output.
+"""The tasks of a job: a small plan is one task; a large plan is surveyed first and then rewritten output by output.
 
-Tasks are called in some worker of the engine; what they give back is small.
+Tasks run in a worker of the engine; their results are small.
 """
 
 from collections import Counter
@@ -18,13 +18,18 @@ from pipeline.lake.parquet_writer import WrittenFile
 from pipeline.sense import Lane
 
 WHOLE_BYTES: Final = 64 << 20
-"""A plan of so many file bytes is one task: another round of tasks would cost more than a second core saves."""
+"""Maximum size, in file bytes, of a plan that is one task: another round would cost more than a second core saves."""
+
+HERE_BYTES: Final = 512 << 20
+"""Maximum total size, in file bytes, of plans surveyed without a task: keys and offsets are a small part of them."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a plan's records: its files, record counts by Outcome, the judge's fingerprint of what was written
-    as it was read, and the paths of inputs that stay in place."""
+    """Result of a plan: its files, record counts by Outcome, fingerprint, and the paths of inputs that stay in place.
+
+    The fingerprint is the judge's, over the written records as they were read.
+    """
 
     files: tuple[WrittenFile, ...]
     counts: Counter[Outcome]
@@ -33,7 +38,7 @@ class Result:
 
     @classmethod
     def of(cls, parts: Sequence[Rewritten], in_place: frozenset[str]) -> "Result":
-        """The outputs of one plan together, in their order."""
+        """Combine the outputs of one plan, in order."""
         counts: Counter[Outcome] = Counter()
         for part in parts:
             counts.update(part.counts)
@@ -61,7 +66,7 @@ class RewriteTask:
 
     @property
     def bytes(self) -> int:
-        """File bytes that are read."""
+        """File bytes to read."""
         return sum(segment.source.bytes for segment, _ in self.segments)
 
     def __call__(self) -> Rewritten:
@@ -84,17 +89,17 @@ Task = SurveyTask | RewriteTask | WholeTask
 
 
 def perform(task: Task) -> Survey | Rewritten | Result:
-    """Call ``task``: engines are given functions."""
+    """Call ``task``; engines take functions."""
     return task()
 
 
 def is_copy(inputs: PlanInputs) -> bool:
-    """Whether the plan copies its records as they are, so that there is nothing to survey (C13)."""
+    """True when the plan copies its records unchanged and needs no survey (C13)."""
     return inputs.plan.lane is Lane.MERGE
 
 
 def rewrite_tasks(inputs: PlanInputs, found: Survey, target: Target) -> list[RewriteTask]:
-    """A task for each output of the plan; removed tombstones that may come back go with the first one."""
+    """A task per output of the plan; removed tombstones that may be restored go with the first one."""
     by_path = {segment.path: segment for segment in inputs.segments}
     removed = [segment for segment in inputs.segments if segment.removed_before]
     groups = [[by_path[one.path] for one in part] for part in outputs(inputs.plan, found.in_place, found.kept)]

@@ -1,4 +1,4 @@
-"""Which records of a plan belong to aborted transactions, and which markers nothing is left of (C10).
+"""Find records of aborted transactions, and markers of transactions without remaining records (C10).
 
 Kafka's CleanedTransactionMetadata does the same with the transaction index while it reads the log in order.
 """
@@ -20,12 +20,12 @@ COLUMNS: Final = ("is_control", "is_transactional", "producer_id")
 _NO_PRODUCER: Final = np.iinfo(np.int64).min
 _NONE, _ABORT, _COMMIT = -1, 0, 1
 _KINDS: Final = {_ABORT: b"\x00\x00", _COMMIT: b"\x00\x01"}
-"""Type of a control record, after two bytes of version in its key (Kafka's ControlRecordType)."""
+"""Control record types, which follow two bytes of version in the key (Kafka's ControlRecordType)."""
 
 
 @dataclass(frozen=True)
 class TransactionRecords:
-    """The records of one segment as transactions are told by; ``ends`` is _COMMIT or _ABORT of a marker."""
+    """The transaction columns of one segment's records; ``ends`` is _COMMIT or _ABORT for a marker."""
 
     control: Flags
     transactional: Flags
@@ -35,7 +35,7 @@ class TransactionRecords:
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, level: int) -> "TransactionRecords":
-        """From the columns COLUMNS and ``key`` of a batch."""
+        """Read the columns COLUMNS and ``key`` of a batch."""
         control, transactional = (_flags(batch.column(name)) for name in COLUMNS[:2])
         producer = pc.fill_null(batch.column(COLUMNS[2]), _NO_PRODUCER).to_numpy(zero_copy_only=False)
         ends = np.full(batch.num_rows, _NONE, dtype=np.int8)
@@ -47,7 +47,7 @@ class TransactionRecords:
 
     @classmethod
     def joined(cls, parts: Sequence["TransactionRecords"], level: int) -> "TransactionRecords":
-        """Several batches of a segment as one."""
+        """Join several batches of a segment."""
         none = np.empty(0, dtype=np.bool_)
         return cls(
             control=np.concatenate([none, *(part.control for part in parts)]),
@@ -60,8 +60,10 @@ class TransactionRecords:
 
 @dataclass(frozen=True)
 class _Events:
-    """Records and markers of transactions; ``at`` are offsets. ``read`` are records, ``landed`` those that no cleaning
-    has judged: levels 2 and 3 hold what was committed, and its marker may be gone."""
+    """Records and markers of transactions; ``at`` are offsets. ``read`` are records, ``landed`` those not yet cleaned.
+
+    Levels 2 and 3 hold committed records, and their markers may be gone.
+    """
 
     producer: Longs
     at: Longs
@@ -73,8 +75,11 @@ class _Events:
 def aborted_and_ended(
     segments: Sequence[TransactionRecords], offsets: Sequence[Longs], markers: Sequence[Marker]
 ) -> tuple[list[Flags], list[Flags]]:
-    """Of every record of ``segments``, whether it is of an aborted transaction, and whether it is a marker of whose
-    transaction no record is among them. ``markers`` are those outside that decide records inside."""
+    """Two flags per record of ``segments``: it belongs to an aborted transaction; it is a marker that has ended.
+
+    A marker has ended when no record of its transaction is in ``segments``. ``markers`` are those outside that decide
+    records inside.
+    """
     inside = [one.control | one.transactional for one in segments]
     sizes = [int(np.count_nonzero(flags)) for flags in inside]
     events = _joined(
@@ -98,7 +103,7 @@ def aborted_and_ended(
 
 def _judged(events: _Events) -> tuple[Flags, Flags]:
     is_marker = events.ends != _NONE
-    # A marker comes before nothing of its own offset; copies of one are one.
+    # A marker sorts last at its own offset; copies of one count as one.
     order = np.lexsort((is_marker, events.at, events.producer))
     producer, at = events.producer[order], events.at[order]
     marker, ends, read = is_marker[order], events.ends[order], events.read[order]
@@ -121,7 +126,7 @@ def _judged(events: _Events) -> tuple[Flags, Flags]:
 
 
 def _next(places: NDArray[np.intp], wanted: NDArray[np.intp], producer: Longs) -> NDArray[np.intp]:
-    """The first of ``wanted`` past each place that is of the same producer; -1 where there is none."""
+    """The first of ``wanted`` past each place with the same producer; -1 when there is none."""
     if not len(wanted):
         return np.full(len(places), -1)
     at = np.searchsorted(wanted, places, side="right")
@@ -130,7 +135,7 @@ def _next(places: NDArray[np.intp], wanted: NDArray[np.intp], producer: Longs) -
 
 
 def _previous(places: NDArray[np.intp], wanted: NDArray[np.intp], producer: Longs) -> NDArray[np.intp]:
-    """The last of ``wanted`` before each place that is of the same producer; -1 where there is none."""
+    """The last of ``wanted`` before each place with the same producer; -1 when there is none."""
     if not len(wanted):
         return np.full(len(places), -1)
     at = np.searchsorted(wanted, places, side="left") - 1

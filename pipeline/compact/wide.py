@@ -1,7 +1,7 @@
-"""The survey of a plan whose keys do not fit one task: they are spread over buckets by hash; values never are.
+"""The survey of a plan whose keys exceed one task: keys are spread over buckets by hash, values never are.
 
-Offsets that occur twice and transactions are told first, since both need records of different keys side by side. Then
-every bucket compares its keys, and what it found out comes back as marks of all segments, whose bits are put together.
+Duplicate offsets and transactions are resolved first, since both need records of different keys side by side. Each
+bucket then compares its keys and returns marks of all segments, which are merged bit by bit.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,19 +19,19 @@ from pipeline.compact.latest_per_key import Flags, latest_per_key
 from pipeline.compact.marks import Marks
 from pipeline.compact.survey import Survey, marks_before_keys
 from pipeline.engine import Engine
-from pipeline.plan.staying import staying
+from pipeline.plan.in_place import staying
 from pipeline.segments.segment import TAIL
 
 KEY_BYTES: Final = 512 << 20
-"""About so many bytes of keys, with what is kept beside them, are compared by one task."""
+"""Approximate bytes of keys, with the data kept beside them, that one task compares."""
 _BESIDE: Final = 64
-"""Bytes kept beside a key: its code, its offset, its place, and its part of the hash table."""
+"""Bytes kept per key: its code, its offset, its place, and its part of the hash table."""
 _KEY: Final = "key"
 
 
 @dataclass(frozen=True)
 class _Spread:
-    """A segment that one task spreads, its ``number`` in the plan, and what is known of its records."""
+    """A segment for one spreading task: its ``number`` in the plan, and the marks known so far."""
 
     inputs: PlanInputs
     number: int
@@ -40,12 +40,12 @@ class _Spread:
 
 
 def is_wide(inputs: PlanInputs) -> bool:
-    """Whether the keys that are compared are more than a task should hold."""
+    """True when the keys to compare exceed what one task should hold."""
     return _key_bytes(inputs) > KEY_BYTES
 
 
 def survey_wide(inputs: PlanInputs, engine: Engine) -> Survey | Exception:
-    """The survey of a wide plan, in several rounds of tasks; or what a task raised."""
+    """The survey of a wide plan, in several rounds of tasks; or the exception that a task raised."""
     before = _before_keys(inputs, engine)
     if isinstance(before, Exception):
         return before
@@ -64,13 +64,13 @@ def survey_wide(inputs: PlanInputs, engine: Engine) -> Survey | Exception:
 
 
 def _key_bytes(inputs: PlanInputs) -> int:
-    """What comparing keys takes, about: those of the head, or of all where the tail may hold newer records."""
+    """Approximate bytes to compare: keys of the head, or of all segments when the tail may hold newer records."""
     compared = [one for one in inputs.segments if not inputs.plan.tail_is_older or one.level != TAIL]
     return sum(segment.records * _BESIDE + segment.source.bytes // 2 for segment in compared)
 
 
 def _before_keys(inputs: PlanInputs, engine: Engine) -> list[Marks] | Exception:
-    """What is told without comparing keys: of a transactional plan in one task, else of segments that overlap."""
+    """Marks without key comparison: a transactional plan in one task, others per group of overlapping segments."""
     groups = [list(range(len(inputs.segments)))] if inputs.plan.transactional else _overlapping(inputs)
     found = engine.map(partial(_marked, inputs), groups, title=f"survey {inputs.plan.title}")
     marks: list[Marks] = [Marks(segment.records) for segment in inputs.segments]
@@ -88,7 +88,7 @@ def _marked(inputs: PlanInputs, group: Sequence[int]) -> list[Marks]:
 
 
 def _overlapping(inputs: PlanInputs) -> list[list[int]]:
-    """The plan's segments in groups that share no offset with each other; removed tombstones apart."""
+    """The plan's segments in groups that share no offsets; removed tombstones form a group of their own."""
     groups: list[list[int]] = []
     end = -1
     removed = [number for number, segment in enumerate(inputs.segments) if segment.removed_before]
@@ -103,7 +103,7 @@ def _overlapping(inputs: PlanInputs) -> list[list[int]]:
 
 
 def _spread(task: _Spread) -> Iterator[tuple[int, pa.Table]]:
-    """Key, offset and place of every record that takes part, by the bucket of its key."""
+    """Key, offset and place of every participating record, by bucket of its key."""
     (segment,) = task.inputs.segments
     start = 0
     for narrow in task.inputs.narrow_batches(segment):
@@ -133,7 +133,7 @@ def _excluded(mark: Marks, start: int, rows: int) -> Flags | None:
 
 
 def _gather(inputs: PlanInputs, _bucket: int, tables: Iterable[pa.Table]) -> list[Marks]:
-    """The newest records among those of one bucket, as marks of all segments: no flag for records of other buckets."""
+    """Marks of all segments for the newest records of one bucket; records of other buckets get no flag."""
     held = [table for table in tables if table.num_rows]
     sizes = [segment.records for segment in inputs.segments]
     newest = [np.zeros(size, dtype=np.bool_) for size in sizes]

@@ -1,4 +1,4 @@
-"""Engine: where tasks run. Threads of this process or Spark's Python workers; nothing else of Firn knows which."""
+"""Engine: runs tasks in threads of this process or in Spark's Python workers; the rest of Firn can't tell which."""
 
 from pipeline.engine.choice import CHOICES, Engines
 from pipeline.engine.engine import Engine, WorkerLostError

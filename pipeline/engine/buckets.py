@@ -1,4 +1,4 @@
-"""Tables by bucket, on their way from `spread` to `gather`: in memory, and in temporary files past a limit."""
+"""Tables by bucket, in transit from `spread` to `gather`: in memory, and in temporary files past a limit."""
 
 import tempfile
 import threading
@@ -11,17 +11,17 @@ from typing import Self
 import pyarrow as pa
 
 MEMORY_BYTES = 128 * 2**20
-"""So much of all buckets together is kept in memory; what comes after that goes to files."""
+"""Maximum bytes of all buckets in memory; the rest goes to files."""
 
 BLOB_BYTES = 32 * 2**20
-"""Tables are cut to pieces of this size: what moves as one value stays far from any limit of 2 GB."""
+"""Size of the pieces of a table, in bytes: a single value stays far below any limit of 2 GB."""
 
 Place = tuple[int, int]
-"""Number of the task, and number of the piece among what that task gave: the order in which a bucket is read."""
+"""Number of the task, and of the piece within the task: the read order of a bucket."""
 
 
 class Buckets:
-    """Pieces of tables, as Arrow IPC streams. Threads may add at the same time, and nothing after reading began."""
+    """Pieces of tables, as Arrow IPC streams. Threads may add concurrently, but not after reading began."""
 
     def __init__(self, memory_bytes: int = MEMORY_BYTES) -> None:
         self._left = memory_bytes
@@ -38,7 +38,7 @@ class Buckets:
         self._folder.cleanup()
 
     def add(self, bucket: int, place: Place, blob: bytes) -> None:
-        """Keep a piece."""
+        """Add a piece."""
         with self._lock:
             if self._left >= len(blob):
                 self._left -= len(blob)
@@ -69,7 +69,7 @@ class Buckets:
 
 
 def packed(table: pa.Table) -> Iterator[bytes]:
-    """A table as Arrow IPC streams of at most about BLOB_BYTES each; one, without rows, where it has none."""
+    """Split a table into Arrow IPC streams of about BLOB_BYTES at most; an empty table gives one, without rows."""
     rows = max(1, table.num_rows * BLOB_BYTES // max(table.nbytes, 1))
     for start in range(0, max(table.num_rows, 1), rows):
         sink = pa.BufferOutputStream()

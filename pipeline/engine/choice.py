@@ -1,4 +1,4 @@
-"""Which engine runs a job: the one that was asked for, or under ``auto`` the one that suits its size."""
+"""Choose the engine for a job: the requested one, or under ``auto`` one that suits its size."""
 
 import os
 from collections.abc import Callable
@@ -16,10 +16,10 @@ LOCAL_MAX_BYTES = 256 * 2**20
 
 
 class Engines:
-    """The engines of one command: each is started when it is needed first, and once.
+    """The engines of one command: each starts at its first use, and only once.
 
-    ``choice`` is one of CHOICES; without one FIRN_ENGINE, else ``spark``. Under ``auto`` jobs of fewer input bytes than
-    ``local_max_bytes`` (else FIRN_LOCAL_MAX_BYTES, else 256 MiB) run in this process. ``title`` names the Spark
+    ``choice`` is one of CHOICES; the default is FIRN_ENGINE, else ``spark``. Under ``auto``, jobs of fewer input bytes
+    than ``local_max_bytes`` (else FIRN_LOCAL_MAX_BYTES, else 256 MiB) run in this process. ``title`` names the Spark
     application; ``tell`` gets a line about it once it runs. Raises RefusedError for any other choice.
     """
 
@@ -48,7 +48,7 @@ class Engines:
         self.close()
 
     def of(self, input_bytes: int) -> "Engine":
-        """The engine for a job that reads so many bytes.
+        """The engine for a job that reads ``input_bytes`` bytes.
 
         Raises UnavailableError when Spark does not start, RefusedError when its workers can't run Firn.
         """
@@ -61,7 +61,7 @@ class Engines:
         return self._spark
 
     def close(self) -> None:
-        """End what was started."""
+        """Close the started engines."""
         if self._spark:
             self._spark.close()
             self._spark = None

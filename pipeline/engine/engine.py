@@ -1,4 +1,4 @@
-"""The interface of an engine, and how errors of tasks come back as data."""
+"""The interface of an engine, and task errors as data."""
 
 import pickle
 import traceback
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class WorkerLostError(UnavailableError):
-    """The worker of a task died, and died again on this task alone: out of memory, or a crash of native code."""
+    """The worker of a task died, and again with this task alone: out of memory, or a crash of native code."""
 
 
 class Engine(Protocol):
@@ -27,16 +27,16 @@ class Engine(Protocol):
 
     @property
     def parallelism(self) -> int:
-        """How many tasks run at the same time."""
+        """Number of tasks that run at the same time."""
 
     def map(
         self, function: Callable[[T], R], tasks: Sequence[T], *, weights: Sequence[int] | None = None, title: str = ""
     ) -> list[R | Exception]:
-        """``function`` of every task, in the order of ``tasks``.
+        """Call ``function`` on every task; returns the results in the order of ``tasks``.
 
-        ``weights`` are the bytes that the tasks read: the heaviest start first. ``title`` says in progress and in
-        Spark's UI what is done. What a task raised stands in its place and is never raised here; a worker that dies
-        again and again on a task gives a WorkerLostError in place of that task only (C20).
+        ``weights`` are the bytes that the tasks read: the heaviest start first. ``title`` describes the work in
+        progress bars and in Spark's UI. An exception of a task takes the place of its result and is never raised here;
+        when a task repeatedly kills its worker, only its own result becomes a WorkerLostError (C20).
         """
 
     def shuffle(
@@ -48,19 +48,19 @@ class Engine(Protocol):
         *,
         title: str = "",
     ) -> list[R | Exception]:
-        """``gather(bucket, tables)`` of every bucket from 0 to ``buckets`` - 1, in that order.
+        """Call ``gather(bucket, tables)`` for every bucket from 0 to ``buckets`` - 1; returns results in that order.
 
-        ``spread`` of each task yields (bucket, table); the tables of a bucket come in the order of the tasks, maybe cut
-        into smaller ones. A bucket that nobody filled has none. What ``gather`` raised stands in its bucket's place;
-        where a ``spread`` raised, no bucket is whole, and what it raised stands in place of all.
+        ``spread`` of each task yields (bucket, table); the tables of a bucket arrive in the order of the tasks, perhaps
+        cut into smaller ones. An unfilled bucket has none. An exception of ``gather`` takes the place of its bucket's
+        result; when a ``spread`` raises, no bucket is complete, and its exception takes the place of all results.
         """
 
     def close(self) -> None:
-        """Give back what was started for this engine."""
+        """Release the resources started for this engine."""
 
 
 def attempt(function: Callable[..., R], *arguments: object) -> R | Exception:
-    """What ``function`` gives or raises. What is no Exception (an interrupt, an exit) goes up."""
+    """Call ``function``; returns its result or its Exception. Interrupts and exits propagate."""
     try:
         return function(*arguments)
     except Exception as error:  # noqa: BLE001  # errors of tasks are data
@@ -68,14 +68,14 @@ def attempt(function: Callable[..., R], *arguments: object) -> R | Exception:
 
 
 def pickled(found: object) -> bytes:
-    """``found`` pickled, functions that no module holds included."""
+    """Pickle ``found``, including functions that belong to no module."""
     from pyspark import cloudpickle
 
     return bytes(cloudpickle.dumps(found))  # type: ignore[no-untyped-call]
 
 
 def portable(found: object) -> bytes:
-    """``found`` pickled; an exception, or a result that can't be pickled, so that it can be raised where it arrives."""
+    """Pickle ``found``; an exception, or an unpicklable result, becomes an exception that the receiver can raise."""
     if isinstance(found, Exception):
         return _portable_error(found)
     try:
@@ -85,7 +85,7 @@ def portable(found: object) -> bytes:
 
 
 def _portable_error(error: Exception) -> bytes:
-    """With the worker's stack as a note; as a RuntimeError of the same text where its class can't be pickled."""
+    """Pickle ``error`` with the worker's stack as a note; as a RuntimeError with its text when that fails."""
     stack = "".join(traceback.format_exception(error))
     try:
         error.add_note(stack)

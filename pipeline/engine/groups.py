@@ -1,11 +1,11 @@
-"""Tasks in groups of equal weight: a call of a worker costs about 40 ms, whatever it does."""
+"""Group tasks by equal weight: each call of a worker costs about 40 ms."""
 
 import heapq
 from collections.abc import Sequence
 
 BYTES_PER_GROUP = 256 * 2**20
 MOST_ROUNDS = 4
-"""More groups than workers even out weights that were guessed wrong; past four a worker the calls cost more."""
+"""Maximum number of groups per worker: more groups even out wrong weights, but past four the calls cost more."""
 
 
 def balanced(weights: Sequence[int], workers: int) -> list[list[int]]:
@@ -15,7 +15,7 @@ def balanced(weights: Sequence[int], workers: int) -> list[list[int]]:
     """
     rounds = min(max(sum(weights) // (workers * BYTES_PER_GROUP), 1), MOST_ROUNDS)
     groups: list[list[int]] = [[] for _ in range(min(workers * rounds, len(weights)))]
-    # The next heaviest goes to the lightest group; a weight of nothing still counts, as a call does.
+    # The next heaviest goes to the lightest group; a zero weight still counts, because a call does.
     lightest = [(0, number) for number in range(len(groups))]
     for position in heaviest_first(weights):
         weight, number = lightest[0]
@@ -26,5 +26,5 @@ def balanced(weights: Sequence[int], workers: int) -> list[list[int]]:
 
 
 def heaviest_first(weights: Sequence[int]) -> list[int]:
-    """Positions of ``weights`` from the heaviest to the lightest; equal ones in their own order."""
+    """Positions of ``weights`` from the heaviest to the lightest; ties keep their order."""
     return sorted(range(len(weights)), key=lambda position: -weights[position])

@@ -1,4 +1,4 @@
-"""Which Firn this process runs, so that workers of another one are refused instead of trusted."""
+"""Identity of this process's Firn, so that workers with another one are refused."""
 
 import hashlib
 from functools import cache
@@ -11,7 +11,7 @@ _PACKAGES = ("pipeline", "expectations")
 
 @cache
 def identity() -> str:
-    """Version and a digest of the code, such as ``0.1.0+3f2a9c01d4e5``; read once a process."""
+    """Version and a digest of the code, such as ``0.1.0+3f2a9c01d4e5``; read once per process."""
     digest = hashlib.sha256()
     for package in _PACKAGES:
         spec = find_spec(package)

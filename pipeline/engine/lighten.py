@@ -1,7 +1,7 @@
-"""Make the next call of this worker cheap: Spark's reuse of a worker cost 0.2 s of processor time a call, now 0.02 s.
+"""Make the next call of this worker cheap: worker reuse cost 0.2 s of processor time per call, now 0.02 s.
 
-Spark invalidates import caches before each call, whereupon Python reads the directory of `pyspark.zip` again for every
-package in it, and collects garbage after each call, which looks at every object of every module.
+Spark invalidates import caches before each call, so Python rereads the directory of `pyspark.zip` for every package in
+it. After each call Spark collects garbage, which scans every object of every module.
 """
 
 import gc
@@ -14,8 +14,10 @@ _frozen_at = 0
 
 
 def lighten() -> None:
-    """Forget archives on the import path, which are opened again when needed, and set loaded modules aside from garbage
-    collection, once for every so many new ones."""
+    """Drop cached archives of the import path, which reopen on demand, and exempt loaded modules from collection.
+
+    The exemption is renewed once enough new modules are loaded.
+    """
     global _frozen_at
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):

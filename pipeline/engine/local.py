@@ -1,4 +1,4 @@
-"""Tasks as threads of this process: no JVM. Arrow, DuckDB and zstd give the interpreter's lock away while they work."""
+"""Run tasks as threads of this process: no JVM. Arrow, DuckDB and zstd release the interpreter's lock meanwhile."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -20,9 +20,9 @@ R = TypeVar("R")
 
 
 class LocalEngine:
-    """``threads`` tasks at a time; as many as the machine has processors unless told otherwise.
+    """Runs ``threads`` tasks at a time; by default one per processor of the machine.
 
-    Threads are started for each call and end with it: a process may fork between two calls.
+    Threads start and end with each call: a process may fork between two calls.
     """
 
     name = "local"
@@ -67,7 +67,7 @@ class LocalEngine:
             return self.map(partial(_gather, gather, store), range(buckets), title=title)
 
     def close(self) -> None:
-        """Nothing outlives a call."""
+        """Do nothing: no thread outlives a call."""
 
 
 def _collect(
@@ -81,7 +81,7 @@ def _collect(
             found[running[done]] = done.result()
             progress.advance()
     except BaseException:
-        # An interrupt, or an exit from within a task: what has not started yet never does.
+        # After an interrupt, or an exit from within a task: never start the remaining tasks.
         pool.shutdown(wait=False, cancel_futures=True)
         raise
 
@@ -105,6 +105,6 @@ def _gather(gather: "Callable[[int, Iterable[pa.Table]], R]", store: "Buckets", 
 
 
 def check_bucket(bucket: int, buckets: int) -> None:
-    """Refuse a bucket that nobody would gather: its records would be lost without a word."""
+    """Raise ValueError for a bucket that is never gathered: its records would be lost silently."""
     if not 0 <= bucket < buckets:
         raise ValueError(f"bucket {bucket} of a shuffle; allowed: 0 to {buckets - 1}")

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, lines in a log; nothing of work that ends within a second or so."""
+"""Progress of long work: a bar on a terminal, lines in a log; nothing for work that ends within a second or so."""
 
 import logging
 import sys
@@ -20,9 +20,9 @@ LOOK_SECONDS = 0.5
 
 
 class Progress:
-    """Shows how many of ``total`` pieces are done, while the ``with`` block lasts.
+    """Shows the number of finished pieces out of ``total`` during the ``with`` block.
 
-    Pieces are counted by ``advance``; or ``look`` is asked every half a second for (done, total).
+    ``advance`` counts pieces; alternatively ``look`` returns (done, total) every half second.
     """
 
     def __init__(self, title: str, total: int, look: Callable[[], tuple[int, int] | None] | None = None) -> None:
@@ -45,7 +45,7 @@ class Progress:
             self._watcher.join()
 
     def advance(self, pieces: int = 1) -> None:
-        """So many more are done; only the thread that opened the block counts."""
+        """Count ``pieces`` more as finished; only the thread that opened the block may call it."""
         self._done += pieces
 
     def _watch(self) -> None:

@@ -1,7 +1,7 @@
-"""Spark's chatter at its start is not shown: what says nothing about this run would be read as if it did.
+"""Hide Spark's start-up messages, which would otherwise seem to concern this run.
 
-The lines are written before any setting of a log level counts, by launcher, JVM and log4j. So the JVM is started with a
-pipe as its standard error, and what is not chatter is passed on.
+Launcher, JVM and log4j write them before any log level takes effect. So the JVM starts with a pipe as its standard
+error, and all other lines are passed on.
 """
 
 import os
@@ -21,7 +21,7 @@ _CHATTER = re.compile(
 
 @contextmanager
 def quiet(*, enabled: bool = True) -> Iterator[None]:
-    """Processes that are started within keep a standard error without chatter, for as long as they live."""
+    """Filter the standard error of processes started in the block, for as long as they live."""
     if not enabled:
         yield
         return
@@ -39,7 +39,7 @@ def quiet(*, enabled: bool = True) -> Iterator[None]:
 
 
 def _pass_on(reading: int, shown: int) -> None:
-    """Until the last process that holds the other end is gone."""
+    """Pass lines on until the last process that holds the other end is gone."""
     with os.fdopen(reading, "rb") as lines, os.fdopen(shown, "wb", buffering=0) as out:
         for line in lines:
             if not _CHATTER.search(line):

@@ -1,4 +1,4 @@
-"""Firn's Spark session: no Iceberg jar, no catalog, no credentials; a scheduler for Python workers."""
+"""Firn's Spark session: a scheduler for Python workers, without Iceberg jar, catalog or credentials."""
 
 import os
 import sys
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def start(name: str) -> "SparkSession":
-    """The Spark session of this process, started when there is none, under the application name ``name``.
+    """Return the Spark session of this process; start one named ``name`` when there is none.
 
-    ``SPARK_REMOTE`` names a Spark Connect server; under ``spark-submit`` the master is the submitter's; else it is
+    ``SPARK_REMOTE`` names a Spark Connect server; under ``spark-submit`` the master is the submitter's; otherwise it is
     FIRN_SPARK_MASTER, or Spark's own default (``local[*]``). Raises UnavailableError when Spark does not start.
     """
     from py4j.protocol import Py4JError
@@ -26,14 +26,14 @@ def start(name: str) -> "SparkSession":
     remote = os.environ.get("SPARK_REMOTE", "")
     master = os.environ.get("FIRN_SPARK_MASTER", "")
     builder = SparkSession.builder.appName(name)
-    # What a server is set to is its owner's business.
+    # A server's settings are its owner's business.
     if not remote:
         for key, value in _settings().items():
             builder = builder.config(key, value)
         if master and not submitted:
             builder = builder.master(master)
     if not submitted and (remote or master or "local").startswith("local"):
-        # Workers on this machine are this Python, which has what they need; Spark takes python3 of the PATH.
+        # Workers on this machine run this Python, which has all they need; Spark would take python3 of the PATH.
         os.environ["PYSPARK_PYTHON"] = sys.executable
     try:
         with quiet(enabled=not submitted):
@@ -43,7 +43,7 @@ def start(name: str) -> "SparkSession":
 
 
 def application(spark: "SparkSession") -> str | None:
-    """The Spark application and where it can be watched, for logs; None of a remote session."""
+    """The Spark application and its UI address, for logs; None for a remote session."""
     if not hasattr(spark, "sparkContext"):
         return None
     context = spark.sparkContext
@@ -52,7 +52,7 @@ def application(spark: "SparkSession") -> str | None:
 
 
 def _settings() -> dict[str, str]:
-    """Everything else is the cluster's own."""
+    """Spark settings that Firn needs; all others are the cluster's."""
     return {
         "spark.ui.enabled": os.environ.get("FIRN_SPARK_UI", "false"),
         "spark.ui.showConsoleProgress": "false",

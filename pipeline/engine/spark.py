@@ -1,7 +1,7 @@
-"""Tasks as Spark's: its Python workers run them, and it moves what a shuffle moves. It never looks at a record.
+"""Run tasks on Spark: its Python workers execute them and it moves shuffle data, but never looks at a record.
 
-DataFrame API only, so that a classic session and Spark Connect both serve. What a job does travels in the pickled
-function, credentials included: nothing of it is in settings, in the UI or in event logs.
+It uses only the DataFrame API, so both a classic session and Spark Connect work. A job's inputs travel in the pickled
+function, credentials included: none of them appear in settings, in the UI or in event logs.
 """
 
 import os
@@ -27,21 +27,21 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 SETTINGS = {
-    # The number of partitions is chosen here; adaptive execution would make every shuffle a job of its own.
+    # Firn chooses the number of partitions; adaptive execution would make every shuffle a job of its own.
     "spark.sql.adaptive.enabled": "false",
-    # Pieces of a shuffle are tens of megabytes: ten thousand of them in a batch would not fit.
+    # Shuffle pieces are tens of megabytes: the default of ten thousand per batch would not fit in memory.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 2**20),
 }
 
 GATHERS_PER_WORKER = 2
 MOST_ASKED = 4096
-"""The largest parallelism that is found out of a remote session."""
+"""Largest parallelism that is detected in a remote session."""
 
 _CANT_WORK = re.compile(
     r"(?i)PyArrow >= \S+ must be installed|No module named '(?:pyarrow|pyspark)\b|UNSUPPORTED_PACKAGE_VERSION"
     r"|PYTHON_VERSION_MISMATCH|Cannot run program"
 )
-"""How Spark says that a worker's Python lacks what Spark itself needs, or is not there."""
+"""Spark's messages for a worker whose Python is missing, or lacks what Spark itself needs."""
 _DIED = re.compile(
     r"Python worker exited unexpectedly|Python worker failed to connect|ExecutorLostFailure|EOFException"
     r"|OutOfMemoryError|Executor heartbeat timed out|Slave lost|worker lost"
@@ -54,15 +54,15 @@ _REMEDY = (
 
 
 class _WorkerDiedError(Exception):
-    """A job ended because a worker did; which of its tasks killed it is not known."""
+    """A worker died and ended its job; which of its tasks killed the worker is unknown."""
 
 
 class SparkEngine:
     """A Spark session that runs tasks. ``owned``: closing the engine ends its session on a Spark Connect server.
 
-    ``expected`` is the Firn that workers must have: this one, which those of a local master have anyway. Both calls
-    raise RefusedError for workers that can't be used, which is nothing that a plan could be blamed for, and
-    UnavailableError where Spark does not answer.
+    ``expected`` is the version of Firn required on workers: this one, which workers of a local master always have. Both
+    calls raise RefusedError for unusable workers, for which no plan is to blame, and UnavailableError when Spark does
+    not answer.
     """
 
     name = "spark"
@@ -71,14 +71,14 @@ class SparkEngine:
         self._given = session
         self._owned = owned
         self._expected = expected or ("" if _is_here(session) else identity())
-        # A classic session shares settings with everybody who uses it: this one gets settings of its own.
+        # All users of a classic session share its settings: this one gets settings of its own.
         self._session = session.newSession() if hasattr(session, "sparkContext") else session
         for key, value in SETTINGS.items():
             self._session.conf.set(key, value)
 
     @property
     def parallelism(self) -> int:
-        """As many as the cluster has cores now; of a remote session, as many as it had when it was asked first."""
+        """Number of cores in the cluster now; for a remote session, the number at the first call."""
         context = _context(self._session)
         return int(context.defaultParallelism) if context else self._remote_parallelism
 
@@ -93,7 +93,7 @@ class SparkEngine:
     def map(
         self, function: Callable[[T], R], tasks: Sequence[T], *, weights: Sequence[int] | None = None, title: str = ""
     ) -> list[R | Exception]:
-        """See Engine. A job that a task kills is halved until the task is alone; what ends well is not run again."""
+        """See Engine. A job killed by a task is halved until the task is alone; finished tasks do not run again."""
         work = _Work(pickled(function), [pickled(task) for task in tasks], list(weights or [0] * len(tasks)), title)
         found = self._mapped(work, range(len(tasks)), alone=False) if tasks else {}
         return [cast("R | Exception", found[number]) for number in range(len(tasks))]
@@ -107,7 +107,7 @@ class SparkEngine:
         *,
         title: str = "",
     ) -> list[R | Exception]:
-        """See Engine. Which task or bucket kills a worker is not known: after a second try all buckets are lost."""
+        """See Engine. The task or bucket that kills a worker is unknown: after a second try all buckets are lost."""
         if not tasks:
             return self.map(partial(_of_nothing, gather), range(buckets), title=title)
         groups = balanced([0] * len(tasks), self.parallelism)
@@ -127,18 +127,18 @@ class SparkEngine:
         return [cast("R | Exception", found[bucket]) for bucket in range(buckets)]
 
     def check(self) -> None:
-        """Raise RefusedError unless a worker has what it needs; its first call also starts what later ones use."""
+        """Raise RefusedError unless a worker has all it needs; the first call also starts what later ones use."""
         for found in self.map(bool, [0], title="starting workers"):
             if isinstance(found, Exception):
                 raise found
 
     def close(self) -> None:
-        """End a session on a server. A JVM of this process is shared, and ends with it: stopping it costs a second."""
+        """End a session on a server. A JVM of this process is shared and ends with it: stopping it costs a second."""
         if self._owned and not _context(self._given):
             self._given.stop()
 
     def _mapped(self, work: "_Work", numbers: Sequence[int], *, alone: bool) -> dict[int, object]:
-        """The results of the tasks ``numbers``. ``alone``: they have been in a job that died, so one is tried once."""
+        """The results of the tasks ``numbers``. ``alone``: they were in a job that died, so a single one runs once."""
         groups = [[numbers[at] for at in group] for group in balanced(work.weights_of(numbers), self.parallelism)]
         running = entry_of(self._expected, "run_map", work.function, work.only(numbers), groups)
         try:
@@ -150,11 +150,11 @@ class SparkEngine:
         return self._mapped(work, numbers[:middle], alone=True) | self._mapped(work, numbers[middle:], alone=True)
 
     def _numbers(self, count: int) -> "DataFrame":
-        """A row in a partition of its own for every number below ``count``."""
+        """One row per number below ``count``, each in a partition of its own."""
         return self._session.range(0, count, 1, count)
 
     def _results(self, frame: "DataFrame", title: str) -> dict[int, object]:
-        """What the workers gave, by task or bucket."""
+        """The workers' results, by task or bucket."""
         from pipeline.engine.worker import REFUSED
 
         with _told(), _watched(self._session, title):
@@ -182,7 +182,7 @@ class _Work:
 
 
 def entry_of(expected: str, name: str, *work: object) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """The function that Spark gives to its workers: it travels whole, so that a worker without Firn can say so."""
+    """The function that Spark sends to its workers: it travels whole, so that a worker without Firn can report that."""
 
     def firn(batches: Iterable[Any]) -> Iterable[Any]:
         import importlib
@@ -224,7 +224,7 @@ def _lost(title: str, error: Exception) -> WorkerLostError:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Errors of Spark in Firn's words: a worker that died, one that can't work, or no Spark at all."""
+    """Translate Spark's errors to Firn's: a dead worker, an unusable one, or no Spark at all."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -245,7 +245,7 @@ def _meaning(error: Exception) -> FirnError | _WorkerDiedError:
 
 
 def reason(error: Exception) -> str:
-    """One line of what Spark said: the innermost cause. Stack traces are in Spark's own log."""
+    """One line from Spark's error: the innermost cause. Stack traces are in Spark's own log."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     plain = [line for line in lines if not line.startswith(("at ", "An error occurred"))]
@@ -272,7 +272,7 @@ def _watched(session: "SparkSession", title: str) -> Iterator[None]:
 
 
 def _figures(context: Any, group: str) -> tuple[int, int] | None:
-    """Spark tasks that are done, and all of them."""
+    """Numbers of finished and of all Spark tasks."""
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
@@ -297,11 +297,11 @@ def _watched_remotely(session: "SparkSession", title: str) -> Iterator[None]:
 
 
 def _is_here(session: "SparkSession") -> bool:
-    """Whether workers are processes of this machine, which run this very checkout."""
+    """True when workers are processes of this machine and run this very checkout."""
     context = _context(session)
     return (context.master if context else os.environ.get("SPARK_REMOTE", "")).startswith("local")
 
 
 def _context(session: "SparkSession") -> Any:
-    """The Spark context of a classic session; a remote one has none."""
+    """The Spark context of a classic session; None for a remote one."""
     return getattr(session, "sparkContext", None)

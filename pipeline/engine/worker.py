@@ -1,4 +1,4 @@
-"""The work of one call of a Spark Python worker: pick tasks by number, run them, give back rows of SCHEMA."""
+"""Handle one call of a Spark Python worker: pick tasks by number, run them, return rows of SCHEMA."""
 
 import pickle
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,14 @@ from pipeline.engine.lighten import lighten
 from pipeline.engine.local import check_bucket
 
 SCHEMA = "id int, task int, piece int, blob binary"
-"""``id``: number of the task, or of the bucket. ``task`` and ``piece``: where a blob stands in its bucket."""
+"""``id``: number of the task or bucket. ``task`` and ``piece``: position of a blob in its bucket."""
 
 REFUSED = -1
-"""The ``id`` of a row whose blob says why this worker can't be used."""
+"""``id`` of a row whose blob explains why this worker can't be used."""
 FAILED = -1
-"""The ``piece`` of a row whose blob is what `spread` raised."""
+"""``piece`` of a row whose blob is the exception that `spread` raised."""
 MARK = -2
-"""The ``piece`` of a row that says nothing but that its bucket exists."""
+"""``piece`` of a row that only marks the existence of its bucket."""
 
 _ARROW = pa.schema([("id", pa.int32()), ("task", pa.int32()), ("piece", pa.int32()), ("blob", pa.binary())])
 
@@ -30,13 +30,13 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def complaint(expected: str) -> str | None:
-    """Why this worker must not be used for the Firn ``expected`` (any, where that is empty); None where it may."""
+    """Reason why this worker can't serve the Firn ``expected`` (empty: any); None when it can."""
     found = identity() if expected else ""
     return None if found == expected else f"it has Firn {found}, the driver has {expected}"
 
 
 def run_map(batches: Batches, function: bytes, tasks: Sequence[bytes], groups: Sequence[Sequence[int]]) -> Batches:
-    """The results of the tasks of every group that ``batches`` number, pickled."""
+    """The pickled results of the tasks of every group that ``batches`` number."""
     run = attempt(pickle.loads, function)
     for group in _picked(batches, groups):
         yield _rows([(number, 0, 0, portable(_result(run, tasks[number]))) for number in group])
@@ -46,7 +46,7 @@ def run_map(batches: Batches, function: bytes, tasks: Sequence[bytes], groups: S
 def run_spread(
     batches: Batches, function: bytes, tasks: Sequence[bytes], groups: Sequence[Sequence[int]], buckets: int
 ) -> Batches:
-    """The tables of every bucket in pieces, each piece in a batch of its own; the first group marks all buckets."""
+    """The tables of every bucket in pieces, one piece per batch; the first group marks all buckets."""
     spread = attempt(pickle.loads, function)
     for group in _picked(batches, groups):
         if group == groups[0]:
@@ -66,7 +66,7 @@ def run_spread(
 
 
 def run_gather(batches: Batches, function: bytes) -> Batches:
-    """The results of all buckets that meet in this partition, pickled."""
+    """The pickled results of all buckets in this partition."""
     gather = attempt(pickle.loads, function)
     failed: dict[int, tuple[int, bytes]] = {}
     found: set[int] = set()
@@ -79,7 +79,7 @@ def run_gather(batches: Batches, function: bytes) -> Batches:
                     continue
                 found.add(bucket)
                 if piece == FAILED:
-                    # Of several the first task's, however they arrive.
+                    # Keep the first task's, in whatever order they arrive.
                     failed[bucket] = min(failed.get(bucket, (task, blob)), (task, blob))
                 elif piece != MARK:
                     store.add(bucket, (task, piece), blob)

@@ -1,7 +1,7 @@
-"""Which columns of a table are a record's key, offset and so on: Kafka's own names, or what ``firn adopt`` wrote down.
+"""The roles of a table's columns (key, offset and so on): by Kafka's names, or as ``firn adopt`` recorded them.
 
-An adopted table has the property ``firn-columns`` (see ``mapping``). It goes by field ids, as Iceberg does, so that a
-column may be renamed or moved afterwards.
+An adopted table has the property ``firn-columns`` (see ``mapping``). It uses field ids, as Iceberg does, so a column
+may be renamed or moved later.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ from pipeline.lake.mapping import COLUMNS, Column, ColumnMapping
 
 INTEGERS = (IntegerType, LongType)
 ALLOWED_TYPES: Mapping[str, tuple[type[IcebergType], ...]] = {
-    # Exact equality (C6): NaN and -0.0 have none.
+    # No floats: keys need exact equality (C6), which NaN and -0.0 lack.
     "key": (
         BinaryType,
         BooleanType,
@@ -56,15 +56,15 @@ ALLOWED_TYPES: Mapping[str, tuple[type[IcebergType], ...]] = {
     "level": (IntegerType,),
     "delete_horizon": (TimestamptzType,),
 }
-"""Types that a column may have, by what it is mapped as. A timestamp of type long is epoch milliseconds."""
+"""Allowed column types by role. A timestamp of type long is epoch milliseconds."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The present names of a table's columns by what they are to Firn.
+    """The current names of a table's columns by their role in Firn.
 
-    ``key`` has several names for a composite key; a record whose key has a NULL in any of them has no key (C5).
-    ``is_tombstone`` is the condition that makes a record a tombstone, None where no record is one.
+    ``key`` has several names for a composite key; a record with a NULL in any of them has no key (C5).
+    ``is_tombstone`` is the condition that makes a record a tombstone; None where no record is one.
     Without a ``topic`` column all records are of topic ``topic_name``, without ``partition`` of partition 0.
     """
 
@@ -83,8 +83,8 @@ class Columns:
     def of(cls, table: Table, identifier: str) -> "Columns":
         """The columns of ``table``.
 
-        Raises RefusedError for a table that Firn can't maintain: neither adopted nor one of Kafka's columns, a mapped
-        column that was dropped or has another type now, another partitioning or format version (C26).
+        Raises RefusedError for a table that Firn can't maintain (C26): it is neither adopted nor has Kafka's columns, a
+        mapped column was dropped or changed its type, or its partitioning or format version is another.
         """
         columns = cls.named(table, identifier)
         if not columns.adopted:
@@ -102,16 +102,16 @@ class Columns:
 
     @classmethod
     def named(cls, table: Table, identifier: str) -> "Columns":
-        """The columns of ``table`` by name, however it is partitioned: one derived from a table of records."""
+        """The columns of ``table``, derived from a table of records, however it is partitioned."""
         text = table.properties.get(COLUMNS)
         return resolve(ColumnMapping.parse(text, identifier), table.schema(), identifier) if text else KAFKA
 
     def level_field(self, table: Table) -> int:
-        """Where the partitioning of ``table`` has the level; it passed ``of``."""
+        """Position of the level in the partition spec of ``table``, which passed ``of``."""
         return _place(table, table.spec(), self.level)
 
     def owner(self, table: Table, file: DataFile) -> tuple[str, int]:
-        """Topic and partition of the records in ``file``, which is partitioned by both where ``table`` has them."""
+        """Topic and partition of the records in ``file``, which is partitioned by those that ``table`` has."""
         spec = table.specs()[file.spec_id]
         topic = file.partition[_place(table, spec, self.topic)] if self.topic else self.topic_name
         partition = file.partition[_place(table, spec, self.partition)] if self.partition else 0
@@ -119,17 +119,17 @@ class Columns:
 
     @property
     def tombstone(self) -> str | None:
-        """The condition for tombstones as SQL; None where no record is one."""
+        """The tombstone condition as SQL; None where no record is a tombstone."""
         return self.is_tombstone.sql if self.is_tombstone else None
 
     @property
     def tombstone_null(self) -> str | None:
-        """The column whose NULL makes a tombstone, where the condition is just that."""
+        """The column whose NULL makes a tombstone; None where the condition is another."""
         return self.is_tombstone.null_of if self.is_tombstone else None
 
     @property
     def partition_fields(self) -> tuple[str, ...]:
-        """Columns by whose identity the table is partitioned, so that a file is a segment."""
+        """Columns of the table's identity partition fields, which make a file a segment."""
         return tuple(name for name in (self.topic, self.partition, self.level) if name)
 
 
@@ -149,7 +149,7 @@ KAFKA = Columns(
 
 
 def resolve(mapping: ColumnMapping, schema: Schema, identifier: str) -> Columns:
-    """The columns of ``mapping`` under their present names in ``schema``, their types checked."""
+    """Resolve ``mapping`` to the current column names in ``schema``, and check their types."""
     fields = {field.field_id: field for field in schema.fields}
     for role, column in mapping.roles():
         check_type(_field(fields, role, column, identifier), role, identifier)
@@ -177,7 +177,7 @@ def resolve(mapping: ColumnMapping, schema: Schema, identifier: str) -> Columns:
 
 
 def check_type(field: NestedField, role: str, identifier: str) -> None:
-    """RefusedError when ``field`` can't be what ``role`` says."""
+    """Raise RefusedError when the type of ``field`` is not allowed for ``role``."""
     allowed = ALLOWED_TYPES[role]
     if not isinstance(field.field_type, allowed):
         names = ", ".join(kind.__name__.removesuffix("Type").lower() for kind in allowed)
@@ -187,7 +187,7 @@ def check_type(field: NestedField, role: str, identifier: str) -> None:
 
 
 def position(schema: Schema, spec: PartitionSpec, name: str) -> int | None:
-    """Where ``spec`` has the identity of column ``name``; None when it does not."""
+    """Position in ``spec`` of the identity field of column ``name``; None when there is none."""
     source = schema.find_field(name).field_id
     for place, field in enumerate(spec.fields):
         if field.source_id == source and isinstance(field.transform, IdentityTransform):

@@ -1,8 +1,8 @@
-"""A condition on a record's columns, such as ``op = 'd'``: parsed once, then read by two independent sides.
+"""A condition on a record's columns, such as ``op = 'd'``: parsed once, then evaluated by two independent sides.
 
-PyIceberg's row filter syntax parses it (PyIceberg docs, "Row filter syntax"). The cleaner evaluates what was parsed on
-Arrow arrays (``mask``), the judge runs it as SQL (``Condition.sql``). Both follow SQL: a comparison with NULL is
-neither true nor false.
+PyIceberg's row filter syntax parses it (PyIceberg docs, "Row filter syntax"). The cleaner evaluates the parsed
+expression on Arrow arrays (``mask``), the judge runs it as SQL (``Condition.sql``). Both follow
+SQL: a comparison with NULL is neither true nor false.
 """
 
 from collections.abc import Mapping
@@ -70,9 +70,9 @@ _COMPARED = {
 class Condition:
     """A checked condition.
 
-    ``sql`` is standard SQL as DuckDB runs it and ``expression`` what was parsed, both with the columns' present names;
-    ``columns`` are the names that the original text uses, ``reads`` their present names; ``null_of`` is the column's
-    present name when the condition is just that it is NULL.
+    ``sql`` is standard SQL as DuckDB runs it, ``expression`` the parsed form, both with the columns' current names;
+    ``columns`` are the names in the original text, ``reads`` their current names. ``null_of`` is the current name of
+    the column when the condition is just that this column is NULL.
     """
 
     sql: str
@@ -83,10 +83,10 @@ class Condition:
 
     @classmethod
     def read(cls, text: str, fields: Mapping[str, NestedField], subject: str) -> "Condition":
-        """Parse ``text``, in which a column is called what ``fields`` has for it.
+        """Parse ``text``, whose column names are the keys of ``fields``.
 
         Raises RefusedError, beginning with ``subject``, for a text that does not parse, an unknown column, or a
-        comparison that the two sides might not read alike.
+        comparison that the two sides might evaluate differently.
         """
         try:
             expression = parse(text)
@@ -105,7 +105,7 @@ class Condition:
 
 
 def quoted(name: str) -> str:
-    """A column name as SQL quotes it."""
+    """Quote a column name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -116,14 +116,14 @@ def _null_of(expression: BooleanExpression, fields: Mapping[str, NestedField]) -
 
 
 def mask(condition: BooleanExpression, batch: pa.RecordBatch | pa.Table) -> pa.BooleanArray:
-    """The records of ``batch`` for which ``condition`` is true; NULL counts as false. The names are the batch's."""
+    """Mask of the records of ``batch`` for which ``condition`` is true; NULL counts as false. Names are the batch's."""
     found = pc.fill_null(visit(condition, _Evaluated(batch)), fill_value=False)
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
 @dataclass
 class _Renamed(BooleanExpressionVisitor[BooleanExpression]):
-    """The condition with the present names of its columns."""
+    """Rewrites a condition with the current names of its columns."""
 
     names: Mapping[str, str]
 
@@ -158,7 +158,7 @@ class _Renamed(BooleanExpressionVisitor[BooleanExpression]):
 
 @dataclass
 class _Evaluated(BooleanExpressionVisitor[pa.BooleanArray]):
-    """The condition's value for every record of a batch: true, false or NULL."""
+    """Evaluates a condition for every record of a batch: true, false or NULL."""
 
     batch: pa.RecordBatch | pa.Table
 
@@ -203,7 +203,7 @@ def _among(values: pa.Array, predicate: SetPredicate) -> pa.BooleanArray:
     wanted = pa.array([literal.value for literal in predicate.literals])
     kind = pa.string() if pa.types.is_string(wanted.type) else wanted.type
     found = pc.is_in(values.cast(kind), value_set=wanted)
-    # Arrow finds NULL in no set; in SQL it is neither in it nor outside.
+    # In Arrow NULL is in no set; in SQL `NULL IN (…)` is NULL.
     found = pc.if_else(pc.is_valid(values), found, pa.scalar(None, pa.bool_()))
     return pc.invert(found) if isinstance(predicate, NotIn) else found
 
@@ -214,7 +214,7 @@ def _name(predicate: UnboundPredicate) -> str:
 
 @dataclass
 class _Sql(BooleanExpressionVisitor[str]):
-    """Writes a parsed condition as standard SQL and refuses what the two sides might understand differently."""
+    """Writes a parsed condition as standard SQL and refuses whatever the two sides might evaluate differently."""
 
     text: str
     fields: Mapping[str, NestedField]

@@ -1,7 +1,7 @@
-"""Reads the data files of one table as Arrow batches in the table's present columns and types.
+"""Reads the data files of one table as Arrow batches with the table's current columns and types.
 
-Columns are found by field id, or by the table's name mapping in files without ids; a column that a file lacks is its
-partition value or NULL (Iceberg spec, "Column Projection"). Cleaner and judge share this module and FileIO, and no
+Columns are resolved by field id, or by the table's name mapping in files without ids; a column missing from a file is
+its partition value or NULL (Iceberg spec, "Column Projection"). Cleaner and judge share this module and FileIO, but no
 rule.
 """
 
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -28,16 +28,16 @@ from pipeline.errors import FirnError, RefusedError, UnavailableError
 from pipeline.lake.arrow_types import fitted, stored_type
 
 BATCH_BYTES: Final = 16 << 20
-"""About so many uncompressed bytes make a batch; a single record may be larger."""
+"""Approximate uncompressed bytes per batch; a single record may be larger."""
 BATCH_RECORDS: Final = 1 << 17
-"""At most so many records make a batch, however small they are."""
+"""Maximum number of records per batch, however small they are."""
 _FIELD_ID: Final = b"PARQUET:field_id"
 _QUERY: Final = re.compile("[?#]")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data file as a manifest lists it: sizes in bytes, its partition spec and partition values."""
+    """A data file as a manifest lists it: size in bytes, record count, partition spec and partition values."""
 
     path: str
     bytes: int
@@ -62,9 +62,9 @@ class Source:
 
 @dataclass(frozen=True)
 class DataFiles:
-    """How the data files of one table are opened and understood; pickled into tasks, credentials included.
+    """Opens and interprets the data files of one table; pickled into tasks, credentials included.
 
-    ``subject`` is what messages begin with: the table, and whose files are read.
+    Messages begin with ``subject``: the table, and the owner of the files.
     """
 
     subject: str
@@ -75,7 +75,7 @@ class DataFiles:
 
     @classmethod
     def of(cls, table: Table, subject: str | None = None) -> Self:
-        """The data files of ``table`` in its present schema; messages name the table, or the ``subject`` given."""
+        """The data files of ``table`` in its current schema; messages name the table, or ``subject`` if given."""
         name = subject or f"table {'.'.join(table.name())}"
         return cls(name, table.schema(), table.specs(), table.name_mapping(), dict(table.io.properties))
 
@@ -84,15 +84,19 @@ class DataFiles:
         return _file_io(tuple(sorted(self.properties.items())), path.partition("://")[0])
 
     def arrow_schema(self, columns: Sequence[str] | None = None) -> pa.Schema:
-        """The Arrow types that batches have: the table's, with 64-bit lengths, and UUIDs as 16 bytes."""
+        """The Arrow schema of batches: the table's, with 64-bit lengths, and UUIDs as 16 bytes."""
+        return self._arrow if columns is None else pa.schema([self._arrow.field(name) for name in columns])
+
+    @cached_property
+    def _arrow(self) -> pa.Schema:
+        """The full Arrow schema, built once because a table may have many small files."""
         full = schema_to_pyarrow(self.schema, include_field_ids=False)
-        names = full.names if columns is None else columns
-        return pa.schema([pa.field(name, stored_type(full.field(name).type)) for name in names])
+        return pa.schema([pa.field(column.name, stored_type(column.type)) for column in full])
 
     def batches(
         self, source: Source, columns: Sequence[str] | None = None, *, row_groups: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The records of ``source`` in file order, all ``columns`` or those named, bounded by BATCH_BYTES.
+        """Yield the records of ``source`` in file order, all columns or the ``columns`` named, bounded by BATCH_BYTES.
 
         Raises RefusedError for a file that can't be understood, UnavailableError when the store does not answer.
         """
@@ -101,7 +105,7 @@ class DataFiles:
 
     @contextmanager
     def opened(self, source: Source) -> Iterator["OpenFile"]:
-        """``source``, open to be read more than once; errors of reading name the table and the file."""
+        """Open ``source`` for repeated reads; read errors name the table and the file."""
         if source.format != FileFormat.PARQUET.value:
             raise RefusedError(
                 f"{self.subject}: segment {source.path} is an {source.format} file; allowed: PARQUET (rewrite it, "
@@ -123,7 +127,7 @@ class DataFiles:
             raise _failure(self.subject, source, error) from error
 
     def constants(self, source: Source) -> dict[int, Any]:
-        """Values that all records of ``source`` have by its partition, by field id."""
+        """Values that partitioning gives every record of ``source``, by field id."""
         return {
             part.source_id: value
             for part, value in zip(self.specs[source.spec_id].fields, source.partition, strict=True)
@@ -133,7 +137,7 @@ class DataFiles:
 
 @dataclass(frozen=True)
 class OpenFile:
-    """An open Parquet file with the columns of its table."""
+    """An open Parquet file, read as the columns of its table."""
 
     files: DataFiles
     source: Source
@@ -142,24 +146,24 @@ class OpenFile:
     def batches(
         self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """As ``DataFiles.batches``."""
+        """Yield record batches, as ``DataFiles.batches`` does."""
         self._check_records()
         wanted = self.files.arrow_schema(columns)
-        places = self._places(wanted.names)
-        names = [name for name in places.values() if name is not None]
+        taken = self._columns(wanted)
+        names = [column.found.name for column in taken if column.found is not None]
         metadata = self.file.metadata
         for group in range(metadata.num_row_groups) if row_groups is None else row_groups:
             rows = metadata.row_group(group).num_rows
             if not names:
-                yield self._fitted(None, rows, wanted, places)
+                yield self._fitted(None, rows, wanted, taken)
                 continue
             size = _batch_records(metadata.row_group(group), set(names))
             for batch in self.file.iter_batches(size, row_groups=[group], columns=names, use_threads=False):
-                yield self._fitted(batch, batch.num_rows, wanted, places)
+                yield self._fitted(batch, batch.num_rows, wanted, taken)
 
     def bounds(self, column: str, row_group: int) -> tuple[Any, Any] | None:
-        """Lowest and highest value of a flat ``column`` in a row group by the footer; None where it does not tell."""
-        name = self._places([column])[column]
+        """Lowest and highest value of a flat ``column`` in a row group by the footer; None where it has none."""
+        name = self._names.get(self.files.schema.find_field(column).field_id)
         group = self.file.metadata.row_group(row_group)
         for place in range(group.num_columns):
             chunk = group.column(place)
@@ -176,29 +180,52 @@ class OpenFile:
                 f"{self.source.records}, as the table's manifest tells"
             )
 
-    def _places(self, columns: Sequence[str]) -> dict[str, str | None]:
-        """What the file calls each column; None where it has none."""
-        found = _names_by_id(self.file.schema_arrow, self.files.names)
-        if not found and len(self.file.schema_arrow):
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return self.file.schema_arrow  # pyarrow builds it on every access
+
+    @cached_property
+    def _names(self) -> Mapping[int, str]:
+        """The file's column names, by field id."""
+        found = _names_by_id(self._schema, self.files.names)
+        if not found and len(self._schema):
             raise RefusedError(
                 f"{self.files.subject}: the columns of segment {self.source.path} have no field ids; allowed: "
                 "field ids in the file, or the table property schema.name-mapping.default"
             )
-        return {name: found.get(self.files.schema.find_field(name).field_id) for name in columns}
+        return found
+
+    def _columns(self, wanted: pa.Schema) -> "list[_Column]":
+        """The source of each ``wanted`` column."""
+        constants = self.files.constants(self.source)
+        columns = []
+        for column in wanted:
+            field = self.files.schema.find_field(column.name)
+            name = self._names.get(field.field_id)
+            found = None if name is None else self._schema.field(name)
+            columns.append(_Column(field, column.type, found, constants.get(field.field_id)))
+        return columns
 
     def _fitted(
-        self, batch: pa.RecordBatch | None, rows: int, wanted: pa.Schema, places: Mapping[str, str | None]
+        self, batch: pa.RecordBatch | None, rows: int, wanted: pa.Schema, columns: "Sequence[_Column]"
     ) -> pa.RecordBatch:
-        constants = self.files.constants(self.source)
         arrays = []
-        for column in wanted:
-            iceberg = self.files.schema.find_field(column.name)
-            name = places[column.name]
-            if batch is None or name is None:
-                arrays.append(_constant(constants.get(iceberg.field_id), iceberg, column.type, rows, self))
+        for column in columns:
+            if batch is None or column.found is None:
+                arrays.append(_constant(column.constant, column.field, column.kind, rows, self))
             else:
-                arrays.append(fitted(batch.column(name), self.file.schema_arrow.field(name), iceberg, column.type))
+                arrays.append(fitted(batch.column(column.found.name), column.found, column.field, column.kind))
         return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A table column of type ``kind``: the file's field ``found``, or a ``constant`` where the file lacks it."""
+
+    field: NestedField
+    kind: pa.DataType
+    found: pa.Field | None
+    constant: Any
 
 
 def _constant(value: Any, column: NestedField, kind: pa.DataType, rows: int, file: OpenFile) -> pa.Array:
@@ -211,7 +238,7 @@ def _constant(value: Any, column: NestedField, kind: pa.DataType, rows: int, fil
 
 
 def _names_by_id(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, str]:
-    """Top-level columns of a file by field id; where the file has none, by the table's name mapping."""
+    """Names of a file's top-level columns by field id, or by the table's name mapping if the file has no ids."""
     found = {
         int(column.metadata[_FIELD_ID]): column.name
         for column in schema
@@ -229,7 +256,7 @@ def _names_by_id(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, st
 
 
 def _batch_records(group: pq.RowGroupMetaData, names: set[str]) -> int:
-    """How many records of a row group make a batch of these columns."""
+    """Number of records of a row group per batch of these columns."""
     chunks = (group.column(place) for place in range(group.num_columns))
     size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.partition(".")[0] in names)
     per_record = size / max(1, group.num_rows) + 1
@@ -237,7 +264,7 @@ def _batch_records(group: pq.RowGroupMetaData, names: set[str]) -> int:
 
 
 def _input(io: FileIO, path: str) -> InputFile:
-    """The file at ``path``, every character of which is part of its name; PyIceberg would end it at a `?` or a `#`."""
+    """The file at ``path``, taken literally; PyIceberg would cut the path at a `?` or a `#`."""
     plain = _QUERY.split(path, maxsplit=1)[0]
     if plain == path or not isinstance(io, PyArrowFileIO):
         return io.new_input(path)
@@ -251,13 +278,13 @@ def _file_io(properties: tuple[tuple[str, str], ...], scheme: str) -> FileIO:
 
 
 def _failure(subject: str, source: Source, error: Exception) -> FirnError:
-    """The refusal of a damaged file, or the report of a store that failed."""
+    """The error for a damaged file (RefusedError) or a failing store (UnavailableError)."""
     reason = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, FileNotFoundError):
         return UnavailableError(
             f"{subject}: segment {source.path} is gone: {reason}; try again, as the table may have moved on"
         )
-    # Arrow tells of damage and of a store's answer alike; errors of the machine have a number, those of S3 a name.
+    # Arrow reports damage and store failures alike; errors of the machine carry an errno, those of S3 a name.
     if isinstance(error, OSError) and (error.errno is not None or "AWS Error" in reason):
         return UnavailableError(f"{subject}: segment {source.path} can't be read now: {reason}; try again later")
     return RefusedError(

@@ -26,15 +26,15 @@ from pipeline.lake.records import DICTIONARY_OF
 
 _BLOOM_FILTER_OF: Final = "write.parquet.bloom-filter-enabled.column."
 _ROW_GROUP: Final = 32 << 20
-"""Arrow bytes that are gathered before they become a row group: what a writer holds in memory. A table's larger
-`write.parquet.row-group-size-bytes` does not raise it; a smaller one lowers it."""
+"""Maximum Arrow bytes per row group, and so in a writer's memory. A smaller `write.parquet.row-group-size-bytes` of the
+table lowers it; a larger one does not raise it."""
 _UNCOMPRESSED: Final = {"uncompressed": "none"}
 _LEVEL: Final = {"zstd": 3, "gzip": 6, "brotli": 1}
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How the data files of a table are written; picklable."""
+    """Settings for writing the data files of a table; picklable."""
 
     schema: Schema
     properties: Mapping[str, str]
@@ -49,7 +49,7 @@ class WriteOptions:
         return min(_ROW_GROUP, int(said)) if re.fullmatch("[1-9][0-9]{0,17}", said) else _ROW_GROUP
 
     def parquet(self) -> dict[str, Any]:
-        """The options of pyarrow's writer."""
+        """Options of pyarrow's writer."""
         codec = self.properties.get("write.parquet.compression-codec", "zstd").lower()
         level = self.properties.get("write.parquet.compression-level")
         filters: dict[str, dict[str, Any]] = {
@@ -68,7 +68,7 @@ class WriteOptions:
         }
 
     def _with_dictionary(self) -> list[str]:
-        """Columns with a Parquet dictionary. Where values never repeat, one is built, given up and thrown away."""
+        """Columns with a Parquet dictionary. Where values never repeat, Parquet builds one and throws it away."""
         every = parquet_path_to_id_mapping(self.schema)
         return [path for path in every if self._repeats(path.partition(".")[0])]
 
@@ -78,7 +78,7 @@ class WriteOptions:
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A data file that was written: its path, its size in bytes and its metrics; picklable, which DataFile is not."""
+    """A written data file: path, size in bytes and metrics; picklable, unlike DataFile."""
 
     path: str
     bytes: int
@@ -87,7 +87,7 @@ class WrittenFile:
     metrics: Mapping[str, Any]
 
     def data_file(self, spec_id: int) -> DataFile:
-        """As a manifest lists it."""
+        """The file as a manifest lists it."""
         file = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=self.path,
@@ -104,7 +104,7 @@ class WrittenFile:
 
 
 class ParquetFileWriter:
-    """Writes batches to one file; row groups end when they are as large as memory should hold."""
+    """Writes batches to one file; a row group ends when it reaches the memory limit."""
 
     def __init__(self, output: OutputFile, options: WriteOptions, partition: tuple[Any, ...]) -> None:
         self._path = output.location
@@ -121,18 +121,18 @@ class ParquetFileWriter:
 
     @property
     def bytes(self) -> int:
-        """How large the file is so far, about: what is held back counts nothing."""
+        """Approximate file size so far; buffered records do not count."""
         return int(self._stream.tell())
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add the records of ``batch``, whose columns are those of the table in its order."""
+        """Add the records of ``batch``, which has the table's columns in the table's order."""
         self._held.append(batch)
         self._held_bytes += batch.nbytes
         if self._held_bytes >= self._options.row_group_bytes:
             self._flush()
 
     def close(self) -> WrittenFile:
-        """End the file, with its facts from its own footer."""
+        """Finish the file; its metrics come from its own footer."""
         self._flush()
         self._writer.close()
         size = int(self._stream.tell())
@@ -145,8 +145,8 @@ class ParquetFileWriter:
         return WrittenFile(self._path, size, footer.num_rows, self._partition, metrics)
 
     def abandon(self) -> None:
-        """Close what is open after an error; the file is nobody's."""
-        # A writer that failed has no footer to collect, and says so with a RuntimeError.
+        """Close the writer after an error; nothing refers to the file."""
+        # A failed writer has no footer to collect and raises RuntimeError.
         with suppress(OSError, pa.ArrowException, RuntimeError):
             self._writer.close()
         with suppress(OSError, pa.ArrowException):
@@ -165,7 +165,7 @@ class ParquetFileWriter:
 
 
 def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """``values`` as the file's type, of which they differ in metadata, or in being an extension, such as a UUID."""
+    """Cast ``values`` to the file's type, which differs in metadata, or by an extension type such as UUID."""
     if values.type.equals(kind):
         return values
     if isinstance(kind, pa.BaseExtensionType):

@@ -5,12 +5,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+import pipeline.compact.rewrite as rewrite
 from expectations.fingerprint import Fingerprint
 from pipeline.compact.inputs import PlanInputs
 from pipeline.compact.outcome import Outcome
@@ -168,16 +170,33 @@ def test_a_wide_survey_finds_what_a_narrow_one_finds(history: tuple[list[Held], 
             if segment.path in narrow.in_place:
                 continue
             one, other = narrow.marks[segment.path], wide.marks[segment.path]
-            assert _flags(one.has_older, one.records) == _flags(other.has_older, other.records)
             assert _newest(one) == _newest(other)
-
-
-def _flags(flags: Any, records: int) -> list[bool]:
-    return [False] * records if flags is None else flags.tolist()
+            assert _has_older(one) == _has_older(other)
 
 
 def _newest(marks: Any) -> list[bool]:
     return [True] * marks.records if marks.newest is None else marks.newest.tolist()
+
+
+def _has_older(marks: Any) -> list[bool]:
+    """Of the newest records: of the others nobody asks, and a tail that is only looked up does not tell."""
+    flags = [False] * marks.records if marks.has_older is None else marks.has_older.tolist()
+    return [flag and newest for flag, newest in zip(flags, _newest(marks), strict=True)]
+
+
+@FAST
+@given(histories())
+def test_batches_that_are_put_together_lose_and_keep_what_each_of_them_would(
+    history: tuple[list[Held], list[Held]],
+) -> None:
+    segments, removed = history
+    with tempfile.TemporaryDirectory() as name:
+        inputs = plan_inputs(Path(name), segments, removed)
+        together = cleaned(inputs, Path(name))
+        with patch.object(rewrite, "_SMALL", 0):
+            apart = cleaned(inputs, Path(name))
+        assert (together.counts, together.fingerprint) == (apart.counts, apart.fingerprint)
+        assert written(together) == written(apart)
 
 
 @FAST

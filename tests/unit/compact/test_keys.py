@@ -2,14 +2,18 @@
 
 import decimal
 from datetime import UTC, date, datetime
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pipeline.compact.keys as keys_module
 from pipeline.compact.hashing import buckets_of
 from pipeline.compact.keys import codes_of, joined, places_in
+from pipeline.compact.latest_per_key import NO_KEY
 
 PARTS = st.tuples(
     st.one_of(st.none(), st.binary(max_size=3)),
@@ -70,3 +74,30 @@ def test_keys_that_differ_in_the_middle_of_megabytes_are_two_keys() -> None:
     one, other = b"a" * 1_000_000 + b"1" + b"b" * 1_000_000, b"a" * 1_000_000 + b"2" + b"b" * 1_000_000
     codes, _ = codes_of(pa.chunked_array([pa.array([one, other, one], pa.large_binary())]))
     assert codes.tolist() == [0, 1, 0]
+
+
+def keys_of_type(kind: pa.DataType, values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[pa.DataType, list[Any]]]:
+    return st.tuples(st.just(kind), st.lists(st.one_of(st.none(), values), max_size=60))
+
+
+@given(
+    st.one_of(
+        keys_of_type(pa.large_binary(), st.binary(max_size=12)),
+        keys_of_type(pa.large_string(), st.text(max_size=6)),
+        keys_of_type(pa.int64(), st.integers(-9, 9)),
+    ),
+    st.integers(1, 40),
+)
+def test_c6_keys_in_shards_are_compared_as_all_at_once(told: tuple[pa.DataType, list[Any]], shard: int) -> None:
+    kind, keys = told
+    every = pa.chunked_array([pa.array(keys, kind), pa.array(keys[::-1], kind)])
+    with patch.object(keys_module, "SHARD", shard):
+        codes, dictionary = codes_of(every)
+        again = places_in(every, dictionary)
+        among = places_in(every, dictionary.slice(1))
+    known = dictionary.to_pylist()
+    assert sorted(map(repr, known)) == sorted({repr(key) for key in keys if key is not None})
+    assert again.tolist() == codes.tolist()
+    assert [None if code == NO_KEY else known[code] for code in codes.tolist()] == every.to_pylist()
+    others = [key if key in known[1:] else None for key in every.to_pylist()]
+    assert [None if code == NO_KEY else known[code + 1] for code in among.tolist()] == others

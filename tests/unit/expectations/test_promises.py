@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from expectations import Finding, Verdict
+from expectations.column_mapping import KAFKAS
 from expectations.judge import judge
 from expectations.promises import promises_of
-from expectations.reading import KAFKAS
 from expectations.tables import AFTER, BEFORE
 from tests.support.judged import (
     BEFORE_HORIZON,

@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 
 from expectations.digests import digest
-from pipeline.airflow.dag.asking import figures_of
+from pipeline.airflow.dag.approval import figures_of
 from pipeline.airflow.site.page import overview_html, reports_html, table_html
 from pipeline.compact.compact import compact
 from pipeline.engine.local import LocalEngine
 from pipeline.explain import explain_key, key_of_digest
 from pipeline.lake import Lake
-from pipeline.overview import Query, read
 from pipeline.plan import jobs_of
 from pipeline.publish import publish_job
 from pipeline.quarantine import records as quarantined
-from pipeline.stage import Stage, stages_of
-from pipeline.status import status_of, write_snapshot
+from pipeline.staging.stage import Stage, stages_of
+from pipeline.status import Query, read
+from pipeline.status.gather import status_of, write_snapshot
 from pipeline.validate import build_reports, validate
 from tests.support.commands import firn
 from tests.support.tampering import change_value
@@ -59,7 +59,7 @@ def worked(topic: Topic, samples: str) -> str:
 def broken(stage: Stage) -> None:
     """Change a value of partition 0 after it was booked."""
     (plan_id,) = [plan.id for plan in stage.plans if plan.partition == 0]
-    (file,) = stage.sorted_files()[plan_id].kept
+    (file,) = stage.files[plan_id].kept
     change_value(file, 1, b"x")
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from expectations import Claim, Fingerprint, Verdict
-from expectations.reading import KAFKAS
+from expectations.column_mapping import KAFKAS
 from tests.support.judged import judge_all
 
 if TYPE_CHECKING:

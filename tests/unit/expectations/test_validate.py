@@ -1,18 +1,21 @@
 """What the judge is shown of a stage: all of it, segments that stay by themselves, and values once or twice."""
 
 import shutil
-from pathlib import Path
 
 import pytest
+from pyiceberg.manifest import DataFile
 
 from expectations.tables import IN_PLACE
 from pipeline.compact.compact import compact
 from pipeline.engine.local import LocalEngine
+from pipeline.errors import ConflictError
 from pipeline.plan import Plan
-from pipeline.stage import Stage
+from pipeline.staging.inputs import planned_inputs
+from pipeline.staging.stage import Stage
 from pipeline.validate import Judged, validate
 from pipeline.validate import tasks as judging
 from pipeline.validate.cases import cases_of
+from tests.support.lakes import on_disk
 from tests.support.tampering import change_value
 from tests.support.topics import Record, Topic, updates
 
@@ -22,6 +25,11 @@ def judge(topic: Topic, plan: Plan) -> tuple[Stage, Judged]:
     (outcome,) = compact(topic.lake, [plan], LocalEngine())
     (judged,) = validate(topic.lake, [outcome.stage], LocalEngine())
     return Stage.load(topic.lake, outcome.stage), judged
+
+
+def files_of(stage: Stage) -> list[DataFile]:
+    """The data files of the results of all plans."""
+    return [file for own in stage.files.values() for file in own.all]
 
 
 def test_a_plan_that_passes_is_judged_by_its_fingerprint(topic: Topic) -> None:
@@ -55,7 +63,7 @@ def test_c1_a_value_that_was_changed_on_the_way_is_found_by_the_fingerprint(
         monkeypatch.setattr(judging, "MOST_BUCKETS", 3)
     topic.land(updates("a=1", "b=1"), updates("a=2", start=2))
     (outcome,) = compact(topic.lake, topic.plans("full", force=True), LocalEngine())
-    (file,) = Stage.load(topic.lake, outcome.stage).files()
+    (file,) = files_of(Stage.load(topic.lake, outcome.stage))
     change_value(file, 1, b"x")
     (judged,) = validate(topic.lake, [outcome.stage], LocalEngine())
     assert judged.verdict is not None
@@ -81,7 +89,8 @@ def test_what_stays_in_place_is_told_apart_from_what_is_rewritten(
     assert judged.verdict is not None
     said = " ".join(finding.sentence for finding in judged.verdict.expectations)
     assert "none of the 80 records in segments left in place is of a key that was read" in said
-    (case,) = cases_of(stage, trusted=True)
+    inputs = planned_inputs(topic.lake.table(topic.table), stage.plans).files
+    (case,) = cases_of(stage, inputs, trusted=True)
     left = [file for file in case.files if file.side == IN_PLACE]
     assert sum(file.source.records for file in left) == 80
     assert not any(file.tombstones for file in left), "their manifests say that no value is NULL"
@@ -91,7 +100,7 @@ def test_c20_a_file_that_is_gone_is_an_error_that_names_plan_and_file_and_no_ver
     topic.land(updates("a=1", "b=1"), updates("a=2", start=2))
     (plan,) = topic.plans("full", force=True)
     (outcome,) = compact(topic.lake, [plan], LocalEngine())
-    lost = Path(Stage.load(topic.lake, outcome.stage).files()[0].file_path.removeprefix("file://"))
+    lost = on_disk(files_of(Stage.load(topic.lake, outcome.stage))[0].file_path)
     kept = shutil.move(lost, lost.with_suffix(".kept"))
     (judged,) = validate(topic.lake, [outcome.stage], LocalEngine())
     assert judged.verdict is None
@@ -101,13 +110,27 @@ def test_c20_a_file_that_is_gone_is_an_error_that_names_plan_and_file_and_no_ver
     assert validate(topic.lake, [outcome.stage], LocalEngine())[0].passed, "asked again it is judged"
 
 
+def test_c22_a_plan_whose_input_is_gone_has_no_verdict_and_the_others_have_theirs(topic: Topic) -> None:
+    for partition in range(2):
+        topic.land(updates("a=1", "b=1", "a=2", partition=partition))
+    plans = topic.plans("full", force=True)
+    (identifier,) = {outcome.stage for outcome in compact(topic.lake, plans, LocalEngine())}
+    topic.lake.table(topic.table).delete("partition = 0")
+    found = {judged.plan: judged for judged in validate(topic.lake, [identifier], LocalEngine())}
+    gone, other = (found[plan.id] for plan in sorted(plans, key=lambda plan: plan.partition))
+    assert gone.verdict is None
+    assert isinstance(gone.error, ConflictError)
+    assert str(gone.error).endswith("plan again")
+    assert other.passed, other.failure
+
+
 def test_many_plans_of_a_job_have_verdicts_of_their_own(topic: Topic) -> None:
     for partition in range(5):
         topic.land(updates("a=1", "b=1", "a=2", partition=partition))
     plans = topic.plans("full", force=True)
     outcomes = compact(topic.lake, plans, LocalEngine())
     stage = Stage.load(topic.lake, outcomes[0].stage)
-    change_value(stage.files()[0], 1, b"x")
+    change_value(files_of(stage)[0], 1, b"x")
     judged = validate(topic.lake, [stage.identifier], LocalEngine())
     assert sorted(one.passed for one in judged) == [False, *[True] * 4]
     assert {one.plan for one in judged} == {plan.id for plan in plans}

@@ -16,7 +16,7 @@ import expectations
 from expectations import Claim, Finding, Sample, Verdict
 from expectations.digests import digest
 from expectations.promises import PROMISES
-from expectations.shown import Shown, shown_key
+from expectations.redaction import Shown, shown_key
 from expectations.verdict import MAX_VERDICT_BYTES
 from expectations.wording import KEY_BYTES, KEY_CHARACTERS, count, key_text, log_name, moment, plain, size
 

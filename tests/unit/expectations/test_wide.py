@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from expectations.column_mapping import KAFKAS
 from expectations.findings import Findings
-from expectations.judge import Bounds, examine
-from expectations.reading import KAFKAS
+from expectations.judge import Limits, examine
 from expectations.tables import AFTER, BEFORE, IN_PLACE, Layout
-from expectations.wide import Buckets
+from expectations.wide import KeyBuckets
 from tests.support.judged import (
     CLAIM,
     INPUTS,
@@ -38,11 +38,11 @@ def both(inputs: Records, outputs: Records, left: Records, claim: Claim, *, clos
     """What is found in one piece, and in buckets."""
     parts = [part(BEFORE, table(inputs)), part(AFTER, table(outputs)), part(IN_PLACE, table(left))]
     layout = Layout(SCHEMA, KAFKAS, closely=closely)
-    (narrow,) = examine(parts, layout, [claim], "full", Bounds())
-    buckets = Buckets(layout, claim, 2, 1)
-    moved = [(bucket, held) for one in parts for bucket, held in buckets.spread([one], Bounds())]
+    (narrow,) = examine(parts, layout, [claim], "full", Limits())
+    buckets = KeyBuckets(layout, claim, 2, 1)
+    moved = [(bucket, held) for one in parts for bucket, held in buckets.spread([one], Limits())]
     wide = [
-        buckets.gather(number, [held for bucket, held in moved if bucket == number], "full", Bounds())
+        buckets.gather(number, [held for bucket, held in moved if bucket == number], "full", Limits())
         for number in range(buckets.every)
     ]
     return narrow, Findings.together(wide)
@@ -89,8 +89,8 @@ def test_a_plan_whose_sums_agree_is_judged_as_if_every_record_were_compared(
     for written in (outputs, [replace(one, level=claim.level_out) for one in newest.values()]):
         parts = [part(BEFORE, table(inputs)), part(AFTER, table(written))]
         layout = Layout(SCHEMA, KAFKAS, closely=True)
-        (settled,) = examine(parts, layout, [claim], "full", Bounds())
-        (compared,) = examine(parts, layout, [claim], "full", Bounds(), settle=False)
+        (settled,) = examine(parts, layout, [claim], "full", Limits())
+        (compared,) = examine(parts, layout, [claim], "full", Limits(), settle=False)
         assert settled == compared
 
 

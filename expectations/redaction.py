@@ -1,4 +1,4 @@
-"""What samples of offending records show of them: no key, a digest of each key, or keys and values as they are."""
+"""Redaction of sampled records: no samples, a digest of each key, or keys and values in full."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Shown = Literal["none", "keys", "full"]
 
 
 def shown_key(key: object, shown: Shown, uuids: tuple[bool, ...]) -> str | None:
-    """What a sample shows of `key`, the parts of a composite one as a dict: its digest, or text; None of None.
+    """The digest or text that a sample shows for `key`, a dict of its parts if composite; None for None.
 
-    uuids   of each part, whether its 16 bytes are a UUID
+    uuids   for each part, True when its 16 bytes are a UUID
     """
     if key is None:
         return None
@@ -35,7 +35,7 @@ def shown_key(key: object, shown: Shown, uuids: tuple[bool, ...]) -> str | None:
 
 
 def hashed_part(value: object) -> bytes:
-    """What the digest of a key hashes of one of its parts: its bytes, or its text."""
+    """The bytes that a key's digest hashes for one of its parts: its bytes, or its text."""
     match value:
         case bytes():
             return value

@@ -1,4 +1,4 @@
-"""Reads ahead: while a task works on a batch, the next one is fetched and decoded in another thread."""
+"""Read ahead: another thread fetches and decodes the next batch while a task works on the current one."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:
-    """``items`` in their order, one of them made in advance; errors are raised where the item would have come."""
+    """``items`` in order, prefetched by one; an error is raised in the place of its item."""
     source = iter(items)
     end = object()
     with ThreadPoolExecutor(1, "firn-ahead") as reader:

@@ -1,4 +1,4 @@
-"""Which columns of a table of records are what to the judge, and how a record is narrowed to what it is judged by."""
+"""Column mapping: the roles of a table's columns, and the columns that a record is narrowed to for judging."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _OF_TRANSACTIONS = ("is_control", "is_transactional", "producer_id")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The columns of a table of records; by default those of Kafka's Spark source.
+    """The roles of the columns of a table of records; the defaults are those of Kafka's Spark source.
 
     key               the key's columns; a record with NULL in one of them has no key (C5)
     offset            the integer that orders records
-    topic, partition  None: every record is of `topic_name`, of partition 0
-    tombstone         a condition as DuckDB's SQL, NULL counting as false; None: no record is a tombstone
-    told_by           the columns that the condition looks at
-    level, delete_horizon   the two columns that a cleaning writes: all others it must leave as they are (C1)
-    transactions      whether columns for transactions, where there are any, are Kafka's (C10)
-    uuids             those of the key's columns whose 16 bytes are a UUID, which reports show as text
+    topic, partition  None: every record belongs to `topic_name`, partition 0
+    tombstone         a condition in DuckDB's SQL, NULL counting as false; None: no record is a tombstone
+    told_by           the columns that the condition reads
+    level, delete_horizon   the two columns that a cleaning writes; it must not change any other (C1)
+    transactions      True when transaction columns, if there are any, are Kafka's (C10)
+    uuids             key columns whose 16 bytes are a UUID, which reports show as text
     """
 
     key: tuple[str, ...] = ("key",)
@@ -38,15 +38,15 @@ class Reading:
     uuids: tuple[str, ...] = ()
 
     def kept(self, columns: Collection[str]) -> tuple[str, ...]:
-        """The columns that C1 keeps, in order: what `Fingerprint` is to be made of."""
+        """The columns that C1 keeps, in order: the columns of the `Fingerprint`."""
         return tuple(name for name in columns if name not in (self.level, self.delete_horizon))
 
     def of_transactions(self, columns: Collection[str]) -> tuple[str, ...]:
-        """The columns for transactions among `columns`."""
+        """The transaction columns among `columns`."""
         return tuple(name for name in _OF_TRANSACTIONS if self.transactions and name in columns)
 
     def narrow(self, columns: Collection[str]) -> tuple[str, ...]:
-        """The columns that tell the place of a record: all that is read of one whose value is vouched for."""
+        """The columns that locate a record: all that is read when a fingerprint vouches for the value."""
         named = (*self.key, self.offset, self.topic, self.partition, self.level, self.delete_horizon)
         return tuple(dict.fromkeys(name for name in (*named, *self.of_transactions(columns)) if name))
 

@@ -1,7 +1,7 @@
-"""Offsets that were written more than once: an at-least-once writer repeats records after a restart (C1, C20).
+"""Duplicate offsets: an at-least-once writer repeats records after a restart (C1, C20).
 
-Identical records are kept once. Two different records on one offset are refused: which of them the log holds, nobody
-can say. Where no offset occurs twice, nothing but offsets is looked at.
+One of several identical records is kept. Two different records on one offset are refused: there is no way to tell which
+one the log holds. Without duplicate offsets, only the offset column is read.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ from pipeline.policy.policy import Samples
 from pipeline.segments.segment import RUN
 
 SHOWN_BYTES = 60
-"""So much of a key or value is shown of records that contradict each other."""
+"""Maximum size, in bytes, of a key or value shown in a report of contradicting records."""
 
 
 @dataclass(frozen=True)
 class _Copy:
-    """One of several records at an offset: where it is, how far it was cleaned, and a digest of what it holds."""
+    """One of several records at an offset: its location, its cleaning level, and a digest of its contents."""
 
     segment: int
     row: int
@@ -38,12 +38,12 @@ class _Copy:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The copy that was cleaned furthest stays: it may carry a delete horizon."""
+        """Rank among copies; the most cleaned copy stays, because it may carry a delete horizon."""
         return self.level, self.horizon
 
 
 def repeatable_from(plan: Plan) -> int | None:
-    """The lowest offset that may occur twice in the plan's inputs; None when none may.
+    """The lowest offset that may be duplicated in the plan's inputs; None when none may.
 
     A landed or merged segment may repeat an offset within itself; runs and tails hold each once, so they matter only
     where they overlap with another input.
@@ -58,7 +58,7 @@ def repeatable_from(plan: Plan) -> int | None:
 
 
 def repeated(inputs: PlanInputs, segments: Sequence[InputSegment], offsets: Sequence[Longs]) -> list[Flags | None]:
-    """The records of every one of ``segments`` that are further copies of another; None where there is none.
+    """Flags of the records in each of ``segments`` that are further copies of another; None for a segment without any.
 
     Raises RefusedError when two different records have the same offset.
     """
@@ -119,7 +119,7 @@ def _copies(inputs: PlanInputs, segment: InputSegment, number: int, suspects: Fl
 
 
 def _contents(inputs: PlanInputs, batch: pa.RecordBatch) -> Iterator[bytes]:
-    """A SHA-256 over everything of each record that a cleaning must leave as it is."""
+    """SHA-256 of each record, over all content that a cleaning must preserve."""
     names = _record_columns(inputs, batch.schema)
     flat = [name for name in names if not pa.types.is_nested(batch.schema.field(name).type)]
     nested = [batch.column(name).to_pylist() for name in names if name not in flat]
@@ -131,7 +131,7 @@ def _contents(inputs: PlanInputs, batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 def _filled(values: pa.Array) -> pa.Array:
-    """``values`` with zeros or nothing for NULL, which is told beside them."""
+    """``values`` with NULL as zero or empty; a separate column records which were NULL."""
     if not values.null_count:
         return values
     kind = values.type
@@ -145,14 +145,14 @@ def _filled(values: pa.Array) -> pa.Array:
 
 
 def _record_columns(inputs: PlanInputs, schema: pa.Schema) -> list[str]:
-    """The columns of the record itself, which stay as they are (C1): all but those that Firn writes."""
+    """The record's own columns, which stay unchanged (C1): all except those that Firn writes."""
     return [name for name in schema.names if name not in (inputs.columns.level, inputs.columns.delete_horizon)]
 
 
 def _contradiction(
     inputs: PlanInputs, segments: Sequence[InputSegment], offset: int, copies: Sequence[_Copy]
 ) -> RefusedError:
-    """Two different records at one offset, as far as they may be shown."""
+    """The error for different records at one offset; it shows as much as the samples setting allows."""
     plan = inputs.plan
     records = [_record(inputs, segments[copy.segment], copy.row) for copy in copies]
     places = [one.path for one in plan.inputs if one.base_offset <= offset <= one.last_offset]
@@ -174,7 +174,7 @@ def _record(inputs: PlanInputs, segment: InputSegment, row: int) -> Mapping[str,
 
 
 def _described(inputs: PlanInputs, records: Sequence[Mapping[str, Any]], samples: Samples) -> str:
-    """Two records, and in which columns they differ."""
+    """Description of two records and their differing columns."""
     one, other = records
     if samples == "full":
         return " and ".join(map(_whole, records))
