@@ -1,7 +1,7 @@
-"""The DAGs: one per table of firn.toml, and `firn_maintain`, which looks after all of them.
+"""The DAGs: one per table of firn.toml, and `firn_maintain`, which maintains all of them.
 
-What they are made of is `pipeline.airflow`. This file is parsed over and over: neither Spark nor Great Expectations nor
-PyIceberg is imported outside a task.
+`pipeline.airflow` builds them. Airflow parses this file again and again, so nothing imports Spark, Great Expectations
+or PyIceberg outside a task.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The application file for ``spark-submit``: the same command a person types, on the submitter's Spark."""
+"""The application file for ``spark-submit``: the ordinary command line, on the submitter's Spark."""
 
 from pipeline.cli import main
 

@@ -1,7 +1,7 @@
-"""The clock is an argument: whoever starts the work reads it once and hands it down.
+"""Clock values as arguments: each entry point reads the clock once and passes it down.
 
-Kafka counts time in milliseconds since the epoch, and so does Firn; ``--now`` and Airflow's run date come in as text
-or ``datetime`` and are turned into that here.
+Like Kafka, Firn counts time in milliseconds since the epoch; this module converts ``--now`` and Airflow's run date,
+which are text or ``datetime``.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -13,12 +13,12 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def now_ms() -> int:
-    """Milliseconds since the epoch, UTC, read from the machine's clock."""
+    """Current milliseconds since the epoch, UTC, by the machine's clock."""
     return to_ms(datetime.now(UTC))
 
 
 def to_ms(moment: datetime) -> int:
-    """Milliseconds since the epoch of a timezone-aware ``moment``; a naive one is refused as ambiguous."""
+    """Convert a timezone-aware ``moment`` to milliseconds since the epoch; a naive one is refused as ambiguous."""
     if moment.tzinfo is None:
         raise RefusedError(
             f"the time {moment.isoformat()} has no time zone; allowed: an aware time such as {moment.isoformat()}Z"
@@ -27,12 +27,12 @@ def to_ms(moment: datetime) -> int:
 
 
 def from_ms(milliseconds: int) -> datetime:
-    """The UTC moment of ``milliseconds`` since the epoch."""
+    """Convert ``milliseconds`` since the epoch to a UTC ``datetime``."""
     return _EPOCH + milliseconds * _MILLISECOND
 
 
 def show_ms(milliseconds: int) -> str:
-    """An epoch time for people, in UTC; a time that no calendar here reaches is shown as the number that it is."""
+    """Format an epoch time for people, in UTC; a time outside Python's calendar is shown as its number."""
     try:
         return from_ms(milliseconds).isoformat(timespec="seconds").replace("+00:00", "Z")
     except OverflowError:
@@ -40,7 +40,7 @@ def show_ms(milliseconds: int) -> str:
 
 
 def parse(text: str) -> int:
-    """Milliseconds since the epoch of an ISO 8601 time (without a zone it is UTC) or of a number of milliseconds."""
+    """Parse an ISO 8601 time (UTC without a zone) or a number of milliseconds to milliseconds since the epoch."""
     try:
         moment = from_ms(int(text)) if text.isdigit() else datetime.fromisoformat(text)
     except (ValueError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""What Firn refuses, and how it says so (contract C26).
+"""Firn's errors and the form of their messages (contract C26).
 
 Every message names the table, partition, segment or property, what was found, and what is allowed. The command line
 prints it as one line and exits with ``exit_code``.
@@ -12,7 +12,7 @@ from pipeline.messages import printable
 class FirnError(Exception):
     """Base of every error that Firn raises on purpose; anything else is a defect.
 
-    Whatever a name from a table holds, the message is one line that a terminal or a log shows as it is.
+    The message is one printable line, whatever characters a table's names contain.
     """
 
     exit_code = 1
@@ -21,16 +21,16 @@ class FirnError(Exception):
         super().__init__(printable(message))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Errors come back from workers: pickled with their fields, whatever arguments their class takes."""
+        """Pickle the error with its fields, whatever arguments its class takes, because workers send errors back."""
         return _revived, (type(self), self.args, self.__dict__)
 
 
 class RefusedError(FirnError):
-    """The input cannot be worked on as it is. Trying again without a change gives the same answer."""
+    """The input is not allowed as it is. Another try without a change gives the same answer."""
 
 
 class GoneError(RefusedError):
-    """The table ``identifier`` is not there, or nothing of it can be read."""
+    """The table ``identifier`` does not exist or is unreadable."""
 
     def __init__(self, identifier: str, message: str) -> None:
         super().__init__(message)
@@ -42,23 +42,23 @@ class NotFoundError(GoneError):
 
 
 class MetadataLostError(GoneError):
-    """The catalog names a file that is gone, without which nothing of the table can be read any more."""
+    """The catalog names a metadata file that is gone, so the table is unreadable."""
 
 
 class ConflictError(FirnError):
-    """The table moved on under a plan, which must be made again (C22). The target table was not touched."""
+    """The table changed under a plan, which must be made again (C22). The target table was not touched."""
 
     exit_code = 3
 
 
 class UnavailableError(FirnError):
-    """A catalog or store did not answer. Nothing was changed; trying again later is safe."""
+    """A catalog or store did not answer. Nothing was changed; a later retry is safe."""
 
     exit_code = 4
 
 
 class OutcomeUnknownError(FirnError):
-    """The catalog did not say whether a commit was applied. Everything is kept; the next run finds out."""
+    """The catalog did not confirm or reject a commit. Everything is kept; the next run finds out."""
 
     exit_code = 5
 

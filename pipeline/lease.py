@@ -1,7 +1,7 @@
-"""One run at a time works on a table, so that no two ever plan the same segments.
+"""Leases on tables: one run at a time works on a table, so no two runs plan the same segments.
 
-``max_active_runs`` does not count backfills, and a run that was cleared may come back: the first task of a run takes
-the table's lease, the last one gives it back, and a run that has ended without doing so has lost it.
+Airflow's ``max_active_runs`` does not count backfills, and a cleared run may start again. So the first task of a run
+takes the table's lease and the last one gives it back; a run that ended without doing so has lost it.
 """
 
 import fcntl
@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 
 def take(folder: Path, table: str, run_id: str, works: Callable[[str], bool]) -> str | None:
-    """Take the lease of ``table`` for the run ``run_id``; the id of the run that has it when that still ``works``."""
+    """Take the lease of ``table`` for ``run_id``, or return the id of its holder while that run still ``works``."""
     with _held(folder, table) as lease:
         holder = lease.read_text(encoding="utf-8", errors="replace")
         if holder and holder != run_id and works(holder):
@@ -23,7 +23,7 @@ def take(folder: Path, table: str, run_id: str, works: Callable[[str], bool]) ->
 
 
 def give_back(folder: Path, table: str, run_id: str) -> None:
-    """End the lease of ``table`` if it is the run's."""
+    """End the lease of ``table`` if ``run_id`` holds it."""
     with _held(folder, table) as lease:
         if lease.read_text(encoding="utf-8", errors="replace") == run_id:
             lease.write_text("", encoding="utf-8")
@@ -31,19 +31,19 @@ def give_back(folder: Path, table: str, run_id: str) -> None:
 
 @dataclass(frozen=True)
 class Holder:
-    """The run that has a lease, and since when (epoch milliseconds)."""
+    """The run that holds a lease, and the time it took it (epoch milliseconds)."""
 
     run_id: str
     since_ms: int
 
 
 def holder(folder: Path, table: str) -> Holder | None:
-    """The run that has the lease of ``table``, ended or not; None when none has."""
+    """The run that holds the lease of ``table``, ended or not; None when there is none."""
     path = _file(folder, table)
     if not path.exists():
         return None
     with path.open(encoding="utf-8", errors="replace") as file:
-        # Nobody is writing to it meanwhile.
+        # A shared lock keeps writers out during the read.
         fcntl.flock(file, fcntl.LOCK_SH)
         found = Holder(file.read(), int(path.stat().st_mtime * 1000))
     return found if found.run_id else None
@@ -55,7 +55,7 @@ def _file(folder: Path, table: str) -> Path:
 
 @contextmanager
 def _held(folder: Path, table: str) -> Iterator[Path]:
-    """The file of the lease, which nobody else looks at meanwhile."""
+    """The lease file of ``table``, under an exclusive lock."""
     folder.mkdir(parents=True, exist_ok=True)
     path = _file(folder, table)
     with path.open("a") as file:

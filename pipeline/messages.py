@@ -1,10 +1,10 @@
-"""How text from outside is written in messages for people."""
+"""Escapes outside text in messages for people."""
 
 
 def printable(text: str) -> str:
-    """``text`` in one line that a terminal, a log or a page shows as it is: what is not printable is escaped.
+    """``text`` as one line that is safe to show in a terminal, log or page: unprintable characters are escaped.
 
-    That is control characters (ESC among them), ends of lines, and marks that turn the direction of what follows.
+    These are control characters (ESC among them), line ends, and marks that change the direction of text.
     """
     if text.isprintable():
         return text

@@ -1,4 +1,4 @@
-"""Adopt: maintain a table that is not one of Kafka's columns, and let go of it again. Metadata only, no JVM."""
+"""Adopt: start and stop maintaining a table with other columns than Kafka's. Metadata only, no JVM."""
 
 from pipeline.adopt.adopt import Adoption, Choice, adopt
 from pipeline.adopt.release import Release, release

@@ -1,12 +1,11 @@
-"""Adopt a table: write down what its columns are, and add what Firn needs beside them. No data file is touched.
+"""Adopts a table: records the roles of its columns and adds what Firn needs. No data file is touched.
 
-Two columns are added by schema evolution and identity partition fields by spec evolution, all in one commit. Files that
-are there already stay as they are: they are landed segments of their topic partition (see ``segments``).
+One commit adds two columns by schema evolution and identity partition fields by spec evolution. Existing files stay as
+they are: they are landed segments of their topic partition (see ``segments``).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, count
 from types import MappingProxyType
 
@@ -16,24 +15,25 @@ from pyiceberg.types import IntegerType, NestedField, PrimitiveType, Timestamptz
 
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
+from pipeline.lake.branches import SIDE_BRANCHES, on_branch
 from pipeline.lake.columns import Columns, check_type, position, resolve
 from pipeline.lake.condition import Condition
 from pipeline.lake.mapping import COLUMNS, RELEASED, Added, Column, ColumnMapping, Tombstone
 from pipeline.lake.naming import check_name
+from pipeline.lake.side_branches import create_side_branches
 from pipeline.policy import Policies
-from pipeline.quarantine import quarantine
 from pipeline.segments import Segments, read
-from pipeline.tombstones import tombstones
+from pipeline.segments.read import read_entries
 
 _FIRN_COLUMNS: dict[str, PrimitiveType] = {"level": IntegerType(), "delete_horizon": TimestamptzType()}
 _FORMATS = ("parquet", "orc")
 _DEFAULT_METRICS = "truncate(16)"
-"""Iceberg's own default, which it gives to a table's first hundred columns only (docs, "Configuration")."""
+"""Iceberg's default metrics mode, which covers only a table's first hundred columns (docs, "Configuration")."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the user says: names of columns, and the condition for tombstones (None: no record is one)."""
+    """The user's choice: column names, and the condition for tombstones (None: no record is one)."""
 
     key: tuple[str, ...]
     offset: str
@@ -45,7 +45,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Adoption:
-    """An adopted table; ``repeated`` when it had been adopted in the same way before: nothing was changed now."""
+    """An adopted table; ``repeated`` when it already was adopted in the same way, so nothing changed."""
 
     table: str
     columns: Columns
@@ -58,10 +58,10 @@ def adopt(
 ) -> Adoption:
     """Adopt table ``identifier`` as ``choice`` says, in one commit that changes its metadata only.
 
-    ``properties`` are set as well. A table that was released and kept Firn's columns goes on where it was left. Raises
-    RefusedError for an unknown column, a type that can't be what it is mapped as, a condition that is not understood, a
-    table that is adopted in another way already, a format version other than 2, a file format without the metrics that
-    Firn reads, or a wrong policy.
+    ``properties`` are set as well. A released table that kept Firn's columns resumes in its former state. Raises
+    RefusedError for an unknown column, a type not allowed for its role, a condition that does not parse, a table
+    already adopted in another way, a format version other than 2, a file format without the metrics that Firn reads, or
+    a wrong policy.
     """
 
     check_name(identifier)
@@ -75,7 +75,7 @@ def adopt(
         with lake.single_attempt(table).transaction() as transaction:
             if before is None:
                 if _left_behind(table, identifier) is None:
-                    _check_nothing_beside(lake, identifier)
+                    _check_nothing_beside(table, identifier)
                 _adopt(transaction, table, identifier, chosen)
             else:
                 _like(ColumnMapping.parse(before, identifier), chosen, table.schema(), identifier)
@@ -84,7 +84,7 @@ def adopt(
         return before is not None
 
     repeated = lake.until_committed(commit)
-    table = lake.table(identifier)
+    table = create_side_branches(lake, identifier)
     return Adoption(identifier, Columns.of(table, identifier), read(table, identifier), repeated)
 
 
@@ -128,12 +128,13 @@ def _check_table(table: Table, identifier: str) -> None:
         )
 
 
-def _check_nothing_beside(lake: Lake, identifier: str) -> None:
-    """A table that starts afresh can't go on with what an earlier adoption put beside it, by another mapping."""
-    for name in (f"{identifier}{quarantine.SUFFIX}", f"{identifier}{tombstones.SUFFIX}"):
-        if lake.when_free(partial(lake.catalog.table_exists, name)):
+def _check_nothing_beside(table: Table, identifier: str) -> None:
+    """Refuse a fresh start for a table with leftovers of an earlier adoption under another mapping."""
+    for branch in SIDE_BRANCHES:
+        if any(read_entries(on_branch(table, branch))):
             raise RefusedError(
-                f"table {identifier} can't be adopted afresh: {name} is left from before; allowed: rename or drop it"
+                f"table {identifier} can't be adopted afresh: its branch {branch} holds records from before; allowed: "
+                "drop the branch"
             )
 
 
@@ -146,7 +147,7 @@ def _is_kafkas(table: Table, identifier: str) -> bool:
 
 
 def _mapping(schema: Schema, identifier: str, choice: Choice) -> ColumnMapping:
-    """The mapping that ``choice`` means, its own two columns still missing (field id 0)."""
+    """The mapping of ``choice``, without Firn's own two columns as yet (field id 0)."""
     fields = {field.name: field for field in schema.fields}
 
     def mapped(role: str, name: str) -> Column:
@@ -184,7 +185,7 @@ def _tombstone(text: str, fields: dict[str, NestedField], identifier: str) -> To
 
 
 def _left_behind(table: Table, identifier: str) -> ColumnMapping | None:
-    """The mapping of a released table whose two columns are still there."""
+    """The mapping of a released table that still has Firn's two columns."""
     text = table.properties.get(RELEASED)
     if text is None:
         return None
@@ -194,9 +195,9 @@ def _left_behind(table: Table, identifier: str) -> ColumnMapping | None:
 
 
 def _like(before: ColumnMapping, chosen: ColumnMapping, schema: Schema, identifier: str) -> ColumnMapping:
-    """``chosen`` with the two columns of ``before``, which it must be equal to under the columns' present names.
+    """``chosen`` with the two columns of ``before``, which it must equal under the columns' current names.
 
-    What was cleaned by one key is not clean by another, so a mapping changes only with a fresh start.
+    Segments cleaned by one key are not clean by another, so a mapping changes only with a fresh start.
     """
     kept = {name: getattr(before, name) for name in (*_FIRN_COLUMNS, "topic_name", "added")}
     mapping = chosen.model_copy(update=kept)
@@ -217,10 +218,10 @@ def _said(mapping: ColumnMapping) -> str:
 
 
 def _add_columns(transaction: Transaction) -> tuple[Column, Column]:
-    """Add ``level`` and ``delete_horizon``, under other names where the table has, or had, such names of its own."""
+    """Add ``level`` and ``delete_horizon``, under other names where the table uses, or used, these."""
     metadata = transaction.table_metadata
     taken = {field.name.lower() for field in metadata.schema().fields}
-    # A partition field of the past still holds its name: a column that comes after its source can't be called so.
+    # A former partition field still reserves its name: a later column can't have it.
     taken |= {field.name.lower() for spec in metadata.specs().values() for field in spec.fields}
     names = {role: _free_name(role, taken) for role in _FIRN_COLUMNS}
     with transaction.update_schema() as update:
@@ -237,7 +238,7 @@ def _free_name(role: str, taken: set[str]) -> str:
 
 
 def _add_partition_fields(transaction: Transaction, columns: Columns, identifier: str) -> tuple[int, ...]:
-    """Partition by the identity of topic, partition and level where that is not so yet; the new fields' ids."""
+    """Add missing identity partition fields for topic, partition and level; return the new fields' ids."""
     metadata = transaction.table_metadata
     before = {field.field_id for field in metadata.spec().fields}
     missing = [name for name in columns.partition_fields if position(metadata.schema(), metadata.spec(), name) is None]
@@ -254,7 +255,7 @@ def _add_partition_fields(transaction: Transaction, columns: Columns, identifier
 
 
 def _metrics(table: Table, columns: Columns) -> dict[str, str]:
-    """Properties that pin Iceberg's default metrics for the mapped columns, wherever in the schema they stand."""
+    """Properties that pin Iceberg's default metrics for the mapped columns, whatever their schema position."""
     if "write.metadata.metrics.default" in table.properties:
         return {}
     mapped = (

@@ -1,4 +1,4 @@
-"""Release a table: Firn forgets what its columns are, and works on it no more. No data file is touched."""
+"""Releases a table: removes its column mapping, so Firn stops working on it. No data file is touched."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.mapping import COLUMNS, RELEASED, ColumnMapping
 from pipeline.policy.policies import PREFIX
-from pipeline.stage import stages_of
+from pipeline.staging.stage import stages_of
 
 
 @dataclass(frozen=True)
 class Release:
-    """A released table, and what was taken out of its metadata."""
+    """A released table, and the parts removed from its metadata."""
 
     table: str
     dropped_columns: tuple[str, ...]
@@ -25,10 +25,10 @@ class Release:
 def release(lake: Lake, identifier: str, drop_columns: bool = False) -> Release:
     """Release the adopted table ``identifier``, in one commit that changes its metadata only.
 
-    Its mapping and its policies (``firn.`` properties) go. Firn's two columns and the partition fields stay, so that
-    adopting it again goes on where it was left; with ``drop_columns`` they go as well, together with what adopting
-    added beside them, and with them the knowledge of what is cleaned. Raises RefusedError for a table that is not
-    adopted, or has stages, whose results could not be published any more.
+    Removes its mapping and its policies (``firn.`` properties). Firn's two columns and the partition fields stay, so
+    that a new adoption resumes in the former state. ``drop_columns`` removes them as well, with everything else that
+    adopting added, and with them the knowledge of which segments are clean. Raises RefusedError for a table that is not
+    adopted, or that has stages, whose results could no longer be published.
     """
 
     def commit() -> Release:
@@ -60,7 +60,7 @@ def _release(
         return Release(identifier, (), (), tuple(policies))
     pinned = [key for key in mapping.added.properties if key in table.properties]
     transaction.remove_properties(*policies, *marks, *pinned)
-    # In this order: a column can't go while files are partitioned by it.
+    # Partition fields first: a column can't be dropped while the table is partitioned by it.
     fields = _drop_partition_fields(transaction, mapping)
     columns = _drop_columns(transaction, mapping, identifier)
     return Release(identifier, columns, fields, (*policies, *pinned))

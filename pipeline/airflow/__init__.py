@@ -1,4 +1,4 @@
-"""What Airflow's own processes import of Firn; nothing else of the package imports Airflow.
+"""The modules of Firn that Airflow's own processes import; no other module of the package imports Airflow.
 
-The DAG processor imports these modules as well, over and over: what is heavy waits until it is needed.
+The DAG processor imports them again and again, so heavy imports wait until they are needed.
 """

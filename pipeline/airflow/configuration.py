@@ -1,6 +1,6 @@
-"""What Airflow has to know of the tables that it maintains: a file in TOML, which a person writes.
+"""The configuration of the tables that Airflow maintains: a TOML file, written by hand.
 
-What is due in a table, and when, is decided by the table's own properties and stands nowhere here.
+It does not say what is due in a table, and when: the table's own properties decide that.
 """
 
 import tomllib
@@ -14,7 +14,7 @@ DEFAULT_CONNECTION = "spark_default"
 
 
 class Notifier(BaseModel):
-    """An Airflow notifier: its class, as ``module.Class``, and beside that the arguments that it is made with."""
+    """An Airflow notifier: its class, as ``module.Class``, and its constructor's arguments."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -26,7 +26,7 @@ class Notifier(BaseModel):
 
 
 class Settings(BaseModel):
-    """Settings of one table. ``[defaults]`` of the file holds for every table that does not say otherwise."""
+    """Settings of one table. ``[defaults]`` in the file applies to every table that does not override it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,14 +57,14 @@ class Settings(BaseModel):
     @field_validator("spark")
     @classmethod
     def _master_is_the_connections(cls, spark: dict[str, str]) -> dict[str, str]:
-        # spark-submit would take the connection's and not say so.
+        # spark-submit would silently take the connection's.
         if "spark.master" in spark:
             raise ValueError("settings other than spark.master, which is the Spark connection's to say")
         return spark
 
 
 def dag_id_of(table: str) -> str:
-    """The id of the DAG of ``table``: who may read the one may see the pages of the other."""
+    """The id of the DAG of ``table``; users who may read the DAG may see the pages of the table."""
     return "firn__" + table.replace(".", "__")
 
 
@@ -83,7 +83,7 @@ class TableSettings(Settings):
 
 
 def read_tables(path: Path) -> list[TableSettings]:
-    """The tables in ``path``; ValueError that names the table and the setting, what was found and what is allowed."""
+    """Read the tables in ``path``. Raises ValueError with the table, the setting, its value and the allowed values."""
     with path.open("rb") as file:
         document = tomllib.load(file)
     if unknown := set(document) - {"defaults", "tables"}:

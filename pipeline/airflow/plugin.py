@@ -1,7 +1,7 @@
 """The Airflow plugin: Firn's pages in the UI, behind Airflow's own login and permissions.
 
-Found by the entry point ``airflow.plugins``. Every component of Airflow loads it, so what makes the pages is imported
-when the API server asks for them.
+Airflow finds it by the entry point ``airflow.plugins``. Every component of Airflow loads it, so the code of the pages
+is imported only when the API server asks for them.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke='{ink}' "
     "stroke-width='2' stroke-linecap='round'%3E%3Cpath d='M9 5h6M7 10h10M5 15h14M3 20h18'/%3E%3C/svg%3E"
 )
-"""Layers that grow downwards: few segments lie above, most of the bytes in the tail."""
+"""Icon with layers that widen downwards: few segments at the top, most of the bytes in the tail."""
 
 
 class FirnPlugin(AirflowPlugin):
@@ -24,7 +24,7 @@ class FirnPlugin(AirflowPlugin):
     external_views = [  # noqa: RUF012  # Airflow's own form
         {
             "name": "Firn",
-            # Relative: to the server's base URL, whatever proxy is in front.
+            # Relative to the server's base URL, so that it works behind any proxy.
             "href": f"{PREFIX.removeprefix('/')}/",
             "url_route": ROUTE,
             "destination": "nav",
@@ -36,7 +36,7 @@ class FirnPlugin(AirflowPlugin):
 
     @property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]  # read by the API server alone
-        """The pages as an application that the API server mounts."""
+        """The pages as an application for the API server to mount."""
         from pipeline.airflow.site.app import site
 
         return [{"app": site(), "url_prefix": PREFIX, "name": "Firn"}]

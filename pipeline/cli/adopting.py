@@ -1,4 +1,4 @@
-"""Subcommands ``adopt`` and ``release``: tables whose columns are not Kafka's."""
+"""Subcommands ``adopt`` and ``release``, for tables whose columns are not Kafka's."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ from pipeline.cli import show
 from pipeline.cli.options import AsJson, Properties, TableName, pairs
 from pipeline.lake import Lake
 from pipeline.policy import Policies
-from pipeline.status import doubts
+from pipeline.status.feasible import doubts
 
 
 def adopt(

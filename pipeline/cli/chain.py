@@ -27,7 +27,7 @@ from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
 from pipeline.run import LaneRun
 from pipeline.run import run as run_lanes
-from pipeline.sense import Bounds, Lane
+from pipeline.sense import Lane, ScopeBounds
 
 
 def run(
@@ -49,7 +49,7 @@ def run(
     """Sense, plan, compact, validate and publish, in one process; Spark is started only when a lane needs it."""
     lake = Lake.load()
     lanes = (lane,) if lane else tuple(Lane)
-    scope = asked(topic, partition, Bounds(from_offset, until_offset, from_time, until_time), properties)
+    scope = asked(topic, partition, ScopeBounds(from_offset, until_offset, from_time, until_time), properties)
     done = []
     with engines(engine, f"firn run {table}", as_json) as started:
         for result in run_lanes(lake, table, at(now), started.of, lanes, force, until_idle, scope):

@@ -1,4 +1,4 @@
-"""Subcommand ``gc``: what takes room and is of no use any more."""
+"""Subcommand ``gc``: garbage collection of stale stages, files, plans and reports."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -10,11 +10,11 @@ from pipeline import gc as gc_room
 from pipeline.cli import show
 from pipeline.cli.options import AsJson
 from pipeline.errors import FirnError
-from pipeline.gc import Finding, Kind
+from pipeline.gc import Garbage, Kind
 from pipeline.lake import Lake
 
 HOME = "Firn's home"
-"""Under this name go plan files and reports, which are of all tables."""
+"""Name under which plan files and reports are listed, since they belong to all tables."""
 
 
 def gc(
@@ -24,10 +24,10 @@ def gc(
     yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this nothing is changed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show which stages, files, plans and reports are of no use any more, and why; remove them with --yes."""
+    """Show which stages, files, plans and reports are stale, and why; remove them with --yes."""
     lake = Lake.load()
     now_ms = clock.now_ms()
-    found: dict[str, list[Finding]] = {}
+    found: dict[str, list[Garbage]] = {}
     failures: list[FirnError] = []
     for table in tables:
         try:
@@ -38,7 +38,7 @@ def gc(
     if yes and any(one.goes and one.kind is Kind.REPORT for one in found[HOME]):
         from pipeline.validate import build_reports
 
-        # Its front page lists the reports that are there.
+        # The front page lists the existing reports.
         build_reports(lake)
     if as_json:
         show.as_json(
@@ -57,7 +57,7 @@ def gc(
         raise typer.Exit(failures[0].exit_code)
 
 
-def _show(owner: str, found: list[Finding], removed: bool) -> None:
+def _show(owner: str, found: list[Garbage], removed: bool) -> None:
     going = [one for one in found if one.goes]
     staying = [one for one in found if not one.goes]
     if staying:
@@ -71,7 +71,7 @@ def _show(owner: str, found: list[Finding], removed: bool) -> None:
     show.line(f"{owner}: {files:,} files, {size:,} bytes{hint}")
 
 
-def _table(title: str, found: list[Finding]) -> None:
+def _table(title: str, found: list[Garbage]) -> None:
     show.table(
         title,
         ("kind", "name", "files", "bytes", "age", "why"),
@@ -90,6 +90,6 @@ def _table(title: str, found: list[Finding]) -> None:
 
 
 def _short(name: str) -> str:
-    """The end of a location, by which it is told from others in the table; ``--json`` has all of it."""
+    """The end of a location, which identifies it within the table; ``--json`` has all of it."""
     *before, one, two, three = ["", "", *name.split("/")]
     return f"…/{one}/{two}/{three}" if any(before) else name

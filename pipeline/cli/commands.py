@@ -1,6 +1,6 @@
-"""The subcommands by name, with what `firn --help` says of each: the function behind one is imported when it is called.
+"""The subcommands by name, with their sentences for `firn --help`; a subcommand's function is imported when called.
 
-With everything imported for it `firn --help` took seconds, and so did every refusal of a wrong option.
+Importing everything made `firn --help`, and every refusal of a wrong option, take seconds.
 """
 
 from collections.abc import Callable
@@ -11,18 +11,22 @@ from typing import Any, TypeAlias
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from expectations import gx_process
+
 Loaded: TypeAlias = Callable[..., None]
 
 
 @dataclass(frozen=True)
 class Subcommand:
-    """Where the function of a subcommand is, and its first sentence."""
+    """A subcommand: the module of its function, and its first sentence."""
 
     module: str
     help: str
+    judges: bool = False
+    """True when it needs Great Expectations, whose import then runs in parallel with the function's own imports."""
 
     def function(self, name: str) -> Loaded:
-        """The function itself, with its options."""
+        """Import the function, with its options."""
         found: Loaded = getattr(import_module(f"pipeline.cli.{self.module}"), name)
         return found
 
@@ -34,7 +38,7 @@ COMMANDS = {
     "checkpoint": Subcommand("tables", "Print how far each topic partition is cleaned, in Kafka's text form."),
     "plan": Subcommand("rooms", "Print the plans of a lane: what goes in, what comes out, and why. Changes nothing."),
     "compact": Subcommand("rooms", "Run plans: results lie in stages, invisible to readers of the table."),
-    "validate": Subcommand("rooms", "Judge stages with Great Expectations and store the verdicts."),
+    "validate": Subcommand("rooms", "Judge stages with Great Expectations and store the verdicts.", judges=True),
     "verify": Subcommand(
         "verified", "Judge a commit of a table's history again: what it removed against what it added."
     ),
@@ -46,8 +50,8 @@ COMMANDS = {
     "retry": Subcommand("rooms", "Let the next run try again what failed and waits since."),
     "report": Subcommand("rooms", "Build the data-quality pages of all stored validation results."),
     "gc": Subcommand("collected", "Show which stages, files, plans and reports are stale; remove them with --yes."),
-    "run": Subcommand("chain", "Plan, compact, validate and publish, in one process."),
-    "quarantine": Subcommand("quarantined", "List or export the records that could not be compacted."),
+    "run": Subcommand("chain", "Plan, compact, validate and publish, in one process.", judges=True),
+    "quarantine": Subcommand("quarantined", "List, export or clear the records that could not be compacted."),
     "explain": Subcommand("explained", "Explain why a topic partition, a segment or a record is as it is."),
     "simulate": Subcommand("simulated", "Simulate the planner on synthetic arrivals: amplification, lag, jobs."),
     "adopt": Subcommand("adopting", "Maintain an existing table with columns of its own."),
@@ -56,20 +60,22 @@ COMMANDS = {
 
 
 class Commands(TyperGroup):
-    """The group of all subcommands, which imports the one that is called."""
+    """The group of all subcommands; it imports only the one that is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # click's
-        """In the order of a table's life."""
+        """The names in the order of a table's life."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # click's
-        """A stand-in that has the subcommand's name and sentence."""
+        """A stand-in with the subcommand's name and sentence."""
         known = COMMANDS.get(cmd_name)
         return known and TyperCommand(cmd_name, help=known.help)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The subcommand that the arguments name, imported."""
+        """Import the subcommand that the arguments name."""
         name, found, rest = super().resolve_command(ctx, args)
+        if found and COMMANDS[str(name)].judges and "--help" not in rest:
+            gx_process.start()
         return name, found and _imported(str(name)), rest
 
 

@@ -1,4 +1,4 @@
-"""Subcommand ``explain``: why a record, a segment or a topic partition is as it is."""
+"""Subcommand ``explain``: the reasons for the state of a record, a segment or a topic partition."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -62,7 +62,7 @@ def explain(
         meant = key_of_digest(lake, table, key[0], partition) if is_digest(key) else parse_key(key)
         explained = explain_key(lake, table, meant, now_ms, partition, commits)
         if as_json:
-            # A key that was asked for by its digest is not told: that is for who may read the table.
+            # A key that was given by its digest is not shown: only users who may read the table may see it.
             show.as_json(_document(explained) | ({"key": key[0]} if is_digest(key) else {}))
         else:
             _show_key(explained, key, now_ms)
@@ -85,7 +85,7 @@ def _show_key(explained: KeyExplanation, key: list[str], now_ms: int) -> None:
         show.line(f"  kept by {_reason(kept.reason, now_ms)}")
     if not explained.kept:
         show.line("no record of this key is in the table")
-    for version in explained.buried:
+    for version in explained.removed_tombstones:
         show.line(f"{_record(version, now_ms)}, removed")
         show.line("  C9: kept beside the table: it comes back if an older record of its key turns up")
     for removed in explained.removed:
@@ -152,7 +152,7 @@ def _commit(commit: Commit, now_ms: int) -> str:
 
 
 def _document(found: Any) -> Any:
-    """``found`` as JSON holds it: times in ISO 8601 under their name without ``_ms``, bytes in hexadecimal."""
+    """``found`` in JSON types: times in ISO 8601 under their name without ``_ms``, bytes in hexadecimal."""
     match found:
         case TopicPartition():
             return str(found)

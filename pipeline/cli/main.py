@@ -1,12 +1,18 @@
-"""The command line: turns what Firn refuses into one line and an exit code (C26)."""
+"""The command line: it turns Firn's errors into one line and an exit code (C26)."""
 
+import gc
 import logging
 import sys
+from typing import Final
 
 import typer
 
 from pipeline.cli.commands import Commands
 from pipeline.errors import FirnError, UnavailableError
+
+_COLLECTED: Final = (50_000, 20, 20)
+"""Thresholds of Python's garbage collector: new objects before a collection, and collections before an older
+generation is collected."""
 
 app = typer.Typer(
     name="firn",
@@ -23,14 +29,16 @@ def firn() -> None:
 
 
 def main() -> None:
-    """Run the command line; exit code 0 when done, that of the error when refused, 2 for wrong usage."""
+    """Run the command line; the exit code is 0 on success, that of the error when refused, 2 for wrong usage."""
+    # Imports create a million objects that stay: collecting garbage among them takes a fifth of the start-up.
+    gc.set_threshold(*_COLLECTED)
     _log_progress()
     try:
         app()
     except FirnError as error:
         _leave(str(error), error.exit_code)
     except OSError as error:
-        # A disk or a store, of a file that no room answers for.
+        # A disk or object store failed on a file that no room handles.
         _leave(" ".join(str(error).split()), UnavailableError.exit_code)
 
 
@@ -42,7 +50,7 @@ def _leave(text: str, code: int) -> None:
 
 
 def _log_progress() -> None:
-    """Where standard error is no terminal, progress of long work is written there as lines."""
+    """Log progress of long work as lines on standard error when it is not a terminal."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("firn: %(message)s"))
     progress = logging.getLogger("pipeline.engine")

@@ -10,7 +10,7 @@ from pipeline.cli import show
 from pipeline.engine import CHOICES, Engines
 from pipeline.errors import RefusedError
 from pipeline.lake.topic_partition import TopicPartition
-from pipeline.sense import Bounds, Scope
+from pipeline.sense import Scope, ScopeBounds
 
 
 def _time(name: str, description: str) -> Any:
@@ -24,7 +24,7 @@ def _topic_partition(description: str) -> Any:
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The table, namespace.name.", show_default=False)]
 StageNames = Annotated[
     list[str],
-    typer.Argument(metavar="STAGE...", help="Stage tables, as `firn stages` lists them.", show_default=False),
+    typer.Argument(metavar="STAGE...", help="Stages, as `firn stages` lists them.", show_default=False),
 ]
 PlanFiles = Annotated[
     list[Path],
@@ -64,24 +64,24 @@ Properties = Annotated[
 
 
 def at(now: int | None) -> int:
-    """The clock of this command in epoch milliseconds: ``--now``, or the machine's."""
+    """The time of this command in epoch milliseconds: ``--now``, or the machine's clock."""
     return clock.now_ms() if now is None else now
 
 
 def engines(choice: str | None, title: str, as_json: bool) -> Engines:
-    """The engines of a command; which Spark application works for it, people are told."""
+    """The engines of a command; unless the output is JSON, they print which Spark application works for it."""
     return Engines(choice, title, tell=None if as_json else show.line)
 
 
 def asked(
-    topics: list[str] | None, partitions: list[TopicPartition] | None, bounds: Bounds, instead: list[str] | None
+    topics: list[str] | None, partitions: list[TopicPartition] | None, bounds: ScopeBounds, instead: list[str] | None
 ) -> Scope:
-    """What the options restrict a command to."""
+    """The scope to which the options restrict a command."""
     return Scope(tuple(topics or ()), tuple(partitions or ()), bounds, pairs(instead))
 
 
 def pairs(texts: list[str] | None, option: str = "--property") -> dict[str, str]:
-    """The properties that ``option`` gave; RefusedError for one without a name or a value."""
+    """Parse the properties given by ``option``. Raises RefusedError for one without a name or ``=``."""
     found = {}
     for text in texts or []:
         key, separator, value = text.partition("=")

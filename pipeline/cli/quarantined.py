@@ -1,4 +1,4 @@
-"""Subcommand ``quarantine``: what lies there, and a file of it to be corrected."""
+"""Subcommand ``quarantine``: list the quarantined records, export them for correction, or clear them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,29 +9,43 @@ from pipeline import quarantine as quarantine_room
 from pipeline.cli import show
 from pipeline.cli.options import AsJson, Partition, TableName
 from pipeline.lake import Lake
-from pipeline.quarantine import Batch, Record
+from pipeline.quarantine import Batch, Record, Selection
 
 
 def quarantine(
     table: TableName,
     partition: Partition = None,
-    plan: Annotated[str | None, typer.Option("--plan", help="Only what this plan moved there.")] = None,
+    job: Annotated[str | None, typer.Option("--job", help="Only what this job moved there.")] = None,
     records: Annotated[bool, typer.Option("--records", help="List the records themselves.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="List so many records at most.")] = 1000,
     export: Annotated[
         Path | None,
         typer.Option("--export", metavar="FILE", help="Write a .parquet or .jsonl file that `firn land` reads."),
     ] = None,
+    clear: Annotated[
+        bool,
+        typer.Option("--clear", help="Take the records out, corrected and landed or needless."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Clear without being asked.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the records that could not be compacted (null keys), or export them to be corrected and landed again."""
-    lake = Lake.load()
+    """List the records that could not be compacted (null keys), export them to be corrected and landed, or clear them.
+
+    They lie on the branch `firn_quarantine` of the table, where any Iceberg client reads them.
+    """
+    lake, selection = Lake.load(), Selection(partition, job)
     if export:
-        written = quarantine_room.export(lake, table, export, partition, plan)
+        written = quarantine_room.export(lake, table, export, selection)
         show.line(f"wrote {written:,} records to {export}" if written else f"{table}: nothing to export")
         return
-    batches = quarantine_room.batches(lake, table, partition, plan)
-    listed = quarantine_room.records(lake, table, limit, partition, plan) if records else []
+    if clear:
+        found = sum(batch.records for batch in quarantine_room.batches(lake, table, selection))
+        if found and not yes:
+            typer.confirm(f"{table}: take {found:,} records out of quarantine?", abort=True)
+        show.line(f"{table}: {quarantine_room.clear(lake, table, selection):,} records taken out of quarantine")
+        return
+    batches = quarantine_room.batches(lake, table, selection)
+    listed = quarantine_room.records(lake, table, limit, selection) if records else []
     if as_json:
         show.as_json([_record(one) for one in listed] if records else [_batch(one) for one in batches])
     elif not batches:
@@ -45,9 +59,9 @@ def quarantine(
 def _show_batches(table: str, batches: list[Batch]) -> None:
     show.table(
         f"{table}: quarantine",
-        ("topic partition", "reason", "plan", "records", "first offset", "last offset"),
+        ("topic partition", "reason", "job", "records", "first offset", "last offset"),
         [
-            (str(one.topic_partition), one.reason, one.plan, one.records, one.base_offset, one.last_offset)
+            (str(one.topic_partition), one.reason, one.job, one.records, one.base_offset, one.last_offset)
             for one in batches
         ],
     )
@@ -56,7 +70,7 @@ def _show_batches(table: str, batches: list[Batch]) -> None:
 def _show_records(table: str, listed: list[Record], total: int) -> None:
     show.table(
         f"{table}: records in quarantine",
-        ("topic partition", "offset", "timestamp", "value bytes", "value", "reason", "plan"),
+        ("topic partition", "offset", "timestamp", "value bytes", "value", "reason", "job"),
         [(str(one.topic_partition), *tuple(_record(one).values())[2:]) for one in listed],
     )
     if len(listed) < total:
@@ -68,7 +82,7 @@ def _batch(one: Batch) -> dict[str, object]:
         "topic": one.topic_partition.topic,
         "partition": one.topic_partition.partition,
         "reason": one.reason,
-        "plan": one.plan,
+        "job": one.job,
         "records": one.records,
         "base_offset": one.base_offset,
         "last_offset": one.last_offset,
@@ -84,5 +98,5 @@ def _record(one: Record) -> dict[str, object]:
         "value_bytes": one.value_bytes,
         "value": show.excerpt(one.value),
         "reason": one.reason,
-        "plan": one.plan,
+        "job": one.job,
     }

@@ -1,4 +1,4 @@
-"""Subcommands that run one room each: plan, compact, validate, publish, and what looks after stages."""
+"""Subcommands that run one room each: plan, compact, validate, publish, and the maintenance of stages."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from pipeline import publish as publish_room
-from pipeline import stage as stage_room
 from pipeline.cli import show
 from pipeline.cli.options import (
     AsJson,
@@ -27,12 +26,16 @@ from pipeline.cli.options import (
     at,
     engines,
 )
-from pipeline.errors import FirnError
+from pipeline.errors import FirnError, GoneError
+from pipeline.gc.jobs import discard as discard_stage
+from pipeline.gc.sweep import retry as retry_failed
+from pipeline.gc.sweep import sweep as sweep_stages
 from pipeline.lake import Lake
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan, plan_work
-from pipeline.plan.plan import LEVEL_OUT
-from pipeline.sense import Bounds, Lane
+from pipeline.plan.plan import LEVEL_OUT, stage_parts
+from pipeline.sense import Lane, ScopeBounds
+from pipeline.staging.stage import Stage, stages_of
 
 
 def plan(
@@ -51,7 +54,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Print the plans of a lane: which segments go in, what comes out, and why. Changes nothing."""
-    scope = asked(topic, partition, Bounds(from_offset, until_offset, from_time, until_time), properties)
+    scope = asked(topic, partition, ScopeBounds(from_offset, until_offset, from_time, until_time), properties)
     work = plan_work(Lake.load(), table, lane, at(now), force, scope)
     plans = work.plans
     for text in (*work.left(), *work.oversized()):
@@ -151,8 +154,8 @@ def retain(plans: PlanFiles, as_json: AsJson = False) -> None:
     _show(publish_room.retain_plans(Lake.load(), documents), as_json)
 
 
-def _show(done: publish_room.Published, as_json: bool) -> None:
-    """Print which plans were published, and name those that were not."""
+def _show(done: publish_room.PublishResult, as_json: bool) -> None:
+    """Print the plans that were published, and name those that were not."""
     if as_json:
         show.as_json(
             [
@@ -171,7 +174,7 @@ def stages(table: TableName, as_json: AsJson = False) -> None:
     """List the stages of a table and how far each one is."""
     lake = Lake.load()
     lake.table(table)
-    found, unreadable = _loaded(lake, stage_room.stages_of(lake, table))
+    found, unreadable = _loaded(lake, stages_of(lake, table))
     if as_json:
         show.as_json(
             [
@@ -193,27 +196,29 @@ def stages(table: TableName, as_json: AsJson = False) -> None:
     _exit(unreadable)
 
 
-def _loaded(lake: Lake, names: list[str]) -> tuple[list[stage_room.Stage], list[FirnError]]:
-    """The stages that can be read, and why others can't."""
+def _loaded(lake: Lake, names: list[str]) -> tuple[list[Stage], list[FirnError]]:
+    """The stages that can be read, and the errors of the others."""
     found, unreadable = [], []
     for name in names:
         try:
-            stage = stage_room.Stage.load(lake, name)
-            # Read here, so that a damaged one is named and the others are listed.
-            stage.state, stage.failure, stage.title  # noqa: B018
-            found.append(stage)
+            found.append(Stage.load(lake, name))
         except FirnError as error:
             unreadable.append(error)
     return found, unreadable
 
 
 def discard(stages: StageNames) -> None:
-    """Drop stages and delete those of their files that no snapshot holds."""
+    """Delete stages, and those of their files that no snapshot refers to."""
     lake = Lake.load()
     failures: list[FirnError] = []
     for identifier in stages:
         try:
-            removed = stage_room.discard(lake, identifier)
+            table, _ = stage_parts(identifier)
+            if identifier not in stages_of(lake, table):
+                raise GoneError(
+                    identifier, f"there is no stage {identifier}; allowed: one that `firn stages {table}` lists"
+                )
+            removed = discard_stage(lake, identifier)
         except FirnError as error:
             failures.append(error)
         else:
@@ -223,7 +228,7 @@ def discard(stages: StageNames) -> None:
 
 def sweep(table: TableName) -> None:
     """Discard the stages of a table that can't be published any more or are too old; failed ones stay as markers."""
-    swept = stage_room.sweep(Lake.load(), table)
+    swept = sweep_stages(Lake.load(), table)
     for name, reason in swept.discarded.items():
         show.line(f"discarded {name}: {reason}")
     for name, reason in swept.shelved.items():
@@ -242,7 +247,7 @@ def retry(
     ] = None,
 ) -> None:
     """Let the next run try again what failed and waits since, though its segments are the same."""
-    found = stage_room.retry(Lake.load(), table, topic_partition)
+    found = retry_failed(Lake.load(), table, topic_partition)
     for marker in found:
         show.line(f"{marker.plan.topic_partition} {marker.plan.lane} is tried again; it {marker.failure}")
     if not found:
@@ -257,13 +262,13 @@ def report() -> None:
 
 
 def _bytes_of(lake: Lake, names: list[str]) -> int:
-    """The bytes that the plans of these stages read; one that can't be read is named when it is judged."""
+    """Bytes that the plans of these stages read; an unreadable stage is reported when it is judged."""
     found, _ = _loaded(lake, names)
     return sum(plan.bytes for stage in found for plan in stage.plans)
 
 
 def _exit(failures: list[FirnError] | list[FirnError | str]) -> None:
-    """Name every failure on standard error and leave with the first one's exit code; nothing when there is none."""
+    """Name every failure on standard error and exit with the first one's code; do nothing when there is none."""
     for failure in failures:
         show.error(str(failure))
     if failures:

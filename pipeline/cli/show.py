@@ -1,4 +1,4 @@
-"""How the command prints: tables for people, JSON for programs, one line for errors."""
+"""Output of the command: tables for people, JSON for programs, one line for errors."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from rich.text import Text
 from pipeline.clock import from_ms, show_ms
 from pipeline.messages import printable
 
-# Tables in a log or a pipe are read as well: 80 columns are too few for them.
+# People also read tables in logs and pipes, where 80 columns are too few.
 PIPE_COLUMNS = 160
 
 out = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS, soft_wrap=True)
@@ -20,22 +20,22 @@ err = Console(stderr=True, soft_wrap=True)
 
 
 def as_json(content: Any) -> None:
-    """Print ``content`` as JSON and nothing else."""
+    """Print ``content`` as JSON, and nothing else."""
     print(json.dumps(content, indent=1, default=str))
 
 
 def line(text: str) -> None:
-    """One line as it is: names from data may look like markup, or talk to the terminal."""
+    """Print one line literally: names from data may look like markup or hold terminal control codes."""
     out.print(Text(printable(text)))
 
 
 def error(text: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     err.print(Text(f"firn: {printable(text)}"))
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table; numbers are set to the right and grouped by thousands."""
+    """Print a table; numbers are right-aligned and grouped by thousands."""
     shown = Table(title=Text(printable(title)), title_justify="left", header_style="bold")
     numeric = [all(isinstance(row[position], int | float) for row in rows) for position in range(len(columns))]
     for name, right in zip(columns, numeric, strict=True):
@@ -46,7 +46,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 
 
 def excerpt(content: bytes | None, length: int = 40) -> str | None:
-    """The first ``length`` bytes as text, what is not printable escaped; None for NULL."""
+    """The first ``length`` bytes as text, with unprintable ones escaped; None for NULL."""
     if content is None:
         return None
     shown = printable(content[:length].decode(errors="backslashreplace"))
@@ -54,7 +54,7 @@ def excerpt(content: bytes | None, length: int = 40) -> str | None:
 
 
 def time(milliseconds: int) -> str:
-    """An epoch time as people and programs read it: ISO 8601 in UTC with milliseconds; else see ``show_ms``."""
+    """An epoch time in ISO 8601, UTC, with milliseconds; out of its range see ``show_ms``."""
     try:
         return from_ms(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:
@@ -62,7 +62,7 @@ def time(milliseconds: int) -> str:
 
 
 def moment(milliseconds: int, now_ms: int) -> str:
-    """A time and how far it is from ``now_ms``: ``2026-11-21T12:00:00.000Z (in 3 h)``."""
+    """A time and its distance from ``now_ms``: ``2026-11-21T12:00:00.000Z (in 3 h)``."""
     distance = span(abs(milliseconds - now_ms))
     return f"{time(milliseconds)} ({f'in {distance}' if milliseconds > now_ms else f'{distance} ago'})"
 

@@ -1,4 +1,4 @@
-"""Subcommand ``simulate``: how a policy would fare on synthetic arrivals, beside Kafka's and WarpStream's rules."""
+"""Subcommand ``simulate``: a policy on synthetic arrivals, compared with Kafka's and WarpStream's rules."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from pipeline.clock import now_ms
 from pipeline.lake import Lake
 from pipeline.policy.policies import PREFIX, TOPIC_PREFIX
 from pipeline.sense import Lane, sense_table
-from pipeline.simulate import Keys, Result, Workload, contenders, observed, plot
+from pipeline.simulate import Keys, Simulated, Workload, contenders, observed, plot
 from pipeline.simulate import simulate as walk
 from pipeline.simulate.arrivals import HOUR_MS
 from pipeline.simulate.plot import check
@@ -111,7 +111,7 @@ def simulate(
 
 
 def _of_table(name: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """The properties of a table without their prefix, and what its segments tell of its arrivals."""
+    """The properties of a table without their prefix, and the arrivals derived from its segments."""
     lake = Lake.load()
     properties = {
         key.removeprefix(PREFIX): value
@@ -122,7 +122,7 @@ def _of_table(name: str) -> tuple[dict[str, str], dict[str, Any]]:
     return properties, dict(observed(states))
 
 
-def _show(workload: Workload, results: Sequence[Result]) -> None:
+def _show(workload: Workload, results: Sequence[Simulated]) -> None:
     walked = f"{workload.simulated:,} of {workload.partitions:,}"
     show.line(
         f"{workload.rate:,g} records of {workload.record_bytes:,} bytes per second for {workload.hours:g} h, in "

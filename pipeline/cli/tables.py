@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -10,7 +10,23 @@ from pipeline.cli import show
 from pipeline.cli.options import AsJson, Now, Properties, TableName, at, pairs
 from pipeline.lake import Lake, records
 from pipeline.policy import Policies
-from pipeline.status import Status, checkpoint_text, doubts, status_of, write_checkpoint
+from pipeline.status import Status
+from pipeline.status.checkpoint import checkpoint_text, write_checkpoint
+from pipeline.status.feasible import doubts
+from pipeline.status.gather import status_of
+
+_OF_LEVEL: Final = {name: name for name in ("level", "segments", "records", "bytes", "tombstones")} | {
+    "first offset": "base_offset",
+    "last offset": "last_offset",
+}
+_OF_CLEANING: Final = {
+    "dirty ratio": "dirty_ratio",
+    "cleanable bytes": "cleanable_bytes",
+    "uncleanable bytes": "uncleanable_bytes",
+    "cleaned through": "cleaned_through",
+    "first dirty": "first_dirty_offset",
+}
+"""Figures printed for a topic partition, by heading."""
 
 
 def create(
@@ -88,71 +104,38 @@ def checkpoint(
 
 
 def _until(milliseconds: int | None) -> str | None:
-    """A time to wait in words; None when it is not for the clock to say."""
+    """A waiting time in words; None when the clock does not decide it."""
     if milliseconds is None:
         return None
     return "now" if milliseconds == 0 else str(timedelta(seconds=-(-milliseconds // 1000)))
 
 
 def _show(status: Status) -> None:
+    parts = status.partitions
+    levels = [(part, level) for part in parts for level in part.levels]
     show.table(
         f"{status.table}: segments",
-        (
-            "topic partition",
-            "level",
-            "segments",
-            "records",
-            "bytes",
-            "tombstones",
-            "first offset",
-            "last offset",
-        ),
-        [
-            (
-                str(part.topic_partition),
-                level.level,
-                level.segments,
-                level.records,
-                level.bytes,
-                level.tombstones,
-                level.base_offset,
-                level.last_offset,
-            )
-            for part in status.partitions
-            for level in part.levels
-        ],
+        ("topic partition", *_OF_LEVEL),
+        [(part.name, *(getattr(level, name) for name in _OF_LEVEL.values())) for part, level in levels],
     )
     show.table(
         f"{status.table}: cleaning",
-        (
-            "topic partition",
-            "dirty ratio",
-            "cleanable bytes",
-            "uncleanable bytes",
-            "cleaned through",
-            "first dirty",
-            "until due",
-            "due or blocked",
-        ),
+        ("topic partition", *_OF_CLEANING, "until due", "due or blocked"),
         [
             (
-                str(part.topic_partition),
-                part.dirty_ratio,
-                part.cleanable_bytes,
-                part.uncleanable_bytes,
-                part.cleaned_through,
-                part.first_dirty_offset,
+                part.name,
+                *(getattr(part, name) for name in _OF_CLEANING.values()),
                 _until(part.due_in_ms),
                 ", ".join(part.due) or ("blocked" if part.blockers else "nothing"),
             )
-            for part in status.partitions
+            for part in parts
         ],
     )
-    kept = [(str(part.topic_partition), part.retained) for part in status.partitions if part.retained]
+    kept = [(part.name, part.retained) for part in parts if part.retained]
     if kept:
         show.table(f"{status.table}: retention", ("topic partition", "oldest segment that stays, and why"), kept)
-    for part in status.partitions:
+    for part in parts:
         for text in (*(f"{lane}: {why}" for lane, why in part.due.items()), *part.blockers, *part.waiting):
-            show.line(f"{part.topic_partition} {text}")
+            show.line(f"{part.name} {text}")
     for text in (*status.strays, *status.doubts):
         show.line(f"{status.table}: {text}")

@@ -1,4 +1,4 @@
-"""Subcommand ``verify``: the judge put to a commit in a table's history, by anybody."""
+"""Subcommand ``verify``: run the judge on any commit in a table's history."""
 
 from typing import Annotated
 

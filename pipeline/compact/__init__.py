@@ -1,1 +1,1 @@
-"""Compact: read a plan's segments as Arrow batches and write what the rules keep; `outcome` holds the rules."""
+"""Compact: read a plan's segments as Arrow batches and write what the rules of `outcome` keep."""

@@ -1,6 +1,6 @@
-"""Compact the plans of a lane: each one's result lies in the stage of its job, where no reader of the table sees it.
+"""Compact the plans of a lane: results go to the stage of their job, where no reader of the table sees them.
 
-Write–audit–publish begins here: what is written now is judged by `validate` and made visible by `publish`. The target
+This is the first step of write–audit–publish: `validate` judges the output and `publish` makes it visible. The target
 table is never written; a plan that fails does not stop the others (C20).
 """
 
@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
-from pyiceberg.exceptions import CommitFailedException
-
-from pipeline.compact.books import books_of
+from pipeline.compact.counts import counts_of
 from pipeline.compact.inputs import PlanInputs
 from pipeline.compact.partitions import Partitions
 from pipeline.compact.results import results
@@ -19,6 +17,8 @@ from pipeline.compact.rewrite import Target
 from pipeline.compact.tasks import Result
 from pipeline.engine import Engine, WorkerLostError
 from pipeline.errors import ConflictError, FirnError, GoneError, RefusedError
+from pipeline.gc.jobs import delete_attempt, discard
+from pipeline.gc.sweep import forget_failures
 from pipeline.history.published_plans import PublishedPlan, published_plans
 from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
@@ -26,21 +26,22 @@ from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles
 from pipeline.lake.folders import job_folder
 from pipeline.lake.parquet_writer import WriteOptions
+from pipeline.lake.records import DICTIONARY_OF
 from pipeline.plan import Job, Plan, jobs_of
+from pipeline.plan.failure import mark
 from pipeline.policy import samples_of
-from pipeline.segments.manifests import Manifests
-from pipeline.stage import Stage, mark, open_stage, split
-from pipeline.stage.discard import clear_attempt
-from pipeline.stage.leave import leave
-from pipeline.stage.swap import Swap
+from pipeline.sense import Lane
+from pipeline.staging.open import OpenedStage, open_stage
+from pipeline.staging.result import PlanResult, StagedResult, files_by_plan
+from pipeline.staging.stage import Stage, missing
 
 _PLAN_FAILED = (RefusedError, WorkerLostError)
-"""What another try of the same plan would meet again."""
+"""Errors that another try of the same plan would meet again."""
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What became of one plan: its stage's name, and the record counts or the error."""
+    """Outcome of one plan: its stage's name, and the record counts or the error."""
 
     plan: Plan
     stage: str
@@ -49,22 +50,22 @@ class Compacted:
 
 
 def compact(lake: Lake, plans: Sequence[Plan], engine: Engine) -> list[Compacted]:
-    """Compact every plan into the stage of its job, on ``engine``; in the order of ``plans``.
+    """Compact every plan into the stage of its job, on ``engine``; returns outcomes in the order of ``plans``.
 
-    A stage that an earlier try has compacted already is taken as it is (C25). Errors are collected, not raised; a plan
-    that was refused is marked and not planned again as it is.
+    A stage that an earlier try has already compacted is reused (C25). Errors are collected, not raised; a refused plan
+    is marked and not planned again as it is.
     """
     found = {one.plan.id: one for job in jobs_of(plans) for one in _of_job(lake, job, engine)}
     return [found[plan.id] for plan in plans]
 
 
 def _of_job(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
-    """Every plan of ``job``. One that was published before is as good as compacted: its inputs are gone for that."""
+    """Compact every plan of ``job``. A published plan counts as compacted: publication removed its inputs."""
     found = _tried(lake, job, engine)
     lost = [one.plan.id for one in found if isinstance(one.error, ConflictError)]
     before: Mapping[str, tuple[int, PublishedPlan]] = {}
     if lost:
-        # A process that can't look any more has lost the race, as far as it knows.
+        # When the lookup fails, the conflict stands: another process may have won the race.
         with suppress(FirnError), lake.answering():
             before = published_plans(lake.table(job.table), lost)
     return [
@@ -76,14 +77,16 @@ def _of_job(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
 def _tried(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
     try:
         with lake.answering():
-            stage = open_stage(lake, job)
-            refused = _written(lake, stage, engine)
+            # Running the same failed plan again asks for another try.
+            forget_failures(lake, job.table, {job.id, *(plan.id for plan in job)})
+            opened = open_stage(lake, job)
+            refused = _written(lake, opened, engine)
             if refused is None:
                 return [one for plan in job for one in _tried(lake, Job((plan,)), engine)]
             stage = Stage.load(lake, job.stage)
     except FirnError as error:
         if isinstance(error, GoneError) and error.identifier == job.stage:
-            # Not refused: another process published or discarded it meanwhile, and what is due will be planned again.
+            # Not refused: another process published or discarded it meanwhile, and due work will be planned again.
             gone = ConflictError(f"stage {job.stage} went while it was compacted: {error}; plan again")
             return [Compacted(plan, job.stage, None, gone) for plan in job]
         if isinstance(error, _PLAN_FAILED):
@@ -93,87 +96,131 @@ def _tried(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
     return [_compacted(stage, plan, refused) for plan in job]
 
 
-def _written(lake: Lake, stage: Stage, engine: Engine) -> Mapping[str, FirnError] | None:
-    """The plans that failed, by id, once the others are in the stage; None: all go on in stages of their own."""
+def _written(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, FirnError] | None:
+    """The failures by plan id, once the other plans are in the stage; None when all go on in stages of their own."""
+    stage = opened.stage
     if stage.is_split:
         return None
     try:
-        return {} if stage.books else _write(lake, stage, engine)
+        return {} if stage.result else _write(lake, opened, engine)
     except FirnError:
-        if len(stage.plans) + len(stage.left_out) == 1:
+        if len(stage.plans) == 1:
             raise
-        split(lake, stage)
+        stage.record_split()
         return None
 
 
 def _mark(lake: Lake, job: Job, refused: Mapping[str, FirnError]) -> None:
+    """Mark ``refused`` plans, except one that passed in another process; after an error, the next run retries them."""
     for plan in job:
-        if plan.id in refused:
-            mark(lake, job.stage, plan, "compact", str(refused[plan.id]))
+        if plan.id in refused and not _passed(lake, job, plan):
+            with suppress(FirnError):
+                mark(lake, plan, "compact", str(refused[plan.id]))
+
+
+def _passed(lake: Lake, job: Job, plan: Plan) -> bool:
+    try:
+        return Stage.load(lake, job.stage).passed(plan.id)
+    except FirnError:
+        return False
 
 
 def _compacted(stage: Stage, plan: Plan, refused: Mapping[str, FirnError]) -> Compacted:
-    counts = stage.books.plans.get(plan.id) if stage.books else None
-    if counts is not None:
-        return Compacted(plan, stage.identifier, counts, None)
-    if plan.id in stage.left_out:
-        return Compacted(plan, stage.identifier, None, ConflictError(stage.left_out[plan.id]))
+    own = stage.of_plan(plan.id)
+    if own is not None:
+        return Compacted(plan, stage.identifier, own.counts, None)
+    if plan.id in stage.conflicts:
+        return Compacted(plan, stage.identifier, None, ConflictError(stage.conflicts[plan.id]))
     error = refused.get(plan.id) or RefusedError(
         f"plan {plan.id} ({plan.title}) was refused when stage {stage.identifier} was compacted; plan again"
     )
     return Compacted(plan, stage.identifier, None, error)
 
 
-def _write(lake: Lake, stage: Stage, engine: Engine) -> Mapping[str, FirnError]:
-    """Write the results of the stage's plans and record their counts; the plans that failed.
+def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, FirnError]:
+    """Write and record the results of the stage's plans; returns the failures by plan id.
 
-    Raises what failed where no plan is left, or where trying again may help.
+    Raises the failure when no plan is left, or when a retry may help; ConflictError when another process has discarded
+    the stage meanwhile.
     """
-    target = _target(lake, stage)
+    stage, plans = opened.stage, [plan for plan in opened.stage.plans if plan.id not in opened.conflicts]
+    target = _target(stage)
     with ExitStack() as undo:
-        # Another process may have ended the job while this one stood still: then nobody else knows of these files.
-        undo.callback(clear_attempt, lake, stage, target.folder)
-        done, failed = results(_inputs(lake, stage), target, engine, stage.title)
+        # No result names these files yet, so no other process knows of them.
+        undo.callback(delete_attempt, stage.table, target.folder)
+        done, failed = results(_inputs(opened, plans), target, engine, stage.title)
         again = next((error for error in failed.values() if not isinstance(error, _PLAN_FAILED)), None)
         if again or not done:
             raise again or next(iter(failed.values()))
-        in_place = {path for result in done.values() for path in result.in_place}
-        stage = leave(lake, stage, in_place)
-        _commit(lake, stage, done)
-        stage = Stage.load(lake, stage.identifier)
-        stage.record_books(lake, books_of(stage, done))
+        result = _result(opened, [plan for plan in plans if plan.id in done], done)
+        undo.callback(result.abandon, stage.table)
+        # This process may have been paused while another one discarded the stage with this try's files.
+        stage.check_undisturbed()
+        _check_there(stage, done)
         undo.pop_all()
+    stage.record_result(result)
+    try:
+        stage.check_undisturbed()
+    except ConflictError:
+        discard(lake, stage.identifier)
+        raise
     return failed
 
 
-def _inputs(lake: Lake, stage: Stage) -> list[PlanInputs]:
-    columns = Columns.of(stage.table, stage.identifier)
-    listed = {file.file_path: file for file in stage.inputs()}
-    samples = samples_of(lake.table(stage.target).properties)
+def _inputs(opened: OpenedStage, plans: Sequence[Plan]) -> list[PlanInputs]:
+    table = opened.stage.table
+    columns, samples = Columns.of(table, opened.stage.target), samples_of(table.properties)
     return [
         PlanInputs.of(
-            plan, DataFiles.of(stage.table, f"table {plan.table}, {plan.topic_partition}"), columns, listed, samples
+            plan, DataFiles.of(table, f"table {plan.table}, {plan.topic_partition}"), columns, opened.files, samples
         )
-        for plan in stage.plans
+        for plan in plans
     ]
 
 
-def _target(lake: Lake, stage: Stage) -> Target:
-    table = lake.table(stage.target)
-    columns = Columns.of(stage.table, stage.identifier)
-    # The stage says which columns repeat too little for a dictionary (``stage/open.py``).
-    options = WriteOptions(stage.table.schema(), dict(stage.table.properties))
+def _target(stage: Stage) -> Target:
+    table, columns = stage.table, Columns.of(stage.table, stage.target)
+    options = WriteOptions(table.schema(), {**table.properties, **_without_dictionaries(stage, columns)})
     folder = f"{job_folder(table, stage.job_id)}/{uuid.uuid4().hex[:16]}"
-    return Target(folder, options, Partitions(stage.table.schema(), stage.table.spec(), columns))
+    return Target(folder, options, Partitions(table.schema(), table.spec(), columns))
 
 
-def _commit(lake: Lake, stage: Stage, done: Mapping[str, Result]) -> None:
-    """Make the results the stage's content; what a try that was killed may have left there goes."""
-    spec_id = stage.table.spec().spec_id
-    added = [file.data_file(spec_id) for result in done.values() for file in result.files]
-    removed = {file.file_path for file in stage.content()}
-    swap = Swap(stage.table, removed, added, {})
-    try:
-        lake.when_free(lambda: swap.commit(lake, stage.table, Manifests(stage.table.io)))
-    except CommitFailedException as error:
-        raise ConflictError(f"stage {stage.identifier} is being compacted by another process; plan again") from error
+def _without_dictionaries(stage: Stage, columns: Columns) -> dict[str, str]:
+    """Properties that turn off Parquet dictionaries of columns whose values never repeat: building them is wasted work.
+
+    The table's own settings for the column take precedence.
+    """
+    copies = any(plan.lane is Lane.MERGE for plan in stage.plans)
+    # A cleaning leaves every key once. A part of a key, or a key in a copy, may repeat.
+    unique = [columns.offset] if copies or len(columns.key) > 1 else [columns.offset, *columns.key]
+    names = [f"{DICTIONARY_OF}{name}" for name in unique]
+    return {name: "false" for name in names if name not in stage.table.properties}
+
+
+def _result(opened: OpenedStage, plans: Sequence[Plan], done: Mapping[str, Result]) -> StagedResult:
+    """The results of ``plans`` as the stage records them; raises RefusedError when record counts don't add up."""
+    stage, table = opened.stage, opened.stage.table
+    spec_id = table.spec().spec_id
+    files = [file.data_file(spec_id) for plan in plans for file in done[plan.id].files]
+    owners = {plan.topic_partition: plan.id for plan in plans}
+    by_plan = files_by_plan(table, f"stage {stage.identifier}", owners, files)
+    told = {
+        plan.id: PlanResult(
+            counts=counts_of(plan, by_plan[plan.id], done[plan.id]),
+            fingerprint=str(done[plan.id].fingerprint),
+            in_place=tuple(sorted(done[plan.id].in_place)),
+        )
+        for plan in plans
+    }
+    conflicts = {plan_id: str(conflict) for plan_id, conflict in opened.conflicts.items()}
+    return StagedResult.of(table, stage.documents.location, stage.opening, told, conflicts, files)
+
+
+def _check_there(stage: Stage, done: Mapping[str, Result]) -> None:
+    lengths = {file.path: file.bytes for result in done.values() for file in result.files}
+    gone = missing(lengths, lengths, stage.stored())
+    if gone:
+        raise ConflictError(
+            f"stage {stage.identifier}: {len(gone)} of {len(lengths)} files that were just written are gone, first "
+            f"{gone[0]}; plan again"
+        )

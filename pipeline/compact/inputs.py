@@ -1,4 +1,4 @@
-"""What a task is told of one plan: its segments as files to read, and the columns that mean something."""
+"""A task's view of one plan: its segments as files to read, and the meaning of their columns."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,18 +16,17 @@ from pipeline.compact.latest_per_key import Longs
 from pipeline.compact.transactions import COLUMNS as TRANSACTION_COLUMNS
 from pipeline.compact.transactions import TransactionRecords
 from pipeline.errors import RefusedError
+from pipeline.lake.branches import REMOVED
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles, Source
 from pipeline.plan import Input, Plan
 from pipeline.policy.policy import Samples
 from pipeline.segments.segment import TAIL
-from pipeline.stage.stage import BURIED
 
 
 @dataclass(frozen=True)
 class InputSegment:
-    """One segment of a plan. ``key_bounds`` are what its manifest says of the keys of a tail: no key is below the first
-    or above the second."""
+    """One segment of a plan. ``key_bounds`` limit the keys of a tail segment, by its manifest; both are inclusive."""
 
     source: Source
     facts: Input
@@ -40,13 +39,13 @@ class InputSegment:
 
     @property
     def records(self) -> int:
-        """Records in the file, each copy of which the table lists."""
+        """Records in the file, counted once however often the table lists it."""
         return self.source.records
 
     @property
     def removed_before(self) -> bool:
-        """Whether the records are tombstones that earlier cleanings removed (C9)."""
-        return self.level == BURIED
+        """True when the records are tombstones that earlier cleanings removed (C9)."""
+        return self.level == REMOVED
 
 
 @dataclass(frozen=True)
@@ -71,30 +70,34 @@ class PlanInputs:
             return InputSegment(Source.of(file), one, level, _bounds(file, key) if key and level == TAIL else None)
 
         landed = [segment(one, one.level) for one in plan.inputs]
-        return cls(plan, files, columns, (*landed, *(segment(one, BURIED) for one in plan.buried)), samples)
+        return cls(
+            plan, files, columns, (*landed, *(segment(one, REMOVED) for one in plan.removed_tombstones)), samples
+        )
 
     def only(self, segments: Iterable["InputSegment"]) -> "PlanInputs":
-        """The same plan as far as ``segments`` go: what a task is told is no longer than what it does."""
+        """The same plan restricted to ``segments``: keeps the description of a task short."""
         own = tuple(segments)
         facts = tuple(segment.facts for segment in own)
-        return replace(self, plan=self.plan.model_copy(update={"inputs": facts, "buried": ()}), segments=own)
+        return replace(
+            self, plan=self.plan.model_copy(update={"inputs": facts, "removed_tombstones": ()}), segments=own
+        )
 
     @property
     def bytes(self) -> int:
-        """File bytes that are read."""
+        """File bytes to read."""
         return sum(segment.source.bytes for segment in self.segments)
 
     @property
     def records(self) -> int:
-        """Records in the files that are read."""
+        """Records in the files to read."""
         return sum(segment.records for segment in self.segments)
 
     def narrow(self, segment: InputSegment) -> "NarrowSegment":
-        """The keys and offsets of ``segment``, and what tells its transactions."""
+        """The keys, offsets and transaction columns of ``segment``."""
         return NarrowSegment.joined(list(self.narrow_batches(segment)), segment, self)
 
     def narrow_batches(self, segment: InputSegment) -> Iterator["NarrowSegment"]:
-        """The same, batch by batch."""
+        """Like ``narrow``, batch by batch."""
         names = [*self.columns.key, self.columns.offset]
         if self.plan.transactional:
             names += TRANSACTION_COLUMNS
@@ -104,7 +107,7 @@ class PlanInputs:
             yield NarrowSegment([keys], self.offsets(batch, segment), transactions)
 
     def offsets(self, batch: pa.RecordBatch, segment: InputSegment) -> Longs:
-        """The offset of every record of ``batch``, of which all must have one."""
+        """The offset of every record of ``batch``; every record must have one."""
         held = batch.column(self.columns.offset)
         if held.null_count:
             raise RefusedError(
@@ -125,7 +128,7 @@ class NarrowSegment:
 
     @classmethod
     def joined(cls, parts: Sequence["NarrowSegment"], segment: InputSegment, inputs: PlanInputs) -> "NarrowSegment":
-        """Batches of one segment as one."""
+        """Join batches of one segment."""
         transactions = None
         if inputs.plan.transactional:
             held = [part.transactions for part in parts if part.transactions is not None]
@@ -135,7 +138,7 @@ class NarrowSegment:
 
     @property
     def keyless(self) -> int:
-        """How many records have no key."""
+        """Number of records without a key."""
         return sum(key.null_count for key in self.keys)
 
 
@@ -155,5 +158,5 @@ def key_type(inputs: PlanInputs) -> pa.DataType:
 
 
 def without(keys: pa.Array, excluded: pa.Array) -> pa.Array:
-    """``keys`` with NULL where ``excluded``: such records take no part in comparing keys."""
+    """``keys`` with NULL where ``excluded``: such records do not take part in the comparison."""
     return pc.if_else(excluded, pa.scalar(None, keys.type), keys)

@@ -1,4 +1,4 @@
-"""Explain: why a record, a segment or a topic partition is as it is, told by the code that decides (no JVM)."""
+"""Explain why a record, a segment or a topic partition is as it is, by asking the code that decides (no JVM)."""
 
 from pipeline.explain.digested import is_digest, key_of_digest
 from pipeline.explain.history import Commit

@@ -1,4 +1,4 @@
-"""The records of one key among the inputs of a plan, put to the rules of cleaning (``pipeline.compact.outcome``)."""
+"""The records of one key among a plan's inputs, run through the cleaning rules (``pipeline.compact.outcome``)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,15 +23,16 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class KeyRecords:
-    """All records of one key in one topic partition, and its tombstones that were removed and are kept beside (C9)."""
+    """All records of one key in one topic partition, and its removed tombstones, which are kept beside (C9)."""
 
     present: Sequence[Version]
-    buried: Sequence[Version] = ()
+    removed_tombstones: Sequence[Version] = ()
     has_key: bool = True
     transactions: Transactions = NO_TRANSACTIONS
 
     def is_aborted(self, version: Version) -> bool:
-        """C10: an aborted record supersedes nothing. What a cleaning has kept (levels 2 and 3) was committed."""
+        """True for a record of an aborted transaction, which supersedes nothing (C10); levels 2 and 3 hold only
+        committed records, since a cleaning kept them."""
         landed = version.producer_id is not None and version.level < RUN
         return landed and self.transactions.is_aborted(version.producer_id or 0, version.offset)
 
@@ -42,7 +43,7 @@ class KeyRecords:
 
 
 class Survivor(NamedTuple):
-    """What supersedes the other records of a key; it ``comes_back`` when an earlier cleaning has removed it."""
+    """The record that supersedes the others of its key; it ``comes_back`` if an earlier cleaning removed it."""
 
     offset: int
     comes_back: bool
@@ -50,10 +51,10 @@ class Survivor(NamedTuple):
 
 @dataclass(frozen=True)
 class Cleaning:
-    """A plan, seen from the records of one key, which go by their place among the present ones.
+    """A plan as seen from the records of one key, identified by their place among the present records.
 
-    ``places`` are those that the plan takes, ``versions`` their records and behind them the removed tombstones that it
-    looks at. Arrays have an element per version.
+    ``places`` are the places that the plan takes, ``versions`` their records followed by the removed tombstones that it
+    reads. Arrays have an element per version.
     """
 
     plan: Plan
@@ -67,12 +68,12 @@ class Cleaning:
 
     @classmethod
     def of(cls, of_key: KeyRecords, plan: Plan) -> "Cleaning":
-        """What ``plan`` takes of the records ``of_key``; nothing where its lane copies segments or drops them whole."""
+        """The records ``of_key`` that ``plan`` takes; none if its lane copies segments or drops whole ones."""
         paths = taken(plan) if plan.lane not in (Lane.MERGE, Lane.RETAIN) else frozenset[str]()
-        beside = {segment.path for segment in plan.buried}
+        beside = {segment.path for segment in plan.removed_tombstones}
         places = tuple(place for place, one in enumerate(of_key.present) if one.path in paths)
         present = [of_key.present[place] for place in places]
-        removed = [one for one in of_key.buried if one.path in beside]
+        removed = [one for one in of_key.removed_tombstones if one.path in beside]
         neither = [False] * len(removed)
         aborted = np.array([*map(of_key.is_aborted, present), *neither], dtype=np.bool_)
         repeated = np.array([*_repeated(present), *neither], dtype=np.bool_)
@@ -85,29 +86,29 @@ class Cleaning:
         return cls(plan, places, (*present, *removed), keyless, aborted, repeated, newest, has_older)
 
     def outcome(self, place: int) -> Outcome:
-        """What becomes of the record at ``place``; one that the plan does not take is kept."""
+        """The outcome for the record at ``place``: kept if the plan does not take it."""
         return self._outcomes.get(place, Outcome.KEPT)
 
     @cached_property
     def survivor(self) -> Survivor | None:
-        """What supersedes the other records; None where none may."""
+        """The record that supersedes the others; None if no record may."""
         found = np.flatnonzero(self.newest).tolist()
         return Survivor(self.versions[found[0]].offset, found[0] >= len(self.places)) if found else None
 
     def supersedes(self, place: int) -> int | None:
-        """The lowest offset that the record at ``place`` supersedes in this very commit; None when there is none."""
+        """The lowest offset that the record at ``place`` supersedes in this commit; None when there is none."""
         if not self.has_older[self._row(place)]:
             return None
         counts = ~(self.aborted | self.repeated)
         return min(self.versions[row].offset for row in range(len(self.places)) if counts[row])
 
     def waits_for_clock(self, place: int) -> bool:
-        """Whether the tombstone at ``place`` would go if only the clock were past its delete horizon."""
+        """True when only the clock keeps the tombstone at ``place``: it goes once its delete horizon has passed."""
         late = replace(self._parameters, now=_NEVER)
         return bool(outcomes(self._records([self._row(place)]), late)[0] == Outcome.TOMBSTONE_REMOVED)
 
     def stamps(self, place: int) -> bool:
-        """Whether this cleaning is the first that finds the tombstone at ``place`` clean."""
+        """True when this cleaning is the first to find the tombstone at ``place`` clean."""
         told_apart = replace(self._parameters, stamp=_NEVER)
         return bool(horizons(self._records([self._row(place)]), told_apart)[0] == _NEVER)
 
@@ -132,7 +133,7 @@ class Cleaning:
         return self.versions[row].level
 
     def _records(self, rows: Sequence[int]) -> Records:
-        """Records of one level as the rules see them."""
+        """Records of one level in the form that the rules take."""
         versions = [self.versions[row] for row in rows]
         stamps = [NO_HORIZON if one.delete_horizon_ms is None else one.delete_horizon_ms for one in versions]
         return Records(
@@ -149,7 +150,7 @@ class Cleaning:
 
 
 def _repeated(present: Sequence[Version]) -> Iterator[bool]:
-    """Which records are further copies: of those at one offset the one that was cleaned furthest stays (C1)."""
+    """Flags for extra copies: of the records at one offset, the one at the highest level stays (C1)."""
     furthest: dict[int, int] = {}
     for row in sorted(range(len(present)), key=lambda row: _furthest_last(present[row])):
         furthest[present[row].offset] = row

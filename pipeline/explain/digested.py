@@ -1,6 +1,6 @@
-"""Find the key that a report names by its digest only: the keys of a table, or of a topic partition, are read for it.
+"""Find the key behind a digest in a report by reading the keys of a table, or of one topic partition.
 
-No index knows digests, so this costs as much as reading the key columns. A report also says which topic partition.
+Digests are not indexed, so this costs as much as reading the key columns. A report also names the topic partition.
 """
 
 import re
@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import TimestamptzType
 
 from expectations.digests import DIGEST, DIGITS, digest
-from expectations.shown import hashed_part
+from expectations.redaction import hashed_part
 from pipeline.errors import RefusedError
 from pipeline.explain.versions import Key
 from pipeline.lake import Lake
@@ -22,14 +22,14 @@ _DIGEST = re.compile(rf"{DIGEST}[0-9a-f]{{{DIGITS}}}")
 
 
 def is_digest(texts: Sequence[str]) -> bool:
-    """Whether ``texts``, which name a key, are the digest of one."""
+    """True when ``texts``, which name a key, are a digest."""
     return len(texts) == 1 and texts[0].startswith(DIGEST)
 
 
 def key_of_digest(lake: Lake, identifier: str, text: str, only: TopicPartition | None = None) -> Key:
-    """The key of table ``identifier`` (in its current snapshot; in topic partition ``only``) whose digest is ``text``.
+    """The key of table ``identifier`` (in its current snapshot; in topic partition ``only``) with digest ``text``.
 
-    Raises RefusedError when no key has it, or it is no digest.
+    Raises RefusedError when no key has that digest, or ``text`` is not a digest.
     """
     if not _DIGEST.fullmatch(text):
         raise RefusedError(
@@ -59,6 +59,6 @@ def _keys(table: Table, columns: Columns, only: TopicPartition | None) -> Iterat
 
 
 def _typed(table: Table, name: str, value: object) -> bytes:
-    """As a person would name the value."""
+    """The value as bytes of the text that a person would type for it."""
     zoned = isinstance(table.schema().find_field(name).field_type, TimestamptzType)
     return hashed_part(value) + (b"+00:00" if zoned else b"")

@@ -1,7 +1,7 @@
-"""Firn's commits on a table, newest first, as far as its snapshots reach.
+"""Firn's commits on a table, newest first, back to the oldest known snapshot.
 
-A snapshot says which plans it published, in its summary or in a document that the summary names; its own manifests say
-which data files it took out.
+A snapshot lists the plans it published, in its summary or in a document that the summary names; its own manifests list
+the data files it removed.
 """
 
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ from pipeline.lake.topic_partition import TopicPartition
 class Commit:
     """A commit on the table, or one plan's share of it.
 
-    ``plan``, ``lane`` and ``reason`` are None where it was not Firn's. Of a job whose plans are not known any more
-    ``plan`` is the id of the job, and there is no ``topic_partition``.
+    ``plan``, ``lane`` and ``reason`` are None if the commit is not Firn's. If a job's plans are no longer known,
+    ``plan`` is the job's id and ``topic_partition`` is None.
     """
 
     snapshot_id: int
@@ -36,11 +36,11 @@ class Commit:
     reason: str | None = None
     topic_partition: str | None = None
     removed: int = 0
-    """Records that a plan of Firn's took away, whatever the reason."""
+    """Number of records that a plan of Firn removed, for any reason."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, plan: PublishedPlan | None) -> "Commit":
-        """What ``snapshot`` says of itself, and of ``plan``."""
+        """The commit of ``snapshot``, or the share of ``plan`` in it."""
         told = CommitSummary.of(snapshot)
         job_id, lane = (told.job_id, told.lane) if told else (None, None)
         return cls(
@@ -64,31 +64,31 @@ class History:
 
     @cached_property
     def snapshots(self) -> tuple[Snapshot, ...]:
-        """Every snapshot that is still known, newest first."""
+        """All snapshots that are still known, newest first."""
         return tuple(ancestors(self._table))
 
     def commits(self) -> Iterator[Commit]:
-        """Every commit that is still known, newest first: each plan's share of it where it was Firn's."""
+        """All commits that are still known, newest first; a commit of Firn as one share per plan."""
         for snapshot in self.snapshots:
             yield from self._of(snapshot)
 
     @property
     def complete(self) -> bool:
-        """Whether nothing before the oldest known commit is expired."""
+        """True when no commit before the oldest known one has expired."""
         return not self.snapshots or self.snapshots[-1].parent_snapshot_id is None
 
     def removals(self) -> Iterator[tuple[Snapshot, ManifestEntry]]:
-        """Every data file that a commit took out of the table, newest commit first."""
+        """All data files that commits removed from the table, newest commit first."""
         for snapshot in self.snapshots:
             for manifest in snapshot.manifests(self._table.io):
-                # A file that is taken out is listed once more, by the commit that does it (Iceberg spec, "Manifests").
+                # The commit that removes a file lists it once more, as deleted (Iceberg spec, "Manifests").
                 if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id == snapshot.snapshot_id:
                     for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=False):
                         if entry.status == ManifestEntryStatus.DELETED:
                             yield snapshot, entry
 
     def taking(self, snapshot: Snapshot, topic_partition: TopicPartition | None) -> Commit:
-        """The commit of ``snapshot``: the share that took a segment of ``topic_partition``, where it is known."""
+        """The commit of ``snapshot``: the share that took a segment of ``topic_partition``, if that is known."""
         found = list(self._of(snapshot))
         return next((one for one in found if one.topic_partition == str(topic_partition)), found[0])
 

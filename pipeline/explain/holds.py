@@ -1,4 +1,5 @@
-"""Where a segment would go now, or what holds it back: asked of the code that senses and plans, never judged again."""
+"""Prospects of a segment: the lane that would take it now, or what holds it back, by asking the code that senses and
+plans."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +16,13 @@ from pipeline.sense import Lane, PartitionState
 
 @dataclass(frozen=True)
 class Prospects:
-    """What each lane would take of one topic partition now, and what `full` would take whatever the thresholds say."""
+    """The plans that are due now in one topic partition, by lane, and the plan of `full` regardless of thresholds."""
 
     state: PartitionState
     due: Mapping[Lane, Plan]
     full: Plan | None
     failed: Mapping[Lane, FailedPlan]
-    """Lanes whose plan would be due but failed on the same segments before: it waits for a change (C20)."""
+    """Lanes whose plan would be due but failed on the same segments before; it waits for a change (C20)."""
 
     @classmethod
     def of(cls, segments: Segments, state: PartitionState, failed: Sequence[FailedPlan]) -> "Prospects":
@@ -36,7 +37,7 @@ class Prospects:
         )
 
     def not_due(self, lane: Lane) -> Reason:
-        """What ``lane`` waits for, which takes nothing of the topic partition now."""
+        """The reason why ``lane`` takes nothing of the topic partition now."""
         if lane in self.failed:
             return Reason("C20", str(self.failed[lane]))
         if self.state.blockers and lane is not Lane.RETAIN:
@@ -44,9 +45,9 @@ class Prospects:
         return missing(lane, self.state)
 
     def held(self, path: str) -> Reason | None:
-        """Why `full` would not take the segment at ``path`` even if it were due; None when it would.
+        """The reason why `full` would not take the segment at ``path`` even if it were due; None when it would.
 
-        Its text goes on from "the segment".
+        The text continues "the segment".
         """
         if path in taken(self.full):
             return None
@@ -73,7 +74,7 @@ class Prospects:
         return self._waiting()
 
     def _waiting(self) -> Reason:
-        """C17: it is cleanable, but the plan ends before it."""
+        """The reason for a cleanable segment that the plan ends before (C17)."""
         left = [segment for segment in self.state.cleanable if segment.path not in taken(self.full)]
         if left and (too_large := self.state.too_large(left[0])):
             return Reason("C17", f"waits behind one that is too large: {'; '.join(too_large)}")
@@ -82,7 +83,7 @@ class Prospects:
 
 
 def never_taken(stray: Stray) -> Reason:
-    """C20: why a data file that metadata can't tell the topic partition of is left alone."""
+    """The reason why a data file is left alone when metadata does not show its topic partition (C20)."""
     return Reason("C20", f"{stray.problem}: it is never an input")
 
 

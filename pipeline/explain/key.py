@@ -1,4 +1,4 @@
-"""Why the records of a key are still there, and which commits took the others (C1 to C11)."""
+"""Explanation of a key: why its records are still there, and which commits removed the others (C1 to C11)."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +14,7 @@ from pipeline.explain.reason import Reason
 from pipeline.explain.rules import Keeping
 from pipeline.explain.versions import Key, Version, Versions
 from pipeline.lake import Lake
+from pipeline.lake.branches import REMOVED_TOMBSTONES, on_branch
 from pipeline.lake.columns import Columns
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan.failure import failed_plans
@@ -21,7 +22,6 @@ from pipeline.segments import Segments
 from pipeline.segments.segment import RUN
 from pipeline.sense import Lane, sense_table
 from pipeline.sense.transactions import NO_TRANSACTIONS
-from pipeline.tombstones import tombstones
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Removed:
-    """A record that a commit took away, and by which rule."""
+    """A record that a commit removed, and the rule for it."""
 
     record: Version
     reason: Reason
@@ -43,14 +43,14 @@ class Removed:
 
 @dataclass(frozen=True)
 class KeyExplanation:
-    """All that is known about a key: ``reach`` says how far back that is. ``key`` None: records without one."""
+    """Everything known about a key; ``reach`` says how far back. ``key`` None: records without a key."""
 
     table: str
     snapshot_id: int | None
     key: Key
     kept: tuple[Kept, ...]
-    buried: tuple[Version, ...]
-    """Its tombstones that were removed: one comes back when an older record of the key turns up late (C9)."""
+    removed_tombstones: tuple[Version, ...]
+    """Tombstones of the key that were removed; one comes back when an older record of the key arrives late (C9)."""
     removed: tuple[Removed, ...]
     reach: str
 
@@ -63,10 +63,10 @@ def explain_key(
     only: TopicPartition | None = None,
     commits: int = 100,
 ) -> KeyExplanation:
-    """Explain the records of ``key`` in table ``identifier`` (None: those without one) at ``now_ms``.
+    """Explain the records of ``key`` (None: records without a key) in table ``identifier`` at ``now_ms``.
 
-    ``only`` restricts it to one topic partition, ``commits`` says how many commits that removed records are looked
-    through, newest first. Raises RefusedError for an unknown table or topic partition; an unknown key is none.
+    ``only`` restricts it to one topic partition. ``commits`` is the maximum number of commits that removed records to
+    search, newest first. Raises RefusedError for an unknown table or topic partition, but not for an unknown key.
     """
     segments, sensed = sense_table(lake, identifier, now_ms, {only} if only else ())
     if only and only not in segments.by_partition:
@@ -76,7 +76,7 @@ def explain_key(
     table = lake.table(identifier)
     columns = Columns.of(table, identifier)
     found = Versions(table, columns, key, only).of(segments.snapshot_id)
-    buried = _buried(lake, identifier, columns, key, only)
+    removed_tombstones = _removed_tombstones(table, columns, key, only)
     states = {state.topic_partition: state for state in sensed}
     failed = failed_plans(lake, identifier)
     kept: list[Kept] = []
@@ -84,24 +84,25 @@ def explain_key(
         state = states.get(topic_partition)
         of_key = KeyRecords(
             [version for version in found if version.topic_partition == topic_partition],
-            [version for version in buried if version.topic_partition == topic_partition],
+            [version for version in removed_tombstones if version.topic_partition == topic_partition],
             has_key=key is not None,
             transactions=state.transactions if state else NO_TRANSACTIONS,
         )
         kept += _kept(of_key, segments, Prospects.of(segments, state, failed) if state else None)
     removed, reach = _removed(table, columns, key, only, commits)
-    return KeyExplanation(identifier, segments.snapshot_id, key, tuple(kept), tuple(buried), tuple(removed), reach)
+    return KeyExplanation(
+        identifier, segments.snapshot_id, key, tuple(kept), tuple(removed_tombstones), tuple(removed), reach
+    )
 
 
-def _buried(lake: Lake, identifier: str, columns: Columns, key: Key, only: TopicPartition | None) -> list[Version]:
-    """The removed tombstones of the key; one that came back once and was removed again is there twice."""
-    table = tombstones.find(lake, identifier)
-    current = table.current_snapshot() if table else None
-    return Versions(table, columns, key, only).of(current.snapshot_id) if table and current and key is not None else []
+def _removed_tombstones(table: Table, columns: Columns, key: Key, only: TopicPartition | None) -> list[Version]:
+    """The removed tombstones of the key; one that came back and was removed again appears twice."""
+    head = on_branch(table, REMOVED_TOMBSTONES).current_snapshot()
+    return Versions(table, columns, key, only).of(head.snapshot_id) if head and key is not None else []
 
 
 def _kept(of_key: KeyRecords, segments: Segments, prospects: Prospects | None) -> Iterator[Kept]:
-    """Why each record of the key in one topic partition is there."""
+    """Explain why each record of the key in one topic partition is there."""
     strays = {stray.path: stray for stray in segments.strays}
     keeping = Keeping(of_key, prospects) if prospects else None
     for place, version in enumerate(of_key.present):
@@ -114,7 +115,7 @@ def _kept(of_key: KeyRecords, segments: Segments, prospects: Prospects | None) -
 def _removed(
     table: Table, columns: Columns, key: Key, only: TopicPartition | None, limit: int
 ) -> tuple[list[Removed], str]:
-    """The records that Firn's commits took away, newest commit first, and how far back was looked."""
+    """The records that Firn's commits removed, newest commit first, and how far back the search went."""
     history = History(table)
     found: list[Removed] = []
     readers: dict[str, Versions] = {}
@@ -156,7 +157,7 @@ def _removed_by(commit: Commit, parent_id: int, versions: Versions, has_key: boo
 
 
 def _took(version: Version, left: Sequence[Version], commit: Commit, has_key: bool) -> Reason:
-    """By which rule ``commit`` removed ``version``; ``left`` are the records of its key right after it."""
+    """The rule by which ``commit`` removed ``version``; ``left`` are the records of its key right after the commit."""
     newest = max((other.offset for other in left), default=-1)
     if commit.lane == Lane.RETAIN:
         return Reason("C19", "past the retention of its topic")

@@ -1,6 +1,6 @@
-"""What a lane that is not due waits for: measured by asking the lane itself under easier thresholds.
+"""The condition that a lane is waiting for, measured by asking the lane itself under lower thresholds.
 
-No figure here is counted by other code than the one that decides: a threshold is lowered until the lane is due.
+Every figure comes from the code that decides: a threshold is lowered until the lane is due.
 """
 
 from dataclasses import replace
@@ -10,20 +10,20 @@ from pipeline.explain.reason import Reason
 from pipeline.sense import Lane, PartitionState, due, retention
 
 RULES = {Lane.RETAIN: "C19", Lane.MERGE: "C13", Lane.CLEAN: "C14", Lane.TIER: "C15", Lane.FULL: "C12"}
-"""The rule that says when a lane is due."""
+"""Contract rule that defines when a lane is due."""
 
 _COUNTED = {
     Lane.MERGE: ("merge_segments", "L0 segments next to each other"),
     Lane.CLEAN: ("clean_segments", "cleanable L1 segments next to each other"),
     Lane.TIER: ("tier_runs", "cleanable runs of similar size next to each other"),
 }
-"""Lanes that wait for a number of something: the field of the policy that says how many, and of what."""
+"""Lanes that wait for a count: the policy field with the threshold, and the noun for what is counted."""
 
 _IMPOSSIBLE = 1e300
 
 
 def missing(lane: Lane, state: PartitionState) -> Reason:
-    """Why ``lane``, which is not due in ``state`` and not blocked, is not: what was measured, and what is needed."""
+    """The reason why ``lane``, which is not blocked, is not due in ``state``: the measured and the needed figure."""
     if lane is Lane.RETAIN:
         found = retention(state)
         kept = found.kept if found else "its topic is not deleted from (cleanup.policy = compact)"
@@ -43,7 +43,7 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
 
 
 def _ahead(state: PartitionState) -> str:
-    """How near `full` is, in words."""
+    """The distance to the next `full`, in words."""
     missing_bytes, fraction = state.bytes_until_full, state.policy.leave_to_full_fraction
     if missing_bytes <= 0:
         return "its bytes are there"
@@ -51,10 +51,10 @@ def _ahead(state: PartitionState) -> str:
 
 
 def _most(lane: Lane, field: str, state: PartitionState) -> int:
-    """The highest threshold in ``field`` at which ``lane`` would be due; 0 when it would at none."""
+    """The highest threshold in ``field`` at which ``lane`` would be due; 0 when there is none."""
     most = min(getattr(state.policy, field), len(state.head))
     for threshold in range(most, 0, -1):
-        # The other trigger of `clean` is switched off: it does not count segments. Nothing is left to `full`.
+        # The other trigger of `clean` does not count segments, so it is switched off. Nothing is left to `full`.
         eased = {field: threshold, "clean_tail_fraction": _IMPOSSIBLE, "leave_to_full_fraction": inf}
         if due(lane, replace(state, policy=state.policy.model_copy(update=eased))):
             return threshold

@@ -1,4 +1,4 @@
-"""What is due for a topic partition in each lane, what is missing, what blocks it, and until when (C11 to C20)."""
+"""Explanation of a topic partition: per lane what is due, what is missing, what blocks it, until when (C11 to C20)."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from pipeline.sense import Lane, PartitionState, due_at, sense_table
 
 @dataclass(frozen=True)
 class LaneOutlook:
-    """One lane: the plan that is due, or what is missing; ``next_ms`` is when the clock alone makes it due."""
+    """One lane: the plan that is due, or what is missing; ``next_ms`` is the time when the clock alone makes it due."""
 
     lane: Lane
     plan: str | None
@@ -79,7 +79,7 @@ def _outlook(lane: Lane, prospects: Prospects) -> LaneOutlook:
 
 
 def _blockers(state: PartitionState) -> list[Reason]:
-    """Everything that is in the way now, whichever lane is asked."""
+    """Everything that blocks the topic partition now, in any lane."""
     found = [Reason("C20", blocker) for blocker in state.blockers]
     found += [Reason("C17", oversized) for oversized in state.oversized]
     found += [Reason("C7", f"{stray}: tombstones at or past offset {stray.base_offset} stay") for stray in state.strays]

@@ -1,11 +1,11 @@
-"""One answer to "why?"."""
+"""The answer to one "why?"."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Which rule of the contract, in words, and until when (epoch milliseconds) where a clock decides it."""
+    """A rule of the contract, the reason in words, and until when it holds (epoch milliseconds) if a clock decides."""
 
     rule: str
     text: str

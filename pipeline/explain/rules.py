@@ -1,4 +1,4 @@
-"""Which rule keeps a record in the table, in words; what a plan does with it is asked of the rules (``Cleaning``)."""
+"""The rule that keeps a record in the table, in words; the rules themselves (``Cleaning``) say what a plan does."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from pipeline.sense import Lane
 
 @dataclass(frozen=True)
 class Keeping:
-    """Why the records of one key are in one topic partition, given what each lane would take of it now."""
+    """Explains why the records of one key are in one topic partition, given what each lane would take of it now."""
 
     of_key: KeyRecords
     prospects: Prospects
 
     def reason(self, place: int) -> Reason:
-        """Which rule keeps the ``place``-th present record now, and what would have to happen for it to go."""
+        """The rule that keeps the ``place``-th present record now, and what must happen before it goes."""
         version = self.of_key.present[place]
         for lane, cleaning in self._due.items():
             if going := _going(version, place, cleaning):
@@ -31,7 +31,7 @@ class Keeping:
             return Reason(going.rule, f"{going.text}; goes with the next full, which is not due")
         held = self.prospects.held(version.path)
         if self.of_key.is_aborted(version):
-            assert held  # or full would take it
+            assert held  # otherwise full would take it
             return _but_held(_aborted(version), held)
         if newer := self.of_key.newer(version):
             return _but_held(f"superseded by offset {newer[0].offset}", held) if held else self._not_yet(newer[0])
@@ -42,7 +42,7 @@ class Keeping:
             return Reason("C4", f"{what}, but the highest offset of its topic partition: readers rely on the log end")
         if held:
             return Reason(held.rule, f"{what}; its segment {held.text}", held.until_ms)
-        assert self._full  # or its segment would be held
+        assert self._full  # otherwise its segment would be held
         return _tombstone(version, place, self._full)
 
     @cached_property
@@ -55,18 +55,18 @@ class Keeping:
 
     def _not_yet(self, newer: Version) -> Reason:
         held = self.prospects.held(newer.path)
-        assert held  # or full would take both
+        assert held  # otherwise full would take both
         text = "nothing that may be cleaned supersedes it: offset {} does not yet, its segment {}"
         return Reason(held.rule, text.format(newer.offset, held.text), held.until_ms)
 
 
 def _going(version: Version, place: int, cleaning: Cleaning) -> Reason | None:
-    """Why the plan takes ``version`` away; None when it does not."""
+    """The reason why the plan removes ``version``; None when it does not."""
     if cleaning.plan.lane is Lane.RETAIN and version.path in taken(cleaning.plan):
         return Reason("C19", "past the retention of its topic")
     match cleaning.outcome(place):
         case Outcome.SUPERSEDED:
-            assert cleaning.survivor  # it supersedes the others
+            assert cleaning.survivor  # a superseded record implies a survivor
             offset, comes_back = cleaning.survivor
             return Reason("C2", f"superseded by offset {offset}{', a removed tombstone that comes back' * comes_back}")
         case Outcome.TOMBSTONE_REMOVED:
@@ -89,7 +89,7 @@ def _aborted(version: Version) -> str:
 
 
 def _tombstone(version: Version, place: int, full: Cleaning) -> Reason:
-    """Which of its two stages (KIP-534) the newest record of its key, a tombstone, waits in."""
+    """The stage (of two, KIP-534) in which a tombstone that is the newest record of its key waits."""
     older = full.supersedes(place)
     if older is not None:
         return Reason("C9", f"a tombstone that supersedes offset {older}: its horizon starts when that is removed")

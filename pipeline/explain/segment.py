@@ -1,4 +1,5 @@
-"""Where a segment would go now or why nowhere, and for one that is gone, which commit took it."""
+"""Explanation of a segment: the lane that would take it now, or why none does; if it is gone, the commit that took
+it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,11 +17,11 @@ from pipeline.segments.segment import LANDED, MERGED, RUN
 from pipeline.sense import Lane, sense_table
 
 LANE_OF_LEVEL = {LANDED: Lane.MERGE, MERGED: Lane.CLEAN, RUN: Lane.TIER}
-"""The lane that takes segments of one level only; `full` takes those of every level."""
+"""Lane that takes segments of this level only; `full` takes segments of every level."""
 
 
 @dataclass(frozen=True)
-class Going:
+class Destination:
     """A lane that would take the segment now, and why it is due."""
 
     lane: Lane
@@ -30,25 +31,25 @@ class Going:
 
 @dataclass(frozen=True)
 class SegmentExplanation:
-    """One segment: the plans that would take it now, why no other does, and the commit that took it when it is gone."""
+    """One segment: the plans that would take it now, why no other does, and if it is gone, the commit that took it."""
 
     table: str
     segment: Segment | Stray
-    going: tuple[Going, ...] = ()
+    going: tuple[Destination, ...] = ()
     waiting: tuple[Reason, ...] = ()
     removed_by: Commit | None = None
 
     @property
     def live(self) -> bool:
-        """Whether readers see it."""
+        """True when readers see the segment."""
         return self.removed_by is None
 
 
 def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list[SegmentExplanation]:
-    """Explain the segments that ``name`` means: a path, a file name, or ``topic-partition@offset`` (there may be some).
+    """Explain the segments named by ``name``: a path, a file name, or ``topic-partition@offset`` (several may match).
 
-    One that is no longer live is looked for in the snapshots that are still known. Raises RefusedError when there is
-    none by that name, or no such table.
+    A segment that is no longer live is searched for in the snapshots that are still known. Raises RefusedError when no
+    segment has that name, or for an unknown table.
     """
     segments, states = sense_table(lake, identifier, now_ms)
     live = [item for item in (*segments, *segments.strays) if name in (item.path, _file_name(item.path))]
@@ -75,7 +76,7 @@ def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list
 
 
 def _at_offset(segments: Segments, name: str) -> Iterator[Segment]:
-    """The live segments whose range covers the offset that ``name`` says; none when it says no such thing."""
+    """The live segments whose range covers the offset in ``name``; none when ``name`` has no offset."""
     place, _, offset = name.rpartition("@")
     if not place or not (offset.isascii() and offset.isdigit()):
         return
@@ -91,12 +92,12 @@ def _explained(
     if isinstance(item, Stray):
         return SegmentExplanation(identifier, item, waiting=(never_taken(item),))
     own = prospects[item.topic_partition]
-    going = [Going(lane, plan.id, plan.reason) for lane, plan in own.due.items() if item.path in taken(plan)]
+    going = [Destination(lane, plan.id, plan.reason) for lane, plan in own.due.items() if item.path in taken(plan)]
     return SegmentExplanation(identifier, item, tuple(going), tuple(_waiting(item, own)))
 
 
 def _waiting(segment: Segment, prospects: Prospects) -> Iterator[Reason]:
-    """Why the lanes that could take ``segment`` do not."""
+    """The reasons why the lanes that could take ``segment`` do not."""
     if held := prospects.held(segment.path):
         yield held
     elif Lane.FULL not in prospects.due:

@@ -1,6 +1,7 @@
 """Read every record of one key, with the data file that holds it, from any snapshot: PyIceberg scans, no JVM.
 
-Files are pruned by their key bounds. A data file never changes, so none is read twice, whatever snapshots hold it.
+Files are pruned by their key bounds. A data file never changes, so none is read twice, even if several snapshots hold
+it.
 """
 
 import base64
@@ -41,18 +42,18 @@ class Version:
     delete_horizon_ms: int | None
     path: str
     producer_id: int | None = None
-    """Of a transactional record only."""
+    """Producer id of a transactional record; None for others."""
 
     @property
     def place(self) -> tuple[TopicPartition, int]:
-        """What makes it this record in whatever data file it lies."""
+        """The identity of the record, independent of the data file that holds it."""
         return (self.topic_partition, self.offset)
 
 
 def parse_key(texts: Sequence[str]) -> Key:
-    """The key that a person means by ``texts``, one for each key column; ``null:`` alone means records without a key.
+    """Parse a key from ``texts``, one per key column; ``null:`` alone means records without a key.
 
-    A text is UTF-8, or after ``hex:``, ``base64:`` or ``text:``. Raises RefusedError when it is not what it says.
+    A text is UTF-8, or follows ``hex:``, ``base64:`` or ``text:``. Raises RefusedError when it does not fit its prefix.
     """
     return None if list(texts) == ["null:"] else tuple(_parse(text) for text in texts)
 
@@ -77,7 +78,7 @@ def _parse(text: str) -> bytes:
 
 
 class Versions:
-    """The records of ``key`` in ``table``, in one topic partition or in all."""
+    """The records of ``key`` in ``table``, in one topic partition or in all of them."""
 
     def __init__(self, table: Table, columns: Columns, key: Key, only: TopicPartition | None = None) -> None:
         self._table = table
@@ -93,7 +94,7 @@ class Versions:
     def of(self, snapshot_id: int, among: frozenset[str] | None = None) -> list[Version]:
         """The records in the snapshot, in offset order; only those in the data files ``among`` when given.
 
-        Raises FileNotFoundError when a data file of an old snapshot was deleted already.
+        Raises FileNotFoundError when a data file of an old snapshot has been deleted.
         """
         tasks = self._planned(snapshot_id)
         paths = tasks.keys() if among is None else tasks.keys() & among
@@ -111,7 +112,7 @@ class Versions:
         return self._tasks[snapshot_id]
 
     def _versions(self, task: FileScanTask) -> tuple[Version, ...]:
-        # Row-level deletes change what a reader sees of a file.
+        # Row-level deletes change which rows of a file a reader sees.
         seen = frozenset({task.file.file_path, *(delete.file_path for delete in task.delete_files)})
         if seen not in self._read:
             self._read[seen] = self._scanned(task)
@@ -138,16 +139,16 @@ class Versions:
                 producer_id=row["producer_id"] if row.get("is_transactional") else None,
             )
             for row in in_ms(found).to_pylist()
-            # Records without a topic partition are in nobody's log; the segment that holds them is reported.
+            # Records without a topic partition belong to no log; the segment that holds them is reported.
             if None not in (row.get(names.topic or "", ""), row.get(names.partition or "", 0))
         )
 
     def _tombstones(self, task: FileScanTask) -> frozenset[int]:
-        """Offsets of the key's tombstones. Values are large: they are read only where metadata leaves it open."""
+        """Offsets of the key's tombstones. Values are large, so they are read only if metadata can't decide."""
         names, condition = self._columns, self._columns.is_tombstone
         if condition is None or not _may_hold(self._table, condition, task):
             return frozenset()
-        # A scan takes comparisons with NULL for true now and then: it leaves values behind, the mask decides.
+        # A scan sometimes treats comparisons with NULL as true and returns rows with values; the mask decides.
         candidates = both(self._filter, condition.expression)
         found = self._scan(task, candidates, sorted({names.offset, *condition.reads}))
         return frozenset(found[names.offset].filter(mask(condition.expression, found)).to_pylist())
@@ -158,7 +159,7 @@ class Versions:
 
 
 def _may_hold(table: Table, condition: Condition, task: FileScanTask) -> bool:
-    """Whether the file's counts leave it open that one of its records fulfils ``condition``."""
+    """True unless the file's counts rule out that one of its records meets ``condition``."""
     if condition.null_of is None:
         return True
     column = table.schema().find_field(condition.null_of)
@@ -166,7 +167,7 @@ def _may_hold(table: Table, condition: Condition, task: FileScanTask) -> bool:
 
 
 def _with_key(table: Table, columns: Columns, key: Key) -> BooleanExpression:
-    """Rows of the key; control records have none, whatever their bytes look like (C10)."""
+    """Filter for the rows of the key; control records have no key, regardless of their bytes (C10)."""
     names = columns.key
     if key is None:
         absent = [IsNull(term=Reference(name)) for name in names]

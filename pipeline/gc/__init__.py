@@ -1,6 +1,6 @@
-"""What takes room and is of no use any more: found and named with the reason, and removed when that is asked for."""
+"""Garbage collection: find stale files and name the reasons; remove them on request."""
 
 from pipeline.gc.collect import collect_home, collect_table
-from pipeline.gc.finding import Finding, Kind
+from pipeline.gc.garbage import Garbage, Kind
 
-__all__ = ["Finding", "Kind", "collect_home", "collect_table"]
+__all__ = ["Garbage", "Kind", "collect_home", "collect_table"]

@@ -1,13 +1,13 @@
-"""Plan files in Firn's home: written by one task, read by the next ones, kept a while for who tries again."""
+"""Plan files in Firn's home: written by one task, read by later ones, kept for a while for retries."""
 
 import re
 from pathlib import Path
 from typing import Final
 
 from pipeline.errors import RefusedError
-from pipeline.gc.finding import Finding, Kind
-from pipeline.gc.limits import Limits
-from pipeline.gc.waiting import Waiting, Works
+from pipeline.gc.garbage import Garbage, Kind
+from pipeline.gc.in_use import Waiting, Works
+from pipeline.gc.limits import KeepLimits
 from pipeline.lake import Lake
 from pipeline.lake.folders import Stored
 from pipeline.plan import Plan
@@ -15,8 +15,10 @@ from pipeline.plan import Plan
 PLAN_FILE: Final = re.compile(r"[0-9a-f]{16}\.json")
 
 
-def old_plans(lake: Lake, limits: Limits, now_ms: int, *, remove: bool, works: Works | None = None) -> list[Finding]:
-    """Plan files of all tables beyond ``limits``, but for those that a stage or a run at work waits for."""
+def old_plans(
+    lake: Lake, limits: KeepLimits, now_ms: int, *, remove: bool, works: Works | None = None
+) -> list[Garbage]:
+    """Plan files of all tables beyond ``limits``, except those that a stage or an active run still needs."""
     files = sorted(_files(lake.plans_folder), key=lambda file: -file.age_ms(now_ms))
     waiting = Waiting(lake, works)
     total = sum(file.bytes for file in files)
@@ -31,19 +33,19 @@ def old_plans(lake: Lake, limits: Limits, now_ms: int, *, remove: bool, works: W
             if remove:
                 Path(file.path).unlink(missing_ok=True)
         reason = waits or reason
-        found.append(Finding.of_files(Kind.PLAN, file.path, [file], now_ms, goes=waits is None, reason=reason))
+        found.append(Garbage.of_files(Kind.PLAN, file.path, [file], now_ms, goes=waits is None, reason=reason))
     return found
 
 
 def _files(folder: Path) -> list[Stored]:
-    """What Firn has written there; other files are not its own."""
+    """Firn's own files in the folder; other files are ignored."""
     paths = (path for path in folder.glob("*.json") if PLAN_FILE.fullmatch(path.name))
-    # None: its run has ended at this moment.
+    # None: its run has just ended.
     return [file for path in paths if (file := Stored.at(path))]
 
 
 def _waits(waiting: Waiting, file: Stored, now_ms: int) -> str | None:
-    """Who waits for the plan in ``file``; None when nobody does, or it is no plan."""
+    """The stage or run that needs the plan in ``file``; None when there is none, or the file is no plan."""
     try:
         plan = Plan.read(Path(file.path))
     except RefusedError:

@@ -1,7 +1,7 @@
-"""Data-quality reports in Firn's home: a validation result, and the pages that were made of it.
+"""Data-quality reports in Firn's home: validation results and the pages made from them.
 
 Great Expectations keeps a result as ``results/<suite>/<run name>/<time>/<batch>.json`` and its page under the same
-names; Firn's own page is named by the run.
+names; Firn's own page is named after the run.
 """
 
 import re
@@ -13,24 +13,23 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from pipeline.gc.finding import Finding, Kind
-from pipeline.gc.limits import Limits
-from pipeline.gc.waiting import Waiting
+from pipeline.gc.garbage import Garbage, Kind
+from pipeline.gc.in_use import Waiting
+from pipeline.gc.limits import SETTLED_MS, KeepLimits
 from pipeline.lake import Lake
 from pipeline.lake.folders import Stored
-from pipeline.overview.facts import Verdict
-from pipeline.overview.results import StoredResult, files_below
-from pipeline.stage.leftovers import SETTLED_MS
+from pipeline.status import LaneVerdict
+from pipeline.status.verdicts import StoredResult, files_below
 
 PARTS: Final = 4
-"""Suite, run name, time and batch: the names of a result, and of its page."""
+"""Number of path parts that name a result and its page: suite, run name, time and batch."""
 UNFINISHED: Final = re.compile(r"\.(.+)\.html\.[0-9a-f]{8}")
-"""A page that is being written, or whose writer died."""
+"""Name of a page that is being written, or whose writer died."""
 
 
 @dataclass(frozen=True)
 class _Report:
-    """The files of one run of a suite: results first, so that no page is ever missed by who finds a result."""
+    """The files of one run of a suite, results first: a reader that finds a result also finds its page."""
 
     name: str
     results: tuple[Stored, ...]
@@ -41,15 +40,15 @@ class _Report:
         return self.results + self.pages
 
     def age_ms(self, now_ms: int) -> int:
-        """Since it was validated; without a result since its newest page was made."""
+        """Age since validation, in milliseconds; without a result, since the newest page was made."""
         return min(file.age_ms(now_ms) for file in self.results or self.pages)
 
     @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
 
-    def verdict(self) -> Verdict | None:
-        """What the result says; None when there is none, or it is torn."""
+    def verdict(self) -> LaneVerdict | None:
+        """The verdict in the result; None when there is no result, or it is torn."""
         for file in self.results:
             try:
                 return StoredResult.model_validate_json(Path(file.path).read_bytes()).verdict()
@@ -58,10 +57,10 @@ class _Report:
         return None
 
 
-def old_reports(lake: Lake, limits: Limits, now_ms: int, *, remove: bool) -> list[Finding]:
-    """Reports on all tables beyond ``limits``; the newest of a table and lane stays, and what failed and still waits.
+def old_reports(lake: Lake, limits: KeepLimits, now_ms: int, *, remove: bool) -> list[Garbage]:
+    """Reports on all tables beyond ``limits``, except the newest per table and lane, and failures that still wait.
 
-    The front page lists what is gone until it is built again.
+    The front page lists removed reports until it is rebuilt.
     """
     reports = sorted(_reports(lake.reports_folder), key=lambda report: -report.age_ms(now_ms))
     beyond = _beyond(reports, limits, now_ms)
@@ -72,7 +71,7 @@ def old_reports(lake: Lake, limits: Limits, now_ms: int, *, remove: bool) -> lis
         if report.name in beyond:
             goes = report.name not in kept
             reason = beyond[report.name] if goes else kept[report.name]
-            found.append(Finding.of_files(Kind.REPORT, report.name, report.files, now_ms, goes=goes, reason=reason))
+            found.append(Garbage.of_files(Kind.REPORT, report.name, report.files, now_ms, goes=goes, reason=reason))
             if goes and remove:
                 for file in report.files:
                     Path(file.path).unlink(missing_ok=True)
@@ -105,8 +104,8 @@ def _there(path: Path) -> list[Stored]:
     return [file] if file else []
 
 
-def _beyond(reports: list[_Report], limits: Limits, now_ms: int) -> dict[str, str]:
-    """Which of ``reports``, the oldest first, are beyond ``limits``, and why, by name."""
+def _beyond(reports: list[_Report], limits: KeepLimits, now_ms: int) -> dict[str, str]:
+    """Names of ``reports`` (oldest first) beyond ``limits``, with the reasons."""
     found = {}
     total = sum(report.bytes for report in reports)
     for report in reports:
@@ -121,11 +120,11 @@ def _beyond(reports: list[_Report], limits: Limits, now_ms: int) -> dict[str, st
     return found
 
 
-def _kept(lake: Lake, reports: list[_Report], verdicts: dict[str, Verdict | None]) -> dict[str, str]:
-    """Why some of the reports with these ``verdicts`` stay nevertheless, by name."""
+def _kept(lake: Lake, reports: list[_Report], verdicts: dict[str, LaneVerdict | None]) -> dict[str, str]:
+    """Reasons why reports with these ``verdicts`` stay nevertheless, by name."""
     kept = {}
     waiting = Waiting(lake)
-    # Newest first, as far as there is a lane of which no newer report was seen.
+    # Newest first, until every lane has its newest report.
     missing = {(one.table, one.lane) for one in verdicts.values() if one}
     for report in reversed(reports):
         if not missing:
@@ -142,7 +141,7 @@ def _kept(lake: Lake, reports: list[_Report], verdicts: dict[str, Verdict | None
 
 
 def _prune(path: Path, name: str) -> None:
-    """Take the folders of the report ``name`` above its file ``path`` away as far as they are empty."""
+    """Remove the empty folders of the report ``name`` above its file ``path``."""
     if name in path.parts:
         for folder in path.parents[: path.parts[::-1].index(name)]:
             with suppress(OSError):

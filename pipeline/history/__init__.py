@@ -1,6 +1,6 @@
-"""History: what Firn's commits say in the snapshot summaries of a table, and what is known of the commits from them.
+"""History: Firn's entries in the snapshot summaries of a table, and facts about commits derived from them.
 
-This is the only room that writes and reads summaries; whatever walks a history walks main's ancestors (`ancestors`).
+This is the only room that writes and reads summaries; every walk of a history follows main's ancestors (`ancestors`).
 """
 
 from pipeline.history.ancestors import ancestors

@@ -1,4 +1,4 @@
-"""The snapshots of main, one after the other."""
+"""The snapshots in main's history."""
 
 from collections.abc import Iterator
 
@@ -7,12 +7,11 @@ from pyiceberg.table.snapshots import Snapshot
 
 
 def ancestors(table: Table) -> Iterator[Snapshot]:
-    """The current snapshot of main and those before it, newest first, up to the first one that has expired.
+    """Yield main's current snapshot and its ancestors, newest first, up to the first one that has expired.
 
-    Side branches have snapshots of their own, which ``table.metadata.snapshots`` lists among the others: they are no
-    part of main's history.
+    ``table.metadata.snapshots`` also lists the snapshots of side branches, which are no part of main's history.
     """
-    # PyIceberg's `ancestors_of` searches all snapshots for every parent: 0.5 s with 5,000 of them, this takes 2 ms.
+    # PyIceberg's `ancestors_of` searches all snapshots for every parent: 0.5 s with 5,000 of them; this takes 2 ms.
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     at = table.metadata.current_snapshot_id
     while at is not None and at in by_id:

@@ -1,4 +1,4 @@
-"""When the files of a table came in: the clocks of the commits that the table still remembers."""
+"""Arrival times of a table's files: the clocks of commits whose snapshots have not expired."""
 
 import re
 from collections.abc import Mapping
@@ -18,24 +18,24 @@ _NAMES = TypeAdapter(tuple[str, ...])
 
 @dataclass(frozen=True, slots=True)
 class CommitClock:
-    """One snapshot's clock in epoch milliseconds, and whether it is the clock of a plan that Firn published."""
+    """A snapshot's clock in epoch milliseconds; ``by_firn`` when it is the clock of a plan that Firn published."""
 
     at_ms: int
     by_firn: bool
     whole: bool = False
-    """Whether its plan, or each of its plans, took all that was cleanable."""
+    """True when its plan, or each of its plans, took everything cleanable."""
     waiting_topic_partitions: frozenset[str] = frozenset()
-    """The topic partitions whose segments had to wait, where there were several plans: the others were taken whole."""
+    """Topic partitions with waiting segments in a commit of several plans; the others were taken whole."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:
         properties = properties_of(snapshot)
         text, waiting = properties.get(NOW_MS, ""), _names(properties.get(WAITING_TOPIC_PARTITIONS, "[]"))
         if _CLOCK.fullmatch(text) and waiting is not None:
-            # Without a count nothing says that a clean took everything: one full clean more is the safe side.
+            # Without a count a clean may have been partial: one more full clean is safe.
             whole = properties.get(WAITING_SEGMENTS) == "0"
             return cls(int(text), by_firn=True, whole=whole, waiting_topic_partitions=waiting)
-        # Anybody may write a summary: what is not as Firn writes it is not Firn's.
+        # Any writer may write a summary: a malformed one is not Firn's.
         return cls(snapshot.timestamp_ms, by_firn=False)
 
 
@@ -47,14 +47,14 @@ def _names(text: str) -> frozenset[str] | None:
 
 
 def commit_clocks(table: Table) -> Mapping[int, CommitClock]:
-    """The clock of every snapshot that ``table`` holds, on whatever branch, by snapshot id; expired ones are missing.
+    """The clock of every snapshot of ``table``, on any branch, by snapshot id; expired ones are missing.
 
-    All of them, because a file may have come to main from the snapshot of another branch.
+    Every branch counts, because a file may have come to main from a snapshot of another branch.
     """
     return {snapshot.snapshot_id: CommitClock.of(snapshot) for snapshot in table.metadata.snapshots}
 
 
 def newest_clock(table: Table) -> int | None:
-    """The latest clock, epoch milliseconds, of a plan that Firn published; None where main's history has none."""
+    """Latest clock, epoch milliseconds, of a plan that Firn published; None where main's history has none."""
     clocks = map(CommitClock.of, ancestors(table))
     return max((clock.at_ms for clock in clocks if clock.by_firn), default=None)

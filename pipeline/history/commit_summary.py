@@ -1,7 +1,7 @@
-"""What a commit says of itself in the snapshot summary: written by publish, read by everybody else.
+"""Firn's properties in the snapshot summary of a commit: written by publish, read by all other rooms.
 
-A commit of one plan says everything in its summary. A commit of several has the sums there, and each plan in a document
-beside the table's metadata: every reader loads the summaries of all snapshots with the table.
+A commit of one plan has everything in its summary. A commit of several has the sums there, and each plan in a document
+beside the table's metadata, because every reader loads the summaries of all snapshots with the table.
 """
 
 import json
@@ -31,13 +31,13 @@ from pipeline.history.record_counts import RecordCounts
 
 
 def summary(target: Table, job_id: str, plans: Sequence[Planned], counts: Mapping[str, RecordCounts]) -> dict[str, str]:
-    """The properties of the snapshot that publishes ``plans``, whose record counts (C24) are given by plan id.
+    """Summary properties of the snapshot that publishes ``plans``; ``counts`` are record counts (C24) by plan id.
 
-    For several plans their document is written; one that no snapshot names in the end is swept.
+    Writes the document of several plans; `firn gc` removes one that no snapshot refers to.
     """
     common = RecordCounts.total(counts[plan.id] for plan in plans).summary() | {
         LANE: str(plans[0].lane),
-        # Every other clock among them is later: what is due by the earliest one is due a little sooner.
+        # The earliest clock is the safe one: by it work falls due a little sooner.
         NOW_MS: str(min(plan.now_ms for plan in plans)),
         WAITING_SEGMENTS: str(sum(plan.waiting_segments for plan in plans)),
     }
@@ -55,7 +55,7 @@ def summary(target: Table, job_id: str, plans: Sequence[Planned], counts: Mappin
 
 @dataclass(frozen=True, slots=True)
 class CommitSummary:
-    """What a commit of Firn's says of itself, read back from the summary alone."""
+    """The summary of a commit of Firn's, without the document of its plans."""
 
     job_id: str
     """The plan's id where the commit published one plan."""
@@ -70,7 +70,7 @@ class CommitSummary:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self | None:
-        """The summary of ``snapshot``; None where it is not Firn's, or not as Firn writes it: anybody may write one."""
+        """Parse the summary of ``snapshot``; None where it is not Firn's, or malformed, as any writer may write one."""
         properties = properties_of(snapshot)
         job_id, lane, plans = (
             properties.get(PLAN_ID, properties.get(JOB_ID)),
@@ -88,14 +88,14 @@ class CommitSummary:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """How many records, and file bytes, another writer appended."""
+    """Numbers of records and file bytes that another writer appended."""
 
     records: int
     bytes: int
 
 
 def appended(snapshot: Snapshot) -> Appended | None:
-    """What ``snapshot`` appended, by Iceberg's own summary; None where it is no append, or one of Firn's commits."""
+    """The additions of ``snapshot`` by Iceberg's own summary; None for one that is no append, or Firn's."""
     if snapshot.summary is None or snapshot.summary.operation is not Operation.APPEND or CommitSummary.of(snapshot):
         return None
     properties = snapshot.summary.additional_properties

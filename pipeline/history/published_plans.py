@@ -1,4 +1,4 @@
-"""The plans that a commit published, one by one, and in which snapshot of main a plan was published."""
+"""The plans that a commit published, one by one, and the snapshot of main that published a plan."""
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
@@ -16,11 +16,11 @@ from pipeline.lake.documents import Document
 from pipeline.lake.topic_partition import TopicPartition
 
 COMMITS_LOOKED_AT: Final = 100
-"""A run that tries a plan again does so soon after."""
+"""Number of snapshots searched for a plan: a run retries a plan soon after."""
 
 
 class Planned(Protocol):
-    """The fields of a plan that its commit writes down; ``now_ms`` is the plan's clock in epoch milliseconds."""
+    """The fields of a plan that its commit records; ``now_ms`` is the plan's clock in epoch milliseconds."""
 
     @property
     def id(self) -> str: ...
@@ -79,25 +79,25 @@ _DOCUMENT = TypeAdapter(tuple[PublishedPlan, ...])
 
 
 def commits_folder(target: Table) -> str:
-    """The folder of the documents that the commits on ``target`` name."""
+    """Folder of the documents that commits on ``target`` refer to."""
     return f"{target.location().rstrip('/')}/commits"
 
 
 def write_document(target: Table, job_id: str, plans: Sequence[PublishedPlan]) -> Document:
-    """Write down ``plans``, which one commit is going to publish."""
+    """Write the document of ``plans``, which one commit is going to publish."""
     return Document.write(target, commits_folder(target), job_id, _DOCUMENT.dump_json(tuple(plans)).decode())
 
 
 def document_of(snapshot: Snapshot) -> str | None:
-    """Name of the file with the plans of ``snapshot``; None when it has none."""
+    """Name of the plans document of ``snapshot``; None when it has none."""
     text = properties_of(snapshot).get(PLANS_DOCUMENT)
     return Document.parse(text, f"snapshot {snapshot.snapshot_id}").location.rpartition("/")[2] if text else None
 
 
 def plans_of(target: Table, snapshot: Snapshot) -> tuple[PublishedPlan, ...]:
-    """The plans that ``snapshot`` published; none when it is not Firn's.
+    """The plans that ``snapshot`` published; empty when it is not Firn's.
 
-    Raises RefusedError when they were several and their document is gone, or when they can't be read.
+    Raises RefusedError when the document of several plans is gone, or when plans can't be read.
     """
     properties = properties_of(snapshot)
     subject = f"snapshot {snapshot.snapshot_id} of table {'.'.join(target.name())}: its plans"
@@ -112,7 +112,7 @@ def plans_of(target: Table, snapshot: Snapshot) -> tuple[PublishedPlan, ...]:
 def published(target: Table, job_id: str) -> int | None:
     """Id of main's snapshot that published the job; None when ``target``'s history has none.
 
-    The id of a job of one plan is the plan's.
+    A job of one plan has the plan's id.
     """
     for snapshot in ancestors(target):
         properties = properties_of(snapshot)
@@ -122,9 +122,9 @@ def published(target: Table, job_id: str) -> int | None:
 
 
 def published_plans(target: Table, plan_ids: Collection[str]) -> dict[str, tuple[int, PublishedPlan]]:
-    """Which of the plans were published, alone or with others, and by which of main's last COMMITS_LOOKED_AT snapshots.
+    """Published plans among ``plan_ids``, with the id of their snapshot, from main's last COMMITS_LOOKED_AT snapshots.
 
-    From the newest backwards, until all are found: the document of a commit of several plans is read for it.
+    Searches from the newest backwards until all are found, and reads the documents of commits of several plans.
     """
     found: dict[str, tuple[int, PublishedPlan]] = {}
     for snapshot in islice(ancestors(target), COMMITS_LOOKED_AT):
@@ -135,7 +135,7 @@ def published_plans(target: Table, plan_ids: Collection[str]) -> dict[str, tuple
 
 
 def _alone(properties: Mapping[str, str]) -> PublishedPlan:
-    """The plan of a commit of one, all of which is in its summary."""
+    """The plan of a single-plan commit, which is entirely in the summary."""
     place = TopicPartition.parse(properties.get(TOPIC_PARTITION, ""))
     return PublishedPlan.model_validate(
         {

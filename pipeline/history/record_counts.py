@@ -1,4 +1,4 @@
-"""The record counts of a plan, and of a job: every record that goes in comes out, or is told why not (C24)."""
+"""The record counts of a plan, and of a job: every input record is written, or counted under a reason why not (C24)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,14 +11,13 @@ from pipeline.history.properties import SUMMARY_PREFIX
 
 
 class RecordCounts(BaseModel):
-    """How many records, bytes and segments a plan read and wrote; published in the snapshot summary.
+    """Records, bytes and segments that a plan read and wrote; published in the snapshot summary.
 
     ``records_in`` counts the records of the input segments and the ``restored`` ones: tombstones that an earlier
-    cleaning removed and that come back because an older record of their key turned up. ``superseded`` includes the
-    ``repeated`` records, copies of one that was written more than once. ``aborted`` counts records of aborted
-    transactions, ``markers_removed`` the markers of transactions of which nothing remains (C10). Segments ``in_place``
-    stayed in the table as they were, because the plan changes nothing in them: they count neither as read nor as
-    written. Bytes are file sizes.
+    cleaning removed and that return because an older record of their key arrived. ``superseded`` includes the
+    ``repeated`` records, copies of a record written more than once. ``aborted`` counts records of aborted transactions,
+    ``markers_removed`` the markers of transactions without remaining records (C10). Segments ``in_place`` stayed in the
+    table because the plan changes nothing in them: they count neither as read nor as written. Bytes are file sizes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,14 +42,14 @@ class RecordCounts(BaseModel):
 
     @classmethod
     def total(cls, counts: Iterable["RecordCounts"]) -> Self:
-        """The record counts of several plans as if they were one."""
+        """Sum of the record counts of several plans."""
         sums: Counter[str] = Counter(dict.fromkeys(cls.model_fields, 0))
         for one in counts:
             sums.update(one.model_dump())
         return cls.model_validate(sums)
 
     def check(self, subject: str) -> Self:
-        """Self when the counts add up; RefusedError naming ``subject`` when they do not."""
+        """Return self when the counts add up; RefusedError naming ``subject`` when they do not."""
         terms = {
             "out": self.records_out,
             "superseded": self.superseded,
@@ -71,7 +70,7 @@ class RecordCounts(BaseModel):
 
     @classmethod
     def of_summary(cls, properties: Mapping[str, str]) -> Self:
-        """The counts back from ``summary``; pydantic's ValidationError where they are missing or wrong."""
+        """Parse the counts from ``summary``; pydantic's ValidationError when they are missing or wrong."""
         return cls.model_validate(
             {name: properties[_key(name)] for name in cls.model_fields if _key(name) in properties}
         )

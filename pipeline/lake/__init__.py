@@ -1,4 +1,4 @@
-"""The lake: one description of catalog and warehouse, in PyIceberg's own terms."""
+"""The lake: one description of catalog and warehouse, in PyIceberg's terms."""
 
 from pipeline.lake.catalog import Lake
 

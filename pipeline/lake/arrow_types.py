@@ -1,4 +1,4 @@
-"""Arrow arrays in a table's types: promotions, renamed nested fields, lengths of 64 bits."""
+"""Converts Arrow arrays to a table's types: promotions, renamed nested fields, 64-bit lengths."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ _FIELD_ID: Final = b"PARQUET:field_id"
 
 
 def stored_type(kind: pa.DataType) -> pa.DataType:
-    """``kind`` with extension types as what they are stored as: a UUID is 16 bytes."""
+    """``kind`` with extension types replaced by their storage types: a UUID is 16 bytes."""
     if isinstance(kind, pa.BaseExtensionType):
         return kind.storage_type
     if pa.types.is_struct(kind):
@@ -25,19 +25,19 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
 
 
 def fitted(values: pa.Array, found: pa.Field, column: NestedField, kind: pa.DataType) -> pa.Array:
-    """``values`` of the file's field ``found`` as ``kind``, the type of the table's ``column``."""
+    """Convert ``values`` of the file's field ``found`` to ``kind``, the type of the table's ``column``."""
     if values.type.equals(kind):
         return values
     if _renamed(found, column.field_type):
         values = _reshaped(values, found, column.field_type, kind)
         if values.type.equals(kind):
             return values
-    # Nanoseconds lose what Iceberg's microseconds can't hold; nothing else is cut by a promotion.
+    # Nanoseconds are cut to Iceberg's microseconds; no other promotion loses anything.
     return values.cast(kind, safe=not pa.types.is_timestamp(values.type))
 
 
 def _renamed(found: pa.Field, kind: IcebergType) -> bool:
-    """Whether a struct inside has other fields than the table's: added, dropped, renamed or in another order."""
+    """True when a nested struct's fields differ from the table's: added, dropped, renamed or reordered."""
     match kind:
         case StructType():
             parts = list(found.type)
@@ -53,7 +53,7 @@ def _renamed(found: pa.Field, kind: IcebergType) -> bool:
 
 
 def _reshaped(values: pa.Array, found: pa.Field, kind: IcebergType, wanted: pa.DataType) -> pa.Array:
-    """``values`` with the fields of every struct inside found by their ids, by name where the file has none."""
+    """``values`` with the fields of every nested struct resolved by id, or by name where the file has no ids."""
     match kind:
         case StructType():
             own = {_id(part) or part.name: place for place, part in enumerate(found.type)}

@@ -1,8 +1,8 @@
-"""Which catalog, which warehouse, and where Firn keeps what it writes beside them.
+"""The catalog, the warehouse, and the folders for Firn's own files beside them.
 
-PyIceberg's own configuration decides (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__<NAME>__…``), so who has PyIceberg
-configured has Firn configured. With nothing configured the lake is embedded: a SQLite catalog and a warehouse folder
-under ``$FIRN_HOME`` (default ``.firn``).
+Firn uses PyIceberg's own configuration (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__<NAME>__…``) and needs no other. With
+nothing configured the lake is embedded: a SQLite catalog and a warehouse folder under ``$FIRN_HOME`` (default
+``.firn``).
 """
 
 import os
@@ -42,17 +42,17 @@ T = TypeVar("T")
 
 EMBEDDED_NAME = "lake"
 BUSY_SECONDS = 60
-"""How long a busy SQLite catalog is waited for. SQLite has one writer; both clients would fail at once otherwise."""
+"""Maximum wait for a busy SQLite catalog. SQLite has one writer; without a wait both clients would fail at once."""
 
 METADATA_TRIES = 5
-"""So often is a table loaded whose metadata file goes away meanwhile."""
+"""Attempts to load a table whose metadata file is deleted meanwhile."""
 
 
 @dataclass(frozen=True)
 class Lake:
-    """A catalog by its name and PyIceberg properties, and Firn's home folder on this machine.
+    """A catalog (name and PyIceberg properties) and Firn's home folder on this machine.
 
-    The name is part of the SQL catalog's key, so every client must use the same.
+    The name is part of the SQL catalog's key, so every client must use the same one.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Lake:
 
     @classmethod
     def load(cls, home: Path | None = None) -> "Lake":
-        """The lake that PyIceberg's configuration names, else the embedded one.
+        """Load the lake that PyIceberg's configuration names, else the embedded one.
 
         Raises RefusedError when several catalogs are configured and none is the default.
         """
@@ -81,13 +81,13 @@ class Lake:
                 "`default-catalog` in .pyiceberg.yaml or PYICEBERG_DEFAULT_CATALOG to one of them"
             )
         properties = config.get_catalog_config(name) or {}
-        # What is nested, such as `auth`, PyIceberg takes from its configuration itself: as text it could not.
+        # PyIceberg reads nested settings such as `auth` from its configuration itself; as text they would be useless.
         flat = {key: str(value) for key, value in properties.items() if not isinstance(value, dict | list)}
         return cls(name, flat, home)
 
     @classmethod
     def embedded(cls, home: Path) -> "Lake":
-        """SQLite catalog and warehouse folder under ``home``, whose path can't hold what ends the path of a URI."""
+        """A SQLite catalog and a warehouse folder under ``home``, whose path can't hold `?` or `#`."""
         home = home.resolve()
         if {"?", "#"} & set(str(home)):
             raise RefusedError(f"folder {home} can't hold a lake; allowed: a path without ? and # (FIRN_HOME)")
@@ -96,7 +96,7 @@ class Lake:
             {
                 "type": "sql",
                 "uri": f"sqlite:///{home / 'catalog.db'}?timeout={BUSY_SECONDS}",
-                # Not percent-encoded: both clients take what follows the scheme as it is.
+                # Not percent-encoded: both clients take the path literally.
                 "warehouse": f"file://{home / 'warehouse'}",
             },
             home,
@@ -118,22 +118,22 @@ class Lake:
 
     @property
     def plans_folder(self) -> Path:
-        """Where ``firn plan --write`` and the DAGs put plans for the next task to read."""
+        """Folder in which ``firn plan --write`` and the DAGs put plans for the next task to read."""
         return self.home / "plans"
 
     @property
     def reports_folder(self) -> Path:
-        """Where validation results and data-quality pages are kept."""
+        """Folder of validation results and data-quality pages."""
         return self.home / "reports"
 
     @property
     def runs_folder(self) -> Path:
-        """Which run of a scheduler works on which table."""
+        """Folder of leases: the scheduler run that works on each table."""
         return self.home / "runs"
 
     @property
     def cache_folder(self) -> Path:
-        """What can be made again: what was read of manifests."""
+        """Folder of the manifest cache; deleting it loses nothing but time."""
         return self.home / "cache"
 
     def table(self, identifier: str) -> Table:
@@ -153,8 +153,8 @@ class Lake:
             raise MetadataLostError(identifier, f"table {identifier}: its metadata file is gone: {error}") from error
 
     def _loaded(self, identifier: str) -> Table:
-        # Where writers delete old metadata files after a commit (write.metadata.delete-after-commit.enabled), the one
-        # that the catalog names may go before it is read. Then it names another.
+        # Where writers delete old metadata files after a commit (write.metadata.delete-after-commit.enabled), the file
+        # that the catalog names may be deleted before it is read. By then the catalog names a newer one.
         attempts = Retrying(
             retry=retry_if_exception_type(FileNotFoundError),
             stop=stop_after_attempt(METADATA_TRIES),
@@ -164,7 +164,7 @@ class Lake:
         return attempts(self.catalog.load_table, identifier)
 
     def tables(self, namespace: str) -> list[str]:
-        """Identifiers of all tables of ``namespace``, stages and quarantines included, sorted; none when unknown."""
+        """Identifiers of all tables in ``namespace``, sorted; empty when the namespace is unknown."""
         try:
             with self.reachable():
                 return sorted(".".join(identifier) for identifier in self.catalog.list_tables(namespace))
@@ -172,12 +172,12 @@ class Lake:
             return []
 
     def namespaces(self) -> list[str]:
-        """All namespaces of the catalog, sorted."""
+        """List all namespaces of the catalog, sorted."""
         with self.reachable():
             return sorted(".".join(namespace) for namespace in self.catalog.list_namespaces())
 
     def create_namespace(self, namespace: str) -> None:
-        """Create ``namespace`` unless it is there."""
+        """Create ``namespace`` unless it exists."""
         with self.reachable():
             try:
                 self.catalog.create_namespace(namespace)
@@ -185,11 +185,11 @@ class Lake:
                 return
 
     def when_free(self, action: Callable[[], T]) -> T:
-        """Run a catalog ``action`` again while a SQL catalog says it is busy, for at most BUSY_SECONDS.
+        """Retry a catalog ``action`` while a SQL catalog reports that it is busy, for at most BUSY_SECONDS.
 
         SQLite refuses a write at once, whatever the busy timeout, when waiting could deadlock. Such a refusal changed
-        nothing, so running it again is safe. A connection that broke is another matter: its last request may have been
-        carried out, and who asked has to find out.
+        nothing, so a retry is safe. A broken connection is not retried: its last request may have been carried out, and
+        the caller has to find out.
         """
         attempts = Retrying(
             retry=retry_if_exception(_is_busy),
@@ -201,9 +201,9 @@ class Lake:
             return attempts(action)
 
     def until_committed(self, action: Callable[[], T]) -> T:
-        """Run ``action`` again while other processes commit to the same table, for at most BUSY_SECONDS.
+        """Retry ``action`` while other processes commit to the same table, for at most BUSY_SECONDS.
 
-        A commit that was refused changed nothing. ``action`` must load the table that it commits to, each time.
+        A refused commit changed nothing. ``action`` must load the table that it commits to each time.
         """
         attempts = Retrying(
             retry=retry_if_exception_type(CommitFailedException),
@@ -219,7 +219,7 @@ class Lake:
             ) from error
 
     def set_properties(self, identifier: str, properties: Mapping[str, str]) -> None:
-        """Set ``properties`` of table ``identifier``, again while other processes commit to it."""
+        """Set ``properties`` of table ``identifier``; retries while other processes commit to it."""
 
         def commit() -> None:
             with self.table(identifier).transaction() as transaction:
@@ -228,9 +228,9 @@ class Lake:
         self.until_committed(commit)
 
     def single_attempt(self, table: Table) -> Table:
-        """``table`` with PyIceberg's own retry off: it would commit on a snapshot that nobody looked at.
+        """``table`` with PyIceberg's own retry off, which would commit on a snapshot that was never checked.
 
-        The property is set on this copy only: a table update carries changes, not the properties it was made under.
+        Only this copy has the property: a table update carries changes, not the properties it was made under.
         """
         metadata = table.metadata.model_copy(
             update={"properties": table.metadata.properties | {"commit.retry.num-retries": "0"}}
@@ -239,9 +239,9 @@ class Lake:
 
     @contextmanager
     def reachable(self) -> Iterator[None]:
-        """Turn the ways in which catalog or store fail to answer into one UnavailableError that names them.
+        """Turn every failure of catalog or store to answer into one UnavailableError that names them.
 
-        A FileNotFoundError is an answer: what it means is for the caller to say.
+        A FileNotFoundError is an answer: the caller decides what it means.
         """
         try:
             yield
@@ -256,7 +256,7 @@ class Lake:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """``reachable`` around a whole piece of work: a file that is gone meanwhile is an UnavailableError as well."""
+        """``reachable`` for a whole operation: a file that disappears meanwhile is an UnavailableError as well."""
         try:
             with self.reachable():
                 yield
@@ -268,8 +268,7 @@ class Lake:
             ) from error
 
     def _neighbours(self, namespace: str) -> str:
-        tables = [table for table in self.tables(namespace) if "__stage_" not in table]
-        return ", ".join(tables[:20]) or f"no table in namespace {namespace}"
+        return ", ".join(self.tables(namespace)[:20]) or f"no table in namespace {namespace}"
 
     def _said(self, error: BaseException) -> str:
         return without_credentials(str(error), self.properties)

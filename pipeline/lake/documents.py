@@ -1,6 +1,6 @@
-"""JSON documents beside a table's metadata, for what is too long for its properties.
+"""JSON documents beside a table's metadata, for content too long for its properties.
 
-Iceberg writes all properties and all snapshot summaries again at every commit, and every reader loads them.
+Iceberg rewrites all properties and all snapshot summaries at every commit, and every reader loads them.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from pipeline.errors import RefusedError, UnavailableError
 
 
 class Document(BaseModel):
-    """Where a document lies and the SHA-256 (hex) of its UTF-8 text: this is what a property holds instead of it."""
+    """Reference to a document, held by a property: its location and the SHA-256 (hex) of its UTF-8 text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -23,7 +23,7 @@ class Document(BaseModel):
     def write(cls, table: Table, folder: str, name: str, text: str) -> "Document":
         """Write ``text`` into ``folder``, with the store access of ``table``.
 
-        Named by content, so that writing it twice is the same as writing it once.
+        The name is derived from the content, so writing is idempotent.
         """
         content = text.encode()
         digest = hashlib.sha256(content).hexdigest()
@@ -34,16 +34,16 @@ class Document(BaseModel):
 
     @classmethod
     def parse(cls, reference: str, subject: str) -> "Document":
-        """The document that a property holds the reference of; RefusedError naming ``subject`` when it is none."""
+        """Parse a property's ``reference`` to a document; RefusedError naming ``subject`` when it is none."""
         try:
             return cls.model_validate_json(reference)
         except ValidationError as error:
             raise RefusedError(f"{subject} is not readable: {error.errors()[0]['msg']}") from error
 
     def read(self, table: Table, subject: str) -> str:
-        """The text; RefusedError naming ``subject`` when it is gone or is not what was written.
+        """Read the text; RefusedError naming ``subject`` when it is gone or differs from what was written.
 
-        UnavailableError when the store does not answer.
+        Raises UnavailableError when the store does not answer.
         """
         try:
             with table.io.new_input(self.location).open() as stream:
@@ -51,7 +51,7 @@ class Document(BaseModel):
         except FileNotFoundError as error:
             raise RefusedError(f"{subject}: {self.location} is gone; allowed: as it was written") from error
         except (IsADirectoryError, NotADirectoryError, ValueError) as error:
-            # Whoever changed the reference may have put anything in it.
+            # A reference that somebody changed may hold anything.
             raise RefusedError(f"{subject}: {self.location} is no document: {error}") from error
         except OSError as error:
             raise UnavailableError(f"{subject}: {self.location} can't be read: {error}") from error

@@ -1,4 +1,4 @@
-"""Row filters of PyIceberg scans, from values: never from text, in which a key or a topic could pass for syntax."""
+"""Row filters of PyIceberg scans, built from values, never from text: a key or a topic could pass for syntax."""
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, Reference
 from pyiceberg.expressions.literals import literal
@@ -7,15 +7,15 @@ EVERYTHING: BooleanExpression = AlwaysTrue()
 
 
 def equals(column: str, value: str | int | bytes | bool) -> BooleanExpression:
-    """Rows whose ``column`` is exactly ``value``."""
+    """Filter for rows whose ``column`` is exactly ``value``."""
     return EqualTo(term=Reference(column), value=literal(value))
 
 
 def holds(column: str) -> BooleanExpression:
-    """Rows whose ``column`` is true."""
+    """Filter for rows whose ``column`` is true."""
     return EqualTo(term=Reference(column), value=literal(True))  # noqa: FBT003  # the value, not a switch
 
 
 def both(left: BooleanExpression, right: BooleanExpression) -> BooleanExpression:
-    """Rows that pass ``left`` and ``right``."""
+    """Filter for rows that pass ``left`` and ``right``."""
     return And(left=left, right=right)

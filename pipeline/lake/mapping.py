@@ -1,7 +1,7 @@
-"""The document by which an adopted table says what its columns are: the table property ``firn-columns``.
+"""The column mapping of an adopted table: the table property ``firn-columns``.
 
-It holds field ids, so that a column may be renamed or moved; the names in it are those at the time of adopting, for
-messages and for the text of the tombstone condition.
+It holds field ids, so a column may be renamed or moved; its names date from the adoption and serve messages and the
+text of the tombstone condition.
 """
 
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ COLUMNS = "firn-columns"
 """Table property of an adopted table: its mapping, as JSON."""
 
 RELEASED = "firn-released"
-"""Table property of a released table that kept Firn's columns: the mapping that it had."""
+"""Table property of a released table that kept Firn's columns: its former mapping."""
 
 
 class Column(BaseModel):
-    """A column of the table: its field id, and its name when the table was adopted."""
+    """A column of the table: its field id, and its name at the time of adoption."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,7 +33,7 @@ class Column(BaseModel):
 
 
 class Tombstone(BaseModel):
-    """The condition that makes a record a tombstone, as it was given, and the columns that it names."""
+    """The condition that makes a record a tombstone, as given, and the columns that it names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -42,7 +42,7 @@ class Tombstone(BaseModel):
 
 
 class Added(BaseModel):
-    """What adopting added to the table, which releasing can take away again."""
+    """Additions of an adoption to the table, which a release can remove again."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -71,7 +71,7 @@ class ColumnMapping(BaseModel):
 
     @classmethod
     def parse(cls, text: str, identifier: str, name: str = COLUMNS) -> Self:
-        """The mapping from a property of table ``identifier``."""
+        """Parse the mapping from the property ``name`` of table ``identifier``."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
@@ -83,7 +83,7 @@ class ColumnMapping(BaseModel):
             ) from error
 
     def roles(self) -> Iterator[tuple[str, Column]]:
-        """Every mapped column with what it is mapped as; the key's columns one by one."""
+        """Yield every mapped column with its role; the key's columns one by one."""
         yield from (("key", column) for column in self.key)
         named = {
             "offset": self.offset,

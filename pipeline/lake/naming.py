@@ -1,15 +1,10 @@
-"""What a table may be called: names become folders, and some are kept for Firn's own tables beside others."""
-
-from typing import Final
+"""Rules for table names, which become folder names."""
 
 from pipeline.errors import RefusedError
 
-STAGE: Final = "__stage_"
-BESIDE: Final = ("__quarantine", "__tombstones")
-
 
 def check_name(identifier: str) -> None:
-    """Refuse a name that is not ``namespace.name``, that could leave its folder, or that is kept for Firn's tables."""
+    """Raise RefusedError for a name that is not ``namespace.name``, or that could leave its folder."""
     namespace, _, name = identifier.rpartition(".")
     parts = [*namespace.split("."), name]
     if not all(parts):
@@ -18,9 +13,4 @@ def check_name(identifier: str) -> None:
         raise RefusedError(
             f"table {identifier!r} can't be called so: its name becomes a folder; allowed: printable characters "
             "without / and \\"
-        )
-    if STAGE in name or name.endswith(BESIDE):
-        raise RefusedError(
-            f"table {identifier!r} can't be called so: Firn's own tables are; allowed: a name without {STAGE} that "
-            f"does not end with {' or '.join(BESIDE)}"
         )

@@ -1,4 +1,4 @@
-"""The table of records: the columns of Spark's Kafka source, two columns of Firn's, partitioned for cleaning.
+"""The table of records: the columns of Spark's Kafka source and two of Firn's, partitioned for cleaning.
 
 Source: Spark's "Structured Streaming + Kafka Integration Guide" for the eight record columns.
 """
@@ -28,6 +28,7 @@ from pipeline.errors import RefusedError
 from pipeline.lake.catalog import Lake
 from pipeline.lake.mapping import COLUMNS
 from pipeline.lake.naming import check_name
+from pipeline.lake.side_branches import create_side_branches
 
 _HEADER = StructType(
     NestedField(9, "key", StringType(), required=False),
@@ -54,7 +55,7 @@ _TRANSACTION_COLUMNS = (
 )
 
 SCHEMA = Schema(*_COLUMNS)
-"""Schema of a table that ``firn create`` makes. Columns are optional: Kafka's source writes them so."""
+"""Schema of a table that ``firn create`` makes. Columns are optional, as Kafka's source writes them."""
 
 TRANSACTIONS_SCHEMA = Schema(*_COLUMNS, *_TRANSACTION_COLUMNS)
 """Schema of a table for topics that transactional producers write (C10)."""
@@ -64,22 +65,22 @@ SPEC = PartitionSpec(
     PartitionField(4, 1001, IdentityTransform(), "partition"),
     PartitionField(12, 1002, IdentityTransform(), "level"),
 )
-"""Identity partitioning: a data file then belongs to one topic partition and level, which makes it a segment."""
+"""Identity partitioning: each data file belongs to one topic partition and level, which makes it a segment."""
 
 KAFKA_COLUMNS = tuple(field.name for field in _COLUMNS[:8])
 TRANSACTION_COLUMNS = tuple(field.name for field in _TRANSACTION_COLUMNS)
-"""Optional columns of a table whose topics are written by transactional producers (C10), as Kafka's batches name them.
+"""Optional columns for topics that transactional producers write (C10), named as in Kafka's batches.
 
 NULL means false, or no producer.
 """
 
 DECIDING_COLUMNS = TRANSACTION_COLUMNS[:3]
-"""What it takes to tell committed from aborted. The epoch is kept as it is and decides nothing."""
+"""Columns that tell committed from aborted records. The epoch is kept as it is and decides nothing."""
 PARTITION_FIELDS = tuple(field.name for field in SPEC.fields)
 
 FORMAT_VERSION = 2
 DICTIONARY_OF = "write.parquet.dict-encoding-enabled.column."
-"""Iceberg's table property, before the name of a column (Iceberg docs, "Configuration", write properties)."""
+"""Prefix of an Iceberg table property; a column name follows (Iceberg docs, "Configuration", write properties)."""
 _PROPERTIES = {
     "format-version": str(FORMAT_VERSION),
     # Offsets and timestamps drive every decision, null counts of key and value count tombstones and null keys.
@@ -88,20 +89,20 @@ _PROPERTIES = {
     "write.metadata.metrics.column.timestamp": "full",
     "write.metadata.metrics.column.delete_horizon": "full",
     "write.parquet.compression-codec": "zstd",
-    # Parquet tries a dictionary and gives it up where values do not repeat, as theirs hardly ever do. With keys and
-    # offsets, of which a cleaning says so itself, that took a quarter of the time of a write.
+    # Parquet builds a dictionary and gives it up where values do not repeat, as these hardly ever do. Together with
+    # keys and offsets, which a cleaning excludes itself, that took a quarter of the time of a write.
     f"{DICTIONARY_OF}value": "false",
     f"{DICTIONARY_OF}timestamp": "false",
-    # Sense and publish read every manifest: PyIceberg appenders merge them only when told to (Iceberg's default).
+    # Sense and publish read every manifest, and PyIceberg appenders merge them only with this (Iceberg's default).
     "commit.manifest-merge.enabled": "true",
 }
-# Which segments may hold transactions is read from these bounds (see pipeline/segments). Iceberg refuses the setting
-# for a column that a table does not have.
+# These bounds tell which segments may hold transactions (see pipeline/segments). Iceberg refuses the setting for a
+# column that the table lacks.
 _TRANSACTION_PROPERTIES = {f"write.metadata.metrics.column.{name}": "full" for name in DECIDING_COLUMNS}
 
 
 def arrow_schema(transactions: bool = False) -> pa.Schema:
-    """The Kafka columns as Arrow types, without field ids: what ``firn land`` reads files into.
+    """The Kafka columns as Arrow types, without field ids; ``firn land`` reads files into them.
 
     With ``transactions`` the four columns of transactional topics follow.
     """
@@ -110,23 +111,24 @@ def arrow_schema(transactions: bool = False) -> pa.Schema:
 
 
 def create(lake: Lake, identifier: str, properties: Mapping[str, str], transactions: bool = False) -> Table:
-    """Create the record table ``identifier`` with ``properties`` on top of Firn's own; its namespace as well.
+    """Create the record table ``identifier`` and its namespace, with ``properties`` on top of Firn's own.
 
-    ``transactions`` adds the columns that topics of transactional producers need (C10). The properties are the caller's
-    to have checked. Raises RefusedError when the table exists already.
+    ``transactions`` adds the columns that topics of transactional producers need (C10). The caller has checked the
+    properties. Raises RefusedError when the table exists already.
     """
     check_name(identifier)
     lake.create_namespace(identifier.rpartition(".")[0])
     schema = TRANSACTIONS_SCHEMA if transactions else SCHEMA
     own = _PROPERTIES | (_TRANSACTION_PROPERTIES if transactions else {})
     try:
-        return lake.when_free(
+        lake.when_free(
             lambda: lake.catalog.create_table(
                 identifier, schema, partition_spec=SPEC, properties=own | dict(properties)
             )
         )
     except TableAlreadyExistsError as error:
         raise RefusedError(f"table {identifier} exists already in catalog {lake.name}; allowed: a new name") from error
+    return create_side_branches(lake, identifier)
 
 
 def check(table: Table, identifier: str) -> None:
@@ -172,14 +174,14 @@ def check_format_version(table: Table, identifier: str) -> None:
 
 
 def has_transactions(table: Table) -> bool:
-    """Whether ``table``, which passed ``check``, has the columns that tell committed from aborted records (C10)."""
+    """True when ``table``, which passed ``check``, has the columns that tell committed from aborted records (C10)."""
     names = {field.name for field in table.schema().fields}
-    # What other tables call by these names is their own affair.
+    # In an adopted table columns of these names may mean anything.
     return COLUMNS not in table.properties and names.issuperset(DECIDING_COLUMNS)
 
 
 def _same_type(found: object, allowed: object) -> bool:
-    """Types are equal but for field ids, which differ between tables."""
+    """True when the types are equal except for field ids, which differ between tables."""
     return found is not None and _shape(found) == _shape(allowed)
 
 

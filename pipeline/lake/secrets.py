@@ -1,4 +1,4 @@
-"""Credentials among a catalog's properties, kept out of what Firn says."""
+"""Keeps credentials among a catalog's properties out of messages."""
 
 import re
 from collections.abc import Mapping
@@ -8,16 +8,16 @@ HIDDEN = "***"
 _CREDENTIAL = re.compile(
     r"(secret-access-key|token|credential|password|account-key|client-secret|connection-string|authorization)$", re.I
 )
-"""Names of properties (PyIceberg docs, "Catalogs" and "FileIO") whose values give access."""
+"""Pattern of the names of properties that hold credentials (PyIceberg docs, "Catalogs" and "FileIO")."""
 
 
 def gives_access(name: str, value: str) -> bool:
-    """Whether the property ``name`` is, or holds, a credential."""
+    """True when the property ``name`` is, or contains, a credential."""
     return bool(_CREDENTIAL.search(name)) or _password(value) is not None
 
 
 def credentials(properties: Mapping[str, str]) -> frozenset[str]:
-    """The values that give access: those of properties with such a name, and passwords within addresses."""
+    """Credentials in ``properties``: values of properties with such a name, and passwords within addresses."""
     found = {value for name, value in properties.items() if _CREDENTIAL.search(name)}
     for password in filter(None, map(_password, properties.values())):
         found |= {password, unquote(password)}
@@ -25,7 +25,7 @@ def credentials(properties: Mapping[str, str]) -> frozenset[str]:
 
 
 def without_credentials(text: str, properties: Mapping[str, str]) -> str:
-    """``text``, such as a library's error message, with every credential of ``properties`` struck out."""
+    """``text``, such as a library's error message, with every credential of ``properties`` redacted."""
     # The longest first: one may be part of another.
     for value in sorted(credentials(properties), key=len, reverse=True):
         text = text.replace(value, HIDDEN)

@@ -1,11 +1,11 @@
-"""Times of records as numbers: they are the producers', and may lie where Python's calendar does not reach."""
+"""Record times as numbers: producers set them, and they may lie outside Python's calendar."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 
 def in_ms(found: pa.Table) -> pa.Table:
-    """``found`` with every timestamp, in whatever unit and zone, as epoch milliseconds, rounded down."""
+    """``found`` with every timestamp, of any unit and zone, as epoch milliseconds, rounded down."""
     for place, one in enumerate(found.schema):
         if pa.types.is_timestamp(one.type):
             micros = found[one.name].cast(pa.timestamp("us", tz=one.type.tz)).cast(pa.int64())
@@ -14,6 +14,6 @@ def in_ms(found: pa.Table) -> pa.Table:
 
 
 def _floored(micros: pa.ChunkedArray) -> pa.ChunkedArray:
-    # Arrow's division of integers rounds towards zero.
+    # Arrow's integer division rounds towards zero.
     whole = pc.divide(micros, 1000)
     return pc.if_else(pc.greater(pc.multiply(whole, 1000), micros), pc.subtract(whole, 1), whole)

@@ -12,12 +12,12 @@ class TopicPartition(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        """As Kafka writes it: ``orders-3``."""
+        """The name in Kafka's form: ``orders-3``."""
         return f"{self.topic}-{self.partition}"
 
     @classmethod
     def parse(cls, text: str) -> "TopicPartition":
-        """The topic partition that Kafka writes as ``text``; RefusedError when it is none."""
+        """Parse Kafka's form, such as ``orders-3``; RefusedError for any other ``text``."""
         topic, _, partition = text.rpartition("-")
         if not topic or not (partition.isascii() and partition.isdigit()):
             raise RefusedError(f"{text!r} is not a topic partition; allowed: <topic>-<partition>, such as orders-0")

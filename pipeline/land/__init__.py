@@ -1,4 +1,4 @@
-"""Land: files of Kafka records become L0 segments of a table, in one commit."""
+"""Land: appends files of Kafka records to a table as L0 segments, in one commit."""
 
 from pipeline.land.land import Landed, land
 

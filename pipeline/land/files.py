@@ -1,4 +1,4 @@
-"""Read files of Kafka records (Parquet, JSON lines, Kafka's log segments) into Arrow tables of Kafka's columns."""
+"""Reads files of Kafka records (Parquet, JSON lines, Kafka log segments) into Arrow tables with Kafka's columns."""
 
 import json
 from collections.abc import Sequence
@@ -20,18 +20,18 @@ REQUIRED = ("topic", "partition", "offset", "timestamp")
 _SUFFIXES = ".parquet, .jsonl, .json, .ndjson, .log"
 _FIRST_MS, _LAST_MS = to_ms(datetime.min.replace(tzinfo=UTC)), to_ms(datetime.max.replace(tzinfo=UTC))
 _MOST_NAMES = 1000
-"""So many fields the lines of a file may have: more is no file of records."""
+"""Maximum number of distinct fields in a file of JSON lines; a file with more is no file of records."""
 _SHOWN_NAMES = 20
 _HEADER_TEXT = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
 
 def read_records(path: Path, topic: str | None = None, partition: int | None = None) -> pa.Table:
-    """The records of ``path`` in Kafka's columns and types; ``timestampType`` and ``headers`` may be absent (0, NULL).
+    """Read the records of ``path`` in Kafka's columns and types.
 
-    The columns for transactions follow where the file has them; a log segment has. In JSON lines key, value and header
-    values are text (stored as UTF-8), timestamps are ISO 8601 or milliseconds since the epoch. ``topic`` and
-    ``partition`` say where a log segment belongs (see ``logs``) and are for nothing else. Raises RefusedError naming
-    file, column, what was found and what is allowed (C26).
+    ``timestampType`` and ``headers`` may be absent (0, NULL). Columns for transactions follow where the file has them;
+    a log segment does. In JSON lines key, value and header values are text (stored as UTF-8), timestamps are ISO 8601
+    or milliseconds since the epoch. ``topic`` and ``partition`` apply only to log segments and give their topic
+    partition (see ``logs``). Raises RefusedError naming file, column, what was found and what is allowed (C26).
     """
     if not path.is_file():
         raise RefusedError(f"file {path} does not exist; allowed: a file with suffix {_SUFFIXES}")
@@ -62,19 +62,19 @@ def _read_json_lines(path: Path) -> pa.Table:
     names = _names(path)
     if not names:
         return arrow_schema().empty_table()
-    # One block for the whole file: a record must not be larger than a block, and pyarrow's own are of 1 MiB.
+    # One block for the whole file: a record must fit into a block, and pyarrow's default is 1 MiB.
     whole = pyarrow.json.ReadOptions(block_size=min(path.stat().st_size + 1, 2**31 - 1))
     text = pa.schema([("key", pa.string()), ("value", pa.string()), ("topic", pa.string()), ("headers", _HEADER_TEXT)])
     found = pyarrow.json.read_json(path, whole, pyarrow.json.ParseOptions(explicit_schema=text))
-    # A schema that is given adds its columns to a file that lacks them. Without `value` all would become tombstones.
+    # An explicit schema adds its columns to a file that lacks them: without `value`, all records would be tombstones.
     return found.select([name for name in found.column_names if name in names])
 
 
 def _names(path: Path) -> set[str]:
-    """The names of all fields in a file of JSON lines; empty without a line.
+    """Names of all fields in a file of JSON lines; empty for a file without lines.
 
     Refuses a line that is no JSON object (pyarrow ends the process when the first one is `null`) and fields that no
-    record has (pyarrow takes minutes for thousands). What a line holds is not told: it may be anybody's data.
+    record has (pyarrow takes minutes for thousands). Messages do not quote a line, which may hold private data.
     """
     names: set[str] = set()
     with path.open("rb") as lines:
@@ -129,7 +129,7 @@ def _conform(found: pa.Table, path: Path) -> pa.Table:
 
 
 def _sound(table: pa.Table, path: Path) -> pa.Table:
-    """``table``; refused when its text is no UTF-8, a partition or offset is negative, or a time can't be written."""
+    """Return ``table``; refuse text that is no UTF-8, a negative partition or offset, an unwritable time."""
     try:
         table.validate(full=True)
     except pa.ArrowException as error:
@@ -143,7 +143,7 @@ def _sound(table: pa.Table, path: Path) -> pa.Table:
     times = pc.min_max(in_ms(table.select(["timestamp"]))["timestamp"]).as_py()
     for found in times.values():
         if found is not None and not _FIRST_MS <= found <= _LAST_MS:
-            # PyIceberg fails on others, in the middle of a write.
+            # PyIceberg fails on other times, in the middle of a write.
             raise RefusedError(
                 f"file {path}: column timestamp holds {found} ms since the epoch; allowed: years 1 to 9999"
             )
@@ -156,7 +156,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _with_producers(table: pa.Table, path: Path) -> pa.Table:
-    """``table``, of which every transactional record names its producer: who else would commit it?"""
+    """Return ``table``; refuse a transactional record without its producer, as no marker could commit it."""
     if "is_transactional" not in table.column_names:
         return table
     inside = table.filter(pc.field("is_transactional"))
@@ -175,13 +175,13 @@ def _column(found: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
     column = found[field.name]
     try:
         if pa.types.is_timestamp(field.type) and pa.types.is_integer(column.type):
-            # Kafka's own unit; anything else would be a guess.
+            # Kafka's unit; any other would be a guess.
             column = column.cast(pa.timestamp("ms", tz="UTC"))
         elif pa.types.is_timestamp(field.type) and pa.types.is_timestamp(column.type) and column.type.tz is None:
             column = pc.assume_timezone(column, "UTC")
         return column.cast(field.type)
     except pa.ArrowException as error:
-        # Of text the message would quote what is no number or time.
+        # For text the error message would quote the value that is no number or time.
         text = pa.types.is_string(column.type) or pa.types.is_nested(column.type)
         reason = "not all of it can be one" if text else str(error).splitlines()[0]
         raise RefusedError(
@@ -190,5 +190,5 @@ def _column(found: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
 
 
 def _kind(found: pa.DataType) -> str:
-    """The type without the names of fields, which in JSON are the writer's data."""
+    """The type without its field names, which in JSON are the writer's data."""
     return str(found).partition("<")[0] if pa.types.is_nested(found) else str(found)

@@ -1,7 +1,7 @@
-"""Append files of records to a table: one segment per topic partition and file, all files in one commit.
+"""Appends files of records to a table: one segment per topic partition and file, all files in one commit.
 
-Any writer may append instead (PyIceberg, Spark, Kafka Connect); this one makes segments whose records are in offset
-order, which is what a log segment is.
+Any other writer may append instead (PyIceberg, Spark, Kafka Connect); this one writes segments in offset order, like
+Kafka's log segments.
 """
 
 import errno
@@ -27,12 +27,12 @@ from pipeline.lake import Lake, records
 from pipeline.land.files import read_records
 
 WRITERS: Final = 4
-"""Files written at the same time."""
+"""Number of files written in parallel."""
 
 
 @dataclass(frozen=True)
 class Landed:
-    """What one landing added."""
+    """The additions of one landing."""
 
     table: str
     snapshot_id: int | None
@@ -47,10 +47,10 @@ def land(
 ) -> Landed:
     """Append the records of ``paths`` to table ``identifier`` as L0 segments.
 
-    ``topic`` and ``partition`` say where Kafka's log segments belong, in place of the folder they lie in. Every file is
-    read and checked before the first byte is written; when anything is refused the table and its folder stay as they
-    were. Raises RefusedError (see ``read_records``), UnavailableError when a segment can't be written or other commits
-    are in the way, and OutcomeUnknownError when the catalog did not say what became of the commit.
+    ``topic`` and ``partition`` override the folder name of Kafka's log segments. Every file is read and checked before
+    the first byte is written; a refusal leaves the table and its folder unchanged. Raises RefusedError (see
+    ``read_records``), UnavailableError when a segment can't be written or other commits are in the way, and
+    OutcomeUnknownError when the catalog does not report the outcome of the commit.
     """
     table = lake.table(identifier)
     records.check(table, identifier)
@@ -60,7 +60,7 @@ def land(
     try:
         written = _write(table, tasks)
     except OSError as error:
-        # Half of a file may be there, and files whose writers did well.
+        # There may be partial files, and complete ones of other writers.
         _remove(table, [_path(table, task) for task in tasks])
         if error.errno == errno.ENAMETOOLONG:
             raise RefusedError(
@@ -83,15 +83,14 @@ def land(
 
 
 def _fitting(table: Table, identifier: str, path: Path, found: pa.Table) -> pa.Table:
-    """``found`` with the columns for transactions that ``table`` has, and no others (C10).
+    """``found`` with exactly the columns for transactions that ``table`` has (C10).
 
-    A table without them takes records that are not part of any transaction: of others it could not be told which
-    were aborted.
+    A table without them takes only records outside transactions: of others it could not tell which were aborted.
     """
     names = [name for name in records.TRANSACTION_COLUMNS if name in table.schema().column_names]
     marks = [pc.field(name) for name in ("is_control", "is_transactional") if name in found.column_names]
     if marks and not records.has_transactions(table):
-        # A filter drops what is neither true nor false: NULL means false here.
+        # A filter drops NULL, which means false here.
         offsets = pa.concat_tables(found.filter(mark).select(["offset"]) for mark in marks)["offset"]
         if len(offsets):
             raise RefusedError(
@@ -108,7 +107,7 @@ def _fitting(table: Table, identifier: str, path: Path, found: pa.Table) -> pa.T
 
 
 def _by_topic_partition(found: pa.Table) -> Iterator[pa.Table]:
-    """One table per topic partition, in offset order."""
+    """Yield one table per topic partition, in offset order."""
     keys = found.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
     for key in sorted(keys.to_pylist(), key=lambda row: (row["topic"], row["partition"])):
         own = found.filter((pc.field("topic") == key["topic"]) & (pc.field("partition") == key["partition"]))
@@ -116,7 +115,7 @@ def _by_topic_partition(found: pa.Table) -> Iterator[pa.Table]:
 
 
 def _longest(batches: Iterable[pa.Table]) -> str:
-    """The topic whose name takes most bytes."""
+    """The topic with the longest name in bytes."""
     topics: list[str] = [batch["topic"][0].as_py() for batch in batches]
     return max(topics, key=lambda topic: len(topic.encode()))
 
@@ -125,7 +124,7 @@ def _tasks(table: Table, batches: Iterable[pa.Table]) -> Iterator[WriteTask]:
     schema, spec = table.schema(), table.spec()
     landing = uuid.uuid4()
     for number, batch in enumerate(batches):
-        # Not the whole row: a time may lie where no calendar of Python's reaches.
+        # Not the whole row: a time may lie outside Python's calendar.
         (first,) = batch.slice(0, 1).select(["topic", "partition"]).to_pylist()
         values = {**first, "level": None}
         yield WriteTask(
@@ -140,20 +139,20 @@ def _tasks(table: Table, batches: Iterable[pa.Table]) -> Iterator[WriteTask]:
 
 
 def _write(table: Table, tasks: Iterable[WriteTask]) -> list[DataFile]:
-    """One file per task. When one can't be written all writers have ended before that is raised: none of them leaves a
-    file behind that somebody has tidied up after already."""
+    """Write one file per task. An error is raised only after all writers have ended, so that none of them adds a file
+    after the clean-up."""
     with ThreadPoolExecutor(WRITERS) as writers:
         files = writers.map(lambda task: list(write_file(table.io, table.metadata, iter([task]))), tasks)
         return list(chain.from_iterable(files))
 
 
 def _path(table: Table, task: WriteTask) -> str:
-    """Where PyIceberg writes the file of ``task``."""
+    """Path to which PyIceberg writes the file of ``task``."""
     return table.location_provider().new_data_location(task.generate_data_file_filename("parquet"), task.partition_key)
 
 
 def _commit(lake: Lake, table: Table, files: Sequence[DataFile], identifier: str) -> None:
-    """Append ``files``. They are deleted only when the commit surely did not happen: live files must never be."""
+    """Append ``files``. They are deleted only when the commit certainly failed: live files must never be deleted."""
     if not files:
         return
 
@@ -177,7 +176,7 @@ def _commit(lake: Lake, table: Table, files: Sequence[DataFile], identifier: str
 
 
 def _remove(table: Table, paths: Iterable[str]) -> None:
-    """Delete what is there of ``paths``. What a store that fails keeps is for `remove_orphan_files`."""
+    """Delete the existing ``paths``. Files that a failing store keeps are left to `remove_orphan_files`."""
     for path in paths:
         with suppress(OSError):
             table.io.delete(path)

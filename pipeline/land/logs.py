@@ -1,9 +1,9 @@
-"""Read a Kafka log segment file (``<topic>-<partition>/00000000000000000000.log``): record batches of format v2.
+"""Reads Kafka log segment files (``<topic>-<partition>/00000000000000000000.log``): record batches of format v2.
 
-aiokafka parses the batches: maintained by aio-libs, its parser is compiled (2 million records a second here, where
-kafka-python's, all Python, reads 70,000), and one wheel (cramjam) holds every codec. Where each batch begins and ends
-is read here, so that a message can say where a file is broken (Kafka's documentation, "Message Format"; its class
-FileLogInputStream).
+aiokafka parses the batches: aio-libs maintains it, its parser is compiled (2 million records a second here;
+kafka-python's pure Python reads 70,000), and one wheel (cramjam) has every codec. This module finds the batch
+boundaries itself, so that a message can name the position of the damage (Kafka's documentation, "Message Format"; its
+class FileLogInputStream).
 """
 
 import os
@@ -26,19 +26,19 @@ from pipeline.lake.topic_partition import TopicPartition
 
 SUFFIX = ".log"
 SIDE_FILES = frozenset({".index", ".timeindex", ".txnindex", ".snapshot", ".metadata"})
-"""What else lies in a partition's folder, by suffix."""
+"""Suffixes of the other files in a partition's folder."""
 EPOCHS = "leader-epoch-checkpoint"
-"""And this, which has none."""
+"""Name of the other file there that has no suffix."""
 
 _FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})")
 _START = struct.Struct(">qiib")  # base offset, length of what follows, leader epoch, magic
 _LENGTH_AT = 12
-"""Bytes before what ``length`` counts."""
+"""Bytes of a batch that ``length`` does not count."""
 _LEAST_LENGTH = 49
-"""Length of a batch without a record: the rest of the header."""
+"""``length`` of a batch without records: the rest of the header."""
 _MAGIC = 2
 _CHUNK_BYTES = 64 << 20
-"""Keys and values are turned into Arrow arrays at this size: the arrays of one chunk hold at most 2 GiB."""
+"""Bytes of records per chunk of Arrow arrays; the arrays of one chunk hold at most 2 GiB."""
 
 _HEADER = ("key", "value")
 _READ = {
@@ -52,17 +52,17 @@ _READ = {
     "producer_id": pa.int64(),
     "producer_epoch": pa.int32(),
 }
-"""Columns that are one value a record, in the types of the log."""
+"""Columns with one value per record, in the types of the log."""
 
 _BROKEN = (KafkaError, DecompressionError, zlib.error, ValueError, OSError, EOFError, struct.error)
-"""What aiokafka and its codecs raise for a batch that is not one, although its CRC is right."""
+"""Errors that aiokafka and its codecs raise for an invalid batch with a correct CRC."""
 
 
 def topic_partition_of(path: Path, topic: str | None = None, partition: int | None = None) -> TopicPartition:
-    """Where the records of ``path`` belong: the folder's name as Kafka lays it out, unless given.
+    """The topic partition of the records in ``path``: from the folder name in Kafka's layout, unless given.
 
-    Topics may hold dashes and dots: the partition is what follows the last dash. Raises RefusedError when the folder
-    has no such name (as those that Kafka is deleting or moving have not).
+    Topics may contain dashes and dots: the partition follows the last dash. Raises RefusedError for any other folder
+    name, such as that of a partition that Kafka is deleting or moving.
     """
     if topic is not None and partition is not None:
         return TopicPartition(topic, partition)
@@ -79,11 +79,10 @@ def topic_partition_of(path: Path, topic: str | None = None, partition: int | No
 
 
 def read_log(path: Path, where: TopicPartition) -> pa.Table:
-    """All records of log segment ``path``, in its order, with Kafka's columns and those for transactions.
+    """Read all records of log segment ``path``, in its order, with Kafka's columns and those for transactions.
 
-    Control records are rows like others, their key and value as in the log. Zeros at the end (a preallocated file)
-    hold nothing. Raises RefusedError, naming the position, for a batch that is cut off, damaged, or of message format 0
-    or 1.
+    Control records are rows like others, with key and value as in the log. Trailing zeros (a preallocated file) are
+    ignored. Raises RefusedError, naming the position, for a truncated or damaged batch, or message format 0 or 1.
     """
     rows = _Rows(where)
     chunks = []
@@ -101,7 +100,7 @@ def read_log(path: Path, where: TopicPartition) -> pa.Table:
 
 
 def _batches(path: Path, file: IO[bytes], size: int) -> Iterator[tuple[int, Any]]:
-    """Every batch of ``file``, which has ``size`` bytes, and its position, CRC checked."""
+    """Yield position and content of every batch of ``file`` (``size`` bytes), CRC checked."""
     position = 0
     while start := file.read(_START.size):
         if not any(start) and not any(any(rest) for rest in iter(lambda: file.read(1 << 20), b"")):
@@ -113,7 +112,7 @@ def _batches(path: Path, file: IO[bytes], size: int) -> Iterator[tuple[int, Any]
             raise _refusal(path, position, f"has message format {magic}", "2 (Kafka 0.11 and newer)")
         if magic != _MAGIC or length < _LEAST_LENGTH:
             raise _refusal(path, position, f"has message format {magic} and length {length}")
-        # What the length says may be anything: no more is asked for than there is.
+        # The length field may hold anything: never read past the end of the file.
         content = start + file.read(min(_LENGTH_AT + length, size - position) - _START.size)
         if len(content) < _LENGTH_AT + length:
             raise _refusal(path, position, f"is cut off: {len(content)} of {_LENGTH_AT + length} bytes")
@@ -132,7 +131,7 @@ def _refusal(
 
 @dataclass
 class _Rows:
-    """Columns of records being read."""
+    """Columns under construction while records are read."""
 
     where: TopicPartition
     size: int = 0
@@ -158,7 +157,7 @@ class _Rows:
                 self.size += len(key) + len(value or b"")
             self.header_ends.append(len(self.header_keys))
         count = len(columns["offset"]) - before
-        # -1 stands for "none" in a batch: a plain producer has neither id nor epoch.
+        # In a batch -1 stands for "none": a plain producer has neither id nor epoch.
         per_batch = {
             "timestampType": batch.timestamp_type,
             "is_control": batch.is_control_batch,
@@ -170,7 +169,7 @@ class _Rows:
             columns[name].extend([value] * count)
 
     def arrow(self, path: Path) -> pa.RecordBatch:
-        """The rows so far as Arrow arrays."""
+        """Convert the rows so far to Arrow arrays."""
         schema = arrow_schema(transactions=True)
         count = len(self.columns["offset"])
         header = [

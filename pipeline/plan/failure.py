@@ -1,48 +1,46 @@
-"""Failure markers (C20): the stage of a plan that was refused stays in the catalog and says so.
+"""Failed plans (C20): a document in the folder of its job says why a plan was refused, as long as its inputs are live.
 
-Whoever plans the same inputs again finds it and waits: trying again without a change gives the same answer. There is
-no other record of failures. Read here without opening a stage, because planning comes before stages.
+A planner of the same inputs finds it and waits, because another try without a change gives the same answer. There is no
+other record of failures. This module reads it without opening a stage, because planning comes before stages.
 """
 
+import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pipeline import clock
 from pipeline.clock import show_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
-from pipeline.plan.plan import STAGE_INFIX, Plan
+from pipeline.lake.job_documents import JobDocuments
+from pipeline.lake.manifests import READERS
+from pipeline.plan.plan import Plan, stage_name
 
-PLAN_PROPERTY = "firn-plan"
-FAILURE_PROPERTY = "firn-failure"
-
-READERS = 4
-"""Stages read at the same time; on object stores the wait dominates."""
+PLANS: Final = "plans"
+FAILURE: Final = "failure"
+"""Kinds of documents in a job's folder."""
 
 
 class Failure(BaseModel):
-    """Which room gave up on a plan, why, and when by the machine's clock (epoch milliseconds)."""
+    """A failed plan's room, reason, and time by the machine's clock (epoch milliseconds)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     room: str
     reason: str
     clock_ms: int
-    shelved: bool = False
-    """Whether the data files of the stage are deleted: only the marker is left."""
 
     @classmethod
     def parse(cls, text: str, stage: str) -> Self:
-        """The failure that ``stage`` holds as ``text``; RefusedError when it can't be read."""
+        """Parse the failure that ``stage`` holds as ``text``; RefusedError when it can't be read."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise RefusedError(
-                f"stage {stage}: property {FAILURE_PROPERTY} is not readable: {error.errors()[0]['msg']}"
-            ) from error
+            raise RefusedError(f"stage {stage}: its failure is not readable: {error.errors()[0]['msg']}") from error
 
     def __str__(self) -> str:
         return f"failed in {self.room} at {show_ms(self.clock_ms)}: {self.reason}"
@@ -50,14 +48,14 @@ class Failure(BaseModel):
 
 @dataclass(frozen=True)
 class FailedPlan:
-    """A plan that failed, and the stage that says so."""
+    """A failed plan, and the stage that records the failure."""
 
     stage: str
     plan: Plan
     failure: Failure
 
     def covers(self, plan: Plan) -> bool:
-        """Whether ``plan`` would do again what failed: the same lane on the same segments, whatever the clock."""
+        """True when ``plan`` would repeat the failed work: the same lane on the same segments, whatever the clock."""
         return (
             self.plan.lane is plan.lane
             and self.plan.topic_partition == plan.topic_partition
@@ -65,7 +63,7 @@ class FailedPlan:
         )
 
     def __str__(self) -> str:
-        """Who waits, since when, why, and what ends it."""
+        """Message: the plan that waits, since when, why, and what ends the wait."""
         where = self.plan.topic_partition
         return (
             f"{where} {self.plan.lane} waits: it {self.failure}; tried again when its segments change, or by "
@@ -74,31 +72,66 @@ class FailedPlan:
 
 
 def _read_by(plan: Plan) -> set[tuple[str, int]]:
-    return {(one.path, one.records) for one in (*plan.inputs, *plan.buried)}
-
-
-def stages_of(lake: Lake, identifier: str) -> list[str]:
-    """Identifiers of all stages of table ``identifier``, sorted."""
-    namespace = identifier.rpartition(".")[0]
-    return [name for name in lake.tables(namespace) if name.startswith(identifier + STAGE_INFIX)]
+    return {(one.path, one.records) for one in (*plan.inputs, *plan.removed_tombstones)}
 
 
 def failed_plans(lake: Lake, identifier: str) -> list[FailedPlan]:
-    """The failure markers of table ``identifier``, the newest first: one listing, and one read per stage of the table.
+    """The failed plans of table ``identifier``, newest first; takes one listing and two documents per plan.
 
-    A stage that can't be read marks nothing: its plan is tried again.
+    An unreadable failure is ignored, and its plan is tried again.
     """
-    with ThreadPoolExecutor(READERS) as readers:
-        found = [
-            marker
-            for marker in readers.map(lambda name: _failed_plan(lake, name), stages_of(lake, identifier))
-            if marker
-        ]
+    with lake.reachable():
+        jobs = JobDocuments.of_all(lake.table(identifier)).values()
+        with ThreadPoolExecutor(READERS) as readers:
+            failed = readers.map(
+                lambda job: _failed_plan(identifier, job), [one for one in jobs if FAILURE in one.kinds]
+            )
+            found = [marker for marker in failed if marker]
     return sorted(found, key=lambda marker: -marker.failure.clock_ms)
 
 
+def mark(lake: Lake, plan: Plan, room: str, reason: str) -> None:
+    """Record that ``plan`` failed in ``room``, so that it is not tried again on the same segments.
+
+    Only for failures that a second try would repeat. Raises FirnError when the record can't be written.
+    """
+    with lake.answering():
+        documents = JobDocuments.of(lake.table(plan.table), plan.id)
+        if not documents.texts(PLANS):
+            documents.write(PLANS, plans_text([plan]))
+        documents.write(FAILURE, Failure(room=room, reason=reason, clock_ms=clock.now_ms()).model_dump_json())
+
+
+class _Opening(BaseModel):
+    """The plans of a job, opened once: a job that is opened again after it was deleted has another nonce."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    nonce: str
+    plans: tuple[Plan, ...]
+
+
+def plans_text(plans: Iterable[Plan]) -> str:
+    """Serialize the plans of a job as a document of its own for each opening, told apart by its digest."""
+    return _Opening(nonce=uuid.uuid4().hex, plans=tuple(plans)).model_dump_json()
+
+
+def plans_in(documents: JobDocuments, source: str) -> tuple[Plan, ...] | None:
+    """Read the plans of a job; None when they were never written or are gone.
+
+    Raises RefusedError, naming ``source``, when they can't be read.
+    """
+    for text in documents.texts(PLANS).values():
+        try:
+            # The digest in the document's name proves that the text is unchanged: ids need no second check.
+            return _Opening.model_validate_json(text).plans
+        except ValidationError as error:
+            raise RefusedError(f"the plans of stage {source} are not readable: {error.errors()[0]['msg']}") from error
+    return None
+
+
 def waiting(known: Iterable[FailedPlan], plans: Iterable[Plan]) -> Iterator[tuple[Plan, FailedPlan]]:
-    """Those of ``plans`` that a marker covers, each with its newest."""
+    """Yield the ``plans`` covered by a known failure, each with its newest one."""
     by_place: dict[tuple[str, str], list[FailedPlan]] = {}
     for marker in known:
         by_place.setdefault((str(marker.plan.topic_partition), marker.plan.lane), []).append(marker)
@@ -109,12 +142,13 @@ def waiting(known: Iterable[FailedPlan], plans: Iterable[Plan]) -> Iterator[tupl
                 break
 
 
-def _failed_plan(lake: Lake, name: str) -> FailedPlan | None:
+def _failed_plan(identifier: str, documents: JobDocuments) -> FailedPlan | None:
+    name = stage_name(identifier, documents.job_id)
     try:
-        properties = lake.table(name).properties
-        if FAILURE_PROPERTY not in properties or PLAN_PROPERTY not in properties:
-            return None
-        plan = Plan.parse(properties[PLAN_PROPERTY], f"of stage {name}")
-        return FailedPlan(name, plan, Failure.parse(properties[FAILURE_PROPERTY], name))
+        plans, failures = plans_in(documents, name), documents.texts(FAILURE)
+        newest = [Failure.parse(text, name) for text in failures.values()]
     except RefusedError:
         return None
+    if not plans or len(plans) != 1 or not newest:
+        return None
+    return FailedPlan(name, plans[0], max(newest, key=lambda failure: failure.clock_ms))

@@ -1,7 +1,7 @@
 """Jobs: plans that share one round of tasks, one stage and one commit.
 
-Starting tasks, opening a stage and committing cost the same for a plan of a kilobyte and for one of a gigabyte: small
-plans share them.
+Starting tasks, opening a stage and committing cost the same for a plan of a kilobyte and for one of a gigabyte: so
+small plans share them.
 """
 
 import hashlib
@@ -12,29 +12,29 @@ from typing import Final
 from pipeline.errors import RefusedError
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.messages import printable
-from pipeline.plan.plan import STAGE_INFIX, Plan
+from pipeline.plan.plan import Plan, stage_name
 from pipeline.sense import Lane
 
 
 @dataclass(frozen=True)
-class Limits:
-    """How much one job may hold. A plan that is larger on its own has a job alone."""
+class JobLimits:
+    """Limits of one job. A plan that exceeds them on its own gets a job alone."""
 
     bytes: int = 8 << 30
-    """File bytes. What a job holds is seen by readers, or is done again after a failure, together."""
+    """Maximum file bytes per job. Readers see a job's results together, and a failure repeats the whole job."""
     records: int = 200_000_000
     plans: int = 256
-    """Keeps the plans in the stage's properties, and what the commit says of them, at a few hundred KiB."""
+    """Maximum number of plans per job; bounds them in the stage's properties and the commit to a few hundred KiB."""
 
 
-LIMITS: Final = Limits()
+LIMITS: Final = JobLimits()
 
 
 @dataclass(frozen=True)
 class Job:
     """Plans of the same table and lane, of distinct topic partitions, in the order of work.
 
-    They may be of different snapshots: each plan's inputs are checked against the table when the job is published.
+    They may come from different snapshots: publishing checks each plan's inputs against the table.
     Raises RefusedError when the plans don't belong together.
     """
 
@@ -60,7 +60,7 @@ class Job:
 
     @property
     def id(self) -> str:
-        """The plan's id if there is one plan, else 16 hex digits of the SHA-256 over the sorted plan ids."""
+        """The id of a single plan, else 16 hex digits of the SHA-256 over the sorted plan ids."""
         if len(self.plans) == 1:
             return self.plans[0].id
         return hashlib.sha256("".join(sorted(plan.id for plan in self.plans)).encode()).hexdigest()[:16]
@@ -79,8 +79,8 @@ class Job:
 
     @property
     def stage(self) -> str:
-        """Identifier of the stage table of this job."""
-        return f"{self.table}{STAGE_INFIX}{self.id}"
+        """Name of the stage of this job."""
+        return stage_name(self.table, self.id)
 
     @property
     def records(self) -> int:
@@ -92,7 +92,7 @@ class Job:
 
     @property
     def title(self) -> str:
-        """One line for people: what and where; with the reason if there is one plan."""
+        """One line for people: lane and place, and the reason of a single plan."""
         if len(self.plans) == 1:
             return self.plans[0].title
         segments = sum(len(plan.inputs) for plan in self.plans)
@@ -116,7 +116,7 @@ class _Open:
     bytes: int = 0
     records: int = 0
 
-    def has_room(self, plan: Plan, limits: Limits) -> bool:
+    def has_room(self, plan: Plan, limits: JobLimits) -> bool:
         return (
             len(self.plans) < limits.plans
             and self.bytes + plan.bytes <= limits.bytes
@@ -132,13 +132,13 @@ class _Open:
 
 
 class Packing:
-    """Packs plans into jobs one by one, in the order of work; a job stands where its first plan stood.
+    """Packs plans into jobs one by one, in the order of work; a job takes the position of its first plan.
 
-    Plans of a table and lane that may share a job fill one after the other; those that may not stand between them and
-    close none. The same plans in the same order give the same jobs.
+    Plans of a table and lane that may share a job fill one job after the other; plans that may not share stand between
+    them and close none. The same plans in the same order give the same jobs.
     """
 
-    def __init__(self, limits: Limits = LIMITS) -> None:
+    def __init__(self, limits: JobLimits = LIMITS) -> None:
         self._limits = limits
         self._jobs: list[_Open] = []
         self._filling: dict[tuple[str, str, Lane], _Open] = {}
@@ -151,12 +151,12 @@ class Packing:
         return len(self._jobs)
 
     def has_room(self, plan: Plan) -> bool:
-        """Whether ``plan`` would go into a job that is there already."""
+        """True when ``plan`` would go into an existing job."""
         job = self._filling.get(_kind(plan))
         return job is not None and not _alone(plan) and job.has_room(plan, self._limits)
 
     def add(self, plan: Plan) -> None:
-        """Put ``plan`` into the job that is being filled, or a new one."""
+        """Add ``plan`` to the open job, or to a new one."""
         if self.has_room(plan):
             self._filling[_kind(plan)].add(plan)
             return
@@ -167,7 +167,7 @@ class Packing:
         self._jobs.append(job)
 
 
-def jobs_of(plans: Iterable[Plan], limits: Limits = LIMITS) -> list[Job]:
+def jobs_of(plans: Iterable[Plan], limits: JobLimits = LIMITS) -> list[Job]:
     """Pack ``plans``, which are in the order of work, into jobs (see ``Packing``)."""
     packing = Packing(limits)
     for plan in plans:
@@ -180,5 +180,5 @@ def _kind(plan: Plan) -> tuple[str, str, Lane]:
 
 
 def _alone(plan: Plan) -> bool:
-    """Whether ``plan`` has nothing to share: lane ``retain`` runs no task and has no stage."""
+    """True when ``plan`` has nothing to share: lane ``retain`` runs no task and has no stage."""
     return plan.lane is Lane.RETAIN

@@ -1,4 +1,4 @@
-"""Make plans from states: pure functions, no I/O but what ``plan_table`` reads of the table and its stages."""
+"""Makes plans from states: pure functions, except that ``plan_table`` reads the table and its stages."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -8,12 +8,12 @@ from itertools import islice
 
 from pipeline.clock import show_ms, to_ms
 from pipeline.lake import Lake
-from pipeline.plan.admission import Candidate, Postponed, RunBudget, admit
 from pipeline.plan.failure import FailedPlan, failed_plans, waiting
 from pipeline.plan.job import Job, jobs_of
+from pipeline.plan.may_stay_in_place import may_stay
 from pipeline.plan.order import inputs_of, rank
 from pipeline.plan.plan import Input, Plan
-from pipeline.plan.stay import may_stay
+from pipeline.plan.run_budget import Candidate, Postponed, RunBudget, admit
 from pipeline.segments import Segment, Segments
 from pipeline.segments.segment import TAIL
 from pipeline.sense import EVERYTHING, Due, Lane, PartitionState, Scope, Sensed, due, read_once
@@ -23,34 +23,34 @@ from pipeline.sense.lanes import ANY_POLICY
 log = logging.getLogger(__name__)
 
 SHOWN = 20
-"""Lines about one kind of thing that is left out: a table may have a million topic partitions."""
+"""Maximum number of lines per kind of omission: a table may have a million topic partitions."""
 
 
 @dataclass(frozen=True)
-class Work:
-    """What is due in one lane of a table: what this run takes, in the order of work, and what it leaves."""
+class LanePlans:
+    """The due work in one lane of a table: the plans that this run takes, in the order of work, and the rest."""
 
     table: str
     plans: list[Plan]
     jobs: list[Job]
     postponed: list[Postponed]
-    """Due, without room in this run's budgets: they wait for the next."""
+    """Due plans without room in this run's budgets; they wait for the next run."""
     failed: list[FailedPlan]
-    """Due, but failed before on the same segments (C20)."""
+    """Due plans that failed before on the same segments (C20)."""
     states: list[PartitionState]
 
     def left(self) -> Iterator[str]:
-        """What is due and left out, a line each: all that failed, and of those without room the first ones."""
+        """Yield a line per due plan that is left out: every failed one, and the first of those without room."""
         yield from map(str, self.failed)
         yield from _first(map(str, self.postponed), len(self.postponed), "more wait for the next run")
 
     def warn(self) -> None:
-        """Write what is left out to the log."""
+        """Log a warning for each plan that is left out."""
         for line in self.left():
             log.warning("%s: %s", self.table, line)
 
     def oversized(self) -> Iterator[str]:
-        """The first segments that no plan can take, each with what was found and what is allowed (C17, C18)."""
+        """Yield the first segments too large for any plan, each with what was found and what is allowed (C17, C18)."""
         found = [problem for state in self.states for problem in state.oversized]
         yield from _first(found, len(found), "more segments that no plan can take: firn status names them")
 
@@ -63,7 +63,7 @@ def plan_table(
     force: bool = False,
     scope: Scope = EVERYTHING,
 ) -> list[Plan]:
-    """The plans of ``plan_work``; what is left out is a warning in the log."""
+    """The plans of ``plan_work``; logs a warning for each plan that is left out."""
     work = plan_work(lake, identifier, lane, now, force, scope)
     work.warn()
     return work.plans
@@ -76,19 +76,19 @@ def plan_work(
     now: datetime | int,
     force: bool = False,
     scope: Scope = EVERYTHING,
-) -> Work:
-    """What is due in ``lane`` of table ``identifier`` as of ``now`` (aware, or epoch milliseconds).
+) -> LanePlans:
+    """Plan the due work in ``lane`` of table ``identifier`` as of ``now`` (aware, or epoch milliseconds).
 
-    In the order of work (see ``pipeline.plan.order``), within the budgets of one run of a lane, ``firn.run.max.bytes``
-    and so on. `retain` counts in none of them: it reads and writes nothing but metadata.
+    Plans come in the order of work (see ``pipeline.plan.order``), within the budgets of one run of a lane
+    (``firn.run.max.bytes`` and so on). `retain` counts in none of them: it reads and writes only metadata.
 
-    ``scope`` is what somebody asked to keep to; plans say so in their reason. A plan that failed on the same segments
-    before is left out unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an unknown
-    table, a table without the record columns, a wrong property, or a scope that the lane or the table can't keep to.
+    ``scope`` restricts the plans, whose reason names it. A plan that failed on the same segments before is left out
+    unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an unknown table, a table
+    without the record columns, a wrong property, or a scope that the lane or the table can't keep to.
     """
     lane, now_ms = Lane(lane), now if isinstance(now, int) else to_ms(now)
     scope.check(lane)
-    # Whole segments are dropped whatever is in them: no record is looked at for that.
+    # Retention drops whole segments whatever they hold, and reads no record.
     reads = lane is not Lane.RETAIN
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms, look_at_transactions=reads, scope=scope)
@@ -96,8 +96,8 @@ def plan_work(
         return _work(lake, lane, sensed, force, str(scope))
 
 
-def plan_lanes(lake: Lake, identifier: str, now_ms: int) -> dict[Lane, Work]:
-    """``plan_work`` of every lane as the table is now, which is read once for all of them."""
+def plan_lanes(lake: Lake, identifier: str, now_ms: int) -> dict[Lane, LanePlans]:
+    """Run ``plan_work`` for every lane on the current table, which is read once for all lanes."""
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms)
         _warn_of_clock(sensed, now_ms)
@@ -115,7 +115,7 @@ def _warn_of_clock(sensed: Sensed, now_ms: int) -> None:
         )
 
 
-def _work(lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: str = "") -> Work:
+def _work(lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: str = "") -> LanePlans:
     identifier, states = sensed.segments.identifier, sensed.states(lane, force)
     due = candidates(lane, sensed.segments, states, force, asked)
     failed: dict[str, FailedPlan] = {}
@@ -125,16 +125,16 @@ def _work(lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: st
     possible = [candidate for candidate in due if candidate.plan.id not in failed]
     if lane is Lane.RETAIN or not states:
         plans = [candidate.plan for candidate in possible]
-        return Work(identifier, plans, jobs_of(plans), [], list(failed.values()), states)
-    # Topics have no budgets of their own for a run: those of any are the table's.
+        return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states)
+    # Budgets of a run are the table's, the same in the policy of every topic.
     admission = admit(possible, RunBudget.of(states[0].policy))
-    return Work(identifier, admission.plans, admission.jobs, admission.postponed, list(failed.values()), states)
+    return LanePlans(identifier, admission.plans, admission.jobs, admission.postponed, list(failed.values()), states)
 
 
 def candidates(
     lane: Lane, segments: Segments, states: Iterable[PartitionState], force: bool = False, asked: str = ""
 ) -> list[Candidate]:
-    """The plans of ``lane`` for ``states``, in the order of work; ``asked`` is the scope, in words."""
+    """The plans of ``lane`` for ``states``, in the order of work; ``asked`` describes the scope."""
     found = [
         (plan, state)
         for state in states
@@ -144,12 +144,11 @@ def candidates(
 
 
 def behind_ms(segments: Segments, now_ms: int) -> int:
-    """How far the clock ``now_ms`` is behind the newest that Firn published a plan by; 0 when it is not.
+    """Milliseconds by which the clock ``now_ms`` is behind the newest clock of a published plan; 0 when it is not.
 
-    A run that was due before the last one, or a machine with another clock, is no reason to do nothing: by an earlier
-    clock less is removed, less is dropped and more is left alone, which is safe. Only delete horizons would be too
-    early, so they count from the later clock: a tombstone stays at least delete.retention.ms past everything that was
-    published before (C8).
+    A late run, due before the last one, or a machine with another clock can still work: by an earlier clock a plan
+    removes and drops less and leaves more alone, which is safe. Only delete horizons would be too early, so they count
+    from the later clock: a tombstone stays at least delete.retention.ms past everything published before (C8).
     """
     return max(0, (segments.newest_clock_ms or now_ms) - now_ms)
 
@@ -168,7 +167,7 @@ def _candidate(plan: Plan, state: PartitionState) -> Candidate:
 def plan_partition(
     lane: Lane, segments: Segments, state: PartitionState, force: bool = False, asked: str = ""
 ) -> Plan | None:
-    """The plan of ``lane`` for one topic partition, or None when nothing is due; its reason says what was ``asked``."""
+    """The plan of ``lane`` for one topic partition, or None when nothing is due; its reason includes ``asked``."""
     work = due(lane, state, force)
     inputs = _inputs(work, state) if work else ()
     if not work or not inputs or segments.snapshot_id is None:
@@ -187,7 +186,7 @@ def plan_partition(
         now_ms=state.now_ms,
         reason=f"{work.reason}; asked for: {asked}" if asked else work.reason,
         inputs=tuple(Input.of(segment) for segment in inputs),
-        buried=_buried(lane, state, inputs),
+        removed_tombstones=_removed_tombstones(lane, state, inputs),
         inputs_per_segment=policy.merge_segments if lane is Lane.MERGE else None,
         segment_bytes=policy.segment_target,
         clean_below=min(outside, default=None),
@@ -202,7 +201,7 @@ def plan_partition(
 
 
 def _with_staying(plan: Plan, inputs: tuple[Segment, ...]) -> Plan:
-    """``plan``, told which of its inputs may stay where they are."""
+    """``plan`` with the inputs marked that may stay in place."""
     if plan.lane is not Lane.FULL or not plan.tail_is_older:
         return plan
     stay = may_stay(inputs, plan.clean_below, plan.now_ms)
@@ -212,17 +211,17 @@ def _with_staying(plan: Plan, inputs: tuple[Segment, ...]) -> Plan:
 
 
 def _inputs(work: Due, state: PartitionState) -> tuple[Segment, ...]:
-    """What the plan takes, in offset order: what is due, and with it the tail in a full clean (C16)."""
+    """The plan's inputs in offset order: the due segments, and the tail in a full clean (C16)."""
     taken = work.candidates + state.tail_inputs if work.lane is Lane.FULL else work.candidates
     return tuple(sorted(taken, key=lambda segment: segment.order))
 
 
-def _buried(lane: Lane, state: PartitionState, inputs: tuple[Segment, ...]) -> tuple[Input, ...]:
-    """The removed tombstones that may be newer than a record of the head's inputs; the tail holds none older than them.
+def _removed_tombstones(lane: Lane, state: PartitionState, inputs: tuple[Segment, ...]) -> tuple[Input, ...]:
+    """Removed tombstones that may be newer than a record of the head's inputs; the tail holds none older than them.
 
-    Only `full` brings tombstones back, and it is due as soon as a head reaches below one.
+    Only `full` restores tombstones, and it is due as soon as a head reaches below one.
     """
     head = [segment.base_offset for segment in inputs if segment.level != TAIL]
     if lane is not Lane.FULL or not head:
         return ()
-    return tuple(Input.of(segment) for segment in state.buried if segment.last_offset > min(head))
+    return tuple(Input.of(segment) for segment in state.removed_tombstones if segment.last_offset > min(head))

@@ -1,9 +1,9 @@
-"""The order of work: which plans of a run come first, from metadata and the clock alone.
+"""The order of work: ranks the plans of a run, by metadata and the clock alone.
 
-1. What is overdue, the longest first: topic partitions past ``max.compaction.lag.ms``, those with records below a
-   removed tombstone (readers may see a deleted value, C9), and those that have been due for longer than
-   ``run.max.wait.ms``. The time before the lane worked on a topic partition last does not count. So nothing starves:
-   what is overdue is preceded only by what was overdue earlier, and what was worked on goes to the back.
+1. Overdue plans, the longest overdue first: topic partitions past ``max.compaction.lag.ms``, those with records below
+   a removed tombstone (readers may see a deleted value, C9), and those due for longer than ``run.max.wait.ms``. Time
+   before the lane's last work on a topic partition does not count. So nothing starves: an overdue plan waits only for
+   plans that were overdue earlier, and a topic partition that was worked on goes to the back.
 2. The filthiest (C12).
 3. The most bytes reclaimed per byte rewritten.
 """
@@ -18,16 +18,16 @@ from pipeline.sense import Lane, PartitionState
 from pipeline.sense.triggers import last_full_ms
 
 WRITES: Final = {Lane.MERGE: (MERGED, RUN), Lane.CLEAN: (RUN,), Lane.FULL: (TAIL,)}
-"""The levels that tell when a lane worked on a topic partition last. A run may have taken the merged segments in since.
-Runs don't tell it of `tier`, because `clean` makes them as well: it always waits for as many new ones."""
+"""Levels whose segments date a lane's last work on a topic partition. A cleaned run may have absorbed the merged
+segments since. Runs do not date `tier`, because `clean` makes them as well: it always waits for as many new ones."""
 
 
 class Rank(NamedTuple):
-    """Where a plan stands: the smallest goes first."""
+    """Rank of a plan; the smallest goes first."""
 
     in_time: bool
     overdue_since_ms: int
-    """0 for what is in time."""
+    """Epoch milliseconds; 0 for a plan that is not overdue."""
     minus_dirty_ratio: float
     minus_gain: float
     topic: str
@@ -51,8 +51,8 @@ def inputs_of(plan: Plan, state: PartitionState) -> list[Segment]:
 def gain(inputs: Sequence[Segment]) -> float:
     """An estimate of the bytes that a cleaning of ``inputs`` reclaims per byte that it writes.
 
-    What holds one record per key is one group: the tail, and each run. A landed or merged segment is one as well, where
-    metadata does not tell its distinct keys. The estimate is the best case, that the largest group has all the keys:
+    A group holds one record per key: the tail is one, and each run. A landed or merged segment whose distinct keys are
+    unknown counts as one too. The estimate assumes the best case, that the largest group has all the keys:
     (all records - those of the largest) / those of the largest, records being of equal size.
     """
     groups: dict[tuple[int, int | str], int] = {}
@@ -65,16 +65,16 @@ def gain(inputs: Sequence[Segment]) -> float:
 
 
 def due_since(lane: Lane, state: PartitionState, inputs: Sequence[Segment]) -> int:
-    """Since when ``lane`` has been due for ``inputs``, epoch milliseconds, as the commits that brought them tell.
+    """Time since which ``lane`` has been due for ``inputs``, epoch milliseconds, by the commits that added them.
 
-    Inputs that cross no threshold, because a budget left out what would, count from when they were all there.
+    Inputs that cross no threshold, because a budget left out the rest, count from the arrival of the last one.
     """
     clocks = [clock for clock in _DUE_SINCE[lane](state, inputs) if clock is not None]
     return min(clocks) if clocks else max(map(_arrived_ms, inputs))
 
 
 def _limit_ms(lane: Lane, state: PartitionState, inputs: Sequence[Segment]) -> int:
-    """The clock past which the plan is overdue."""
+    """Clock (epoch milliseconds) past which the plan is overdue."""
     policy = state.policy
     worked = [
         segment.committed_ms
@@ -92,14 +92,14 @@ def _limit_ms(lane: Lane, state: PartitionState, inputs: Sequence[Segment]) -> i
 
 
 def _arrived_ms(segment: Segment) -> int:
-    """When ``segment`` came in; by its newest timestamp where the table has forgotten the commit."""
+    """Arrival time of ``segment``: its commit's, or its newest timestamp where the snapshot has expired."""
     return segment.newest_ms if segment.committed_ms is None else segment.committed_ms
 
 
 def _crossed(
     inputs: Iterable[Segment], enough: Callable[[int], bool], size: Callable[[Segment], int] = lambda _: 1
 ) -> int | None:
-    """When the sizes of ``inputs``, which came one after the other, made ``enough``; None when they don't."""
+    """Time at which the sizes of ``inputs``, in order of arrival, reached ``enough``; None when they don't."""
     total = 0
     for segment in sorted(inputs, key=_arrived_ms):
         total += size(segment)
@@ -133,7 +133,7 @@ def _full_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[in
     head = [segment for segment in inputs if segment.level != TAIL]
     yield _crossed(head, lambda size: size > policy.min_cleanable_dirty_ratio * (tail + size), _bytes)
     if head and policy.full_interval_ms >= 0:
-        # It was not due before there was anything to clean.
+        # Nothing was due before there was anything to clean.
         since = last_full_ms(state) if state.tail else min(segment.oldest_ms for segment in head)
         clock = max((since or 0) + policy.full_interval_ms, min(map(_arrived_ms, head)))
         yield clock if clock <= state.now_ms else None
@@ -142,7 +142,7 @@ def _full_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[in
 
 
 def _nothing(_state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[int | None]:
-    """Lane `retain` is not counted in budgets: nothing waits for its turn."""
+    """Yield nothing: lane `retain` counts in no budget, so none of its plans wait."""
     yield None
 
 

@@ -1,4 +1,4 @@
-"""The plan as a document: JSON that one room writes and the next one reads, checked on the way in."""
+"""The plan as a JSON document: one room writes it, the next one reads and checks it."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.errors import RefusedError
-from pipeline.lake.folders import DATA_FOLDER
+from pipeline.lake.folders import DATA_FOLDER, JOB_ID
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.messages import printable
 from pipeline.segments import Segment
@@ -20,19 +20,33 @@ from pipeline.sense import Lane
 from pipeline.sense.transactions import Marker
 
 LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.TIER: RUN, Lane.FULL: TAIL}
-"""The lanes that make segments, and of which level. The lane ``retain`` only drops some."""
-STAGE_INFIX = "__stage_"
+"""Levels of the segments that each lane makes. The lane ``retain`` only drops segments."""
 FOLDER_OF_JOB = re.compile(f"/{DATA_FOLDER}/[0-9a-f]{{16}}/")
-"""In the path of every data file that Firn has written: the folder of its job below the table's data."""
+"""Matches the path of every data file written by Firn: the folder of its job below the table's data."""
 
 
 Long = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-"""What a column of longs holds."""
+"""An integer in the range of an Iceberg long."""
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
+def stage_name(table: str, job_id: str) -> str:
+    """The stage name of the job ``job_id`` on ``table``."""
+    return f"{table}/{job_id}"
+
+
+def stage_parts(name: str) -> tuple[str, str]:
+    """Split a stage name into table and job id; RefusedError when it is none."""
+    table, _, job_id = name.rpartition("/")
+    if not table or not re.fullmatch(JOB_ID, job_id):
+        raise RefusedError(
+            f"{name!r} is not a stage; allowed: <namespace>.<table>/<job id>, as `firn stages` lists them"
+        )
+    return table, job_id
+
+
 class Input(BaseModel):
-    """One segment that the plan takes, with the facts it was chosen by. Offsets are inclusive."""
+    """One input segment of a plan, with the facts that selected it. Offsets are inclusive."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,13 +57,13 @@ class Input(BaseModel):
     records: Count
     bytes: Count
     copies: int = Field(default=1, ge=1, lt=2**63)
-    """How often the table lists the file; records and bytes count every time."""
+    """Number of times the table lists the file; records and bytes count each of them."""
     may_stay: bool = False
-    """Whether nothing in it changes unless the head has a newer record of one of its keys."""
+    """True when nothing in it changes unless the head has a newer record of one of its keys."""
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Offset order, as that of a segment."""
+        """Sort key for offset order, as that of a segment."""
         return (self.base_offset, self.last_offset, self.path)
 
     @classmethod
@@ -67,7 +81,7 @@ class Input(BaseModel):
 
 
 def span(inputs: Iterable[Input]) -> tuple[int, int] | None:
-    """The lowest and the highest offset of ``inputs``, both inclusive; None without a record."""
+    """Lowest and highest offset of ``inputs``, both inclusive; None without a record."""
     held = [one for one in inputs if one.records]
     if not held:
         return None
@@ -90,26 +104,26 @@ class Plan(BaseModel):
     now_ms: Long
     reason: str
     inputs: tuple[Input, ...] = Field(min_length=1)
-    buried: tuple[Input, ...] = ()
-    """Segments of ``<table>__tombstones`` that may hold a newer tombstone for a record of the inputs (C9)."""
+    removed_tombstones: tuple[Input, ...] = ()
+    """Segments of the branch ``firn_tombstones`` that may hold a newer tombstone for a record of the inputs (C9)."""
     inputs_per_segment: Annotated[int, Field(ge=1, lt=2**63)] | None
-    """`merge`: how many inputs become one segment (C13). None: inputs are packed by bytes."""
+    """`merge`: number of inputs per output segment (C13). None: inputs are packed by bytes."""
     segment_bytes: int = Field(ge=1, lt=2**63)
     clean_below: Long | None
-    """A tombstone with a lower offset is clean (C7): the lowest offset outside the inputs. None: nothing is outside."""
+    """Lowest offset outside the inputs; a tombstone below it is clean (C7). None: nothing is outside."""
     log_end_offset: Long
     """Highest offset of the topic partition: never removed (C4)."""
     delete_retention_ms: Count
-    """How long past ``now_ms`` a tombstone stays that this plan's cleaning stamps (C8). Longer than the policy says by
-    what the clock is behind an earlier commit of Firn's."""
+    """Milliseconds past ``now_ms`` for which a tombstone stays that this plan's cleaning stamps (C8): the policy's
+    value plus the lag of the clock behind an earlier commit of Firn's."""
     cleaner_threads: int = Field(default=1, ge=1, le=1000)
-    """How many plans like this one may be worked on at a time: they share the table's budget in keys (C17)."""
+    """Number of plans that may run at a time and share the table's budget in keys (C17)."""
     waiting_segments: Count = 0
-    """`full`: how many cleanable segments had no room in this plan and wait for the next."""
+    """`full`: number of cleanable segments that had no room in this plan and wait for the next."""
     transactional: bool = False
-    """Whether records of transactions or control records may be among the inputs (C10); not told for a copy."""
+    """True when the inputs may hold records of transactions or control records (C10); not set for a copy."""
     markers: tuple[Marker, ...] = ()
-    """The markers outside the inputs that decide transactions which began inside."""
+    """Markers outside the inputs that decide transactions which began inside."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -117,12 +131,12 @@ class Plan(BaseModel):
 
     @property
     def level_out(self) -> int:
-        """The level of the segments that this plan makes; RefusedError when its lane makes none."""
+        """Level of the segments that this plan makes; RefusedError when its lane makes none."""
         return LEVEL_OUT[self.of_lane(*LEVEL_OUT).lane]
 
     @property
     def changes(self) -> bool:
-        """Whether there is anything to do: a tail without a head may stay as it is, even when asked for."""
+        """True when there is anything to do: a tail without a head may stay as it is, even when asked for."""
         return not all(segment.may_stay for segment in self.inputs)
 
     @property
@@ -131,23 +145,23 @@ class Plan(BaseModel):
 
     @property
     def tail_is_older(self) -> bool:
-        """Whether every record of the tail is known to be older than every other record of the plan, and there once.
+        """True when every record of the tail is known to occur once and to be older than all other records of the plan.
 
-        Then records of the tail need no comparing among themselves (C16). Not so when records came late, where the
-        transactions of all of them have to be told first (C10), where a file is listed twice, or where another writer
-        has claimed the level.
+        Then records of the tail need no comparison with each other (C16). False when records came late, when the
+        transactions of all of them must be decided first (C10), when a file is listed twice, or when another writer
+        has used the level.
         """
         held = sorted((one for one in self.inputs if one.records), key=lambda one: one.base_offset)
         tail = [one for one in held if one.level == TAIL]
         beneath = tail == held[: len(tail)]
         apart = all(one.last_offset < other.base_offset for one, other in pairwise(held[: len(tail) + 1]))
         own = all(one.copies == 1 and FOLDER_OF_JOB.search(one.path) for one in tail)
-        return bool(tail) and beneath and apart and own and not self.buried and not self.transactional
+        return bool(tail) and beneath and apart and own and not self.removed_tombstones and not self.transactional
 
     @property
     def stage(self) -> str:
-        """Identifier of the stage table of this plan."""
-        return f"{self.table}{STAGE_INFIX}{self.id}"
+        """Name of the stage of a job with this plan alone."""
+        return stage_name(self.table, self.id)
 
     @property
     def records(self) -> int:
@@ -164,7 +178,7 @@ class Plan(BaseModel):
         return f"{where} {self.lane}: {len(self.inputs)} segments ({self.reason})"
 
     def of_lane(self, *allowed: Lane) -> Self:
-        """This plan; RefusedError unless its lane is one of ``allowed``."""
+        """Return this plan; RefusedError unless its lane is one of ``allowed``."""
         if self.lane not in allowed:
             raise RefusedError(
                 f"plan {self.id} ({self.title}) is of the lane {self.lane}; allowed here: {', '.join(allowed)} "
@@ -173,11 +187,11 @@ class Plan(BaseModel):
         return self
 
     def sealed(self) -> Self:
-        """The same plan under its id, a digest of everything else in it."""
+        """Return the same plan under its id, a digest of everything else in it."""
         return self.model_copy(update={"id": self.digest()})
 
     def file_in(self, folder: Path) -> Path:
-        """Where ``write`` puts the plan: named by its id."""
+        """Path to which ``write`` writes the plan, named by its id."""
         return folder / f"{self.id}.json"
 
     def write(self, folder: Path) -> Path:
@@ -189,7 +203,7 @@ class Plan(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a plan file; RefusedError when it is missing, not a plan, or was changed after it was made."""
+        """Read a plan file; RefusedError when it is missing, not a plan, or modified after it was made."""
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError as error:
@@ -203,7 +217,7 @@ class Plan(BaseModel):
 
     @classmethod
     def parse(cls, text: str, source: str) -> Self:
-        """A plan from JSON ``text`` that came from ``source`` (used in messages)."""
+        """Parse a plan from JSON ``text``; messages name ``source``."""
         try:
             plan = cls.model_validate_json(text)
         except ValidationError as error:
@@ -217,6 +231,6 @@ class Plan(BaseModel):
         return plan
 
     def digest(self) -> str:
-        """What the plan's content hashes to: equal for equal metadata, policy and clock."""
+        """Digest of the plan's content: equal for equal metadata, policy and clock."""
         content = self.model_dump(mode="json", exclude={"id"})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

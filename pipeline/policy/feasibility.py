@@ -1,4 +1,4 @@
-"""Whether a policy can hold its ``max.compaction.lag.ms`` at the rate at which segments arrive, and what would.
+"""Checks that a policy can hold its ``max.compaction.lag.ms`` at a given arrival rate, and suggests what would.
 
 Formulas only; times are milliseconds, sizes file bytes, rates per second, all of one topic partition. With
 
@@ -21,7 +21,7 @@ from pipeline.policy.profiles import INT_MAX
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What lands in a topic partition per second, and the bytes of its tail."""
+    """Arrival rates of a topic partition, per second, and the bytes of its tail."""
 
     segments: float
     records: float
@@ -30,11 +30,11 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Why a lag is not held, what is reached instead (milliseconds, infinite if it grows), and what would hold it."""
+class Doubt:
+    """A reason why a lag is not held, the lag reached (milliseconds, infinite if it grows), and the remedy."""
 
     about: str
-    """The property to look at first; one finding about each is enough for a topic."""
+    """The property to check first; one doubt per property is enough for a topic."""
     reached_ms: float
     problem: str
     remedy: str
@@ -44,43 +44,43 @@ class Finding:
 
 
 def levels_lag_ms(policy: Policy, arrivals: Arrivals) -> float:
-    """How long records arrive until lanes `merge` and `clean` deduplicate for the first time: M x C / a."""
+    """Milliseconds of arrivals until lanes `merge` and `clean` first deduplicate: M x C / a."""
     return policy.merge_segments * policy.clean_segments / arrivals.segments * 1000
 
 
 def ratio_lag_ms(policy: Policy, arrivals: Arrivals) -> float:
-    """How long records arrive until the dirty ratio exceeds R: R / (1 - R) x T / b; never for R = 1."""
+    """Milliseconds of arrivals until the dirty ratio exceeds R: R / (1 - R) x T / b; never for R = 1."""
     ratio = policy.min_cleanable_dirty_ratio
     return inf if ratio == 1 else ratio / (1 - ratio) * arrivals.tail_bytes / arrivals.bytes * 1000
 
 
 def full_lag_ms(policy: Policy, arrivals: Arrivals) -> float:
-    """How old a record of the head gets until a full clean is due: min(R / (1 - R) x T / b, I, L)."""
+    """Maximum age (milliseconds) of a head record when a full clean is due: min(R / (1 - R) x T / b, I, L)."""
     interval = policy.full_interval_ms if policy.full_interval_ms >= 0 else inf
     return min(ratio_lag_ms(policy, arrivals), interval, policy.max_compaction_lag_ms)
 
 
-def by_itself(policy: Policy) -> Iterator[Finding]:
-    """Why ``policy`` can't hold its lag whatever arrives."""
+def by_itself(policy: Policy) -> Iterator[Doubt]:
+    """Yield the reasons why ``policy`` can't hold its lag at any arrival rate."""
     lag, young, gap = policy.max_compaction_lag_ms, policy.min_compaction_lag_ms, policy.run_interval_ms
     if not declares_lag(policy):
         return
     if young >= lag:
-        yield Finding(
+        yield Doubt(
             "min.compaction.lag.ms",
             young,
             f"max.compaction.lag.ms {lag} can't be held: records are left alone for min.compaction.lag.ms {young}",
             f"a smaller min.compaction.lag.ms than {lag}",
         )
     if gap >= lag:
-        yield Finding(
+        yield Doubt(
             "run.interval.ms",
             lag + gap,
             f"max.compaction.lag.ms {lag} can't be held: runs come every {gap} ms (run.interval.ms)",
             f"runs closer together than {lag} ms, and a run.interval.ms that says so",
         )
     if policy.active_segments:
-        yield Finding(
+        yield Doubt(
             "active.segments",
             inf,
             f"max.compaction.lag.ms {lag} can't be held for the newest {policy.active_segments} segments "
@@ -89,8 +89,8 @@ def by_itself(policy: Policy) -> Iterator[Finding]:
         )
 
 
-def at_rate(policy: Policy, arrivals: Arrivals) -> Iterator[Finding]:
-    """Why ``policy`` can't hold its lag when so much arrives; what it can't hold whatever arrives is left out."""
+def at_rate(policy: Policy, arrivals: Arrivals) -> Iterator[Doubt]:
+    """Yield the reasons why ``policy`` can't hold its lag at this rate, without those that apply at any rate."""
     if not declares_lag(policy):
         return
     yield from _spacing(policy, arrivals)
@@ -99,10 +99,10 @@ def at_rate(policy: Policy, arrivals: Arrivals) -> Iterator[Finding]:
     yield from _plans(policy, arrivals)
 
 
-def of_runs(policy: Policy, found: Iterable[tuple[Policy, Arrivals]]) -> Iterator[Finding]:
-    """Why the budget of a run can't hold the lags of all topic partitions together (their policies and arrivals).
+def of_runs(policy: Policy, found: Iterable[tuple[Policy, Arrivals]]) -> Iterator[Doubt]:
+    """Yield the reasons why a run's budget can't hold the lags of all topic partitions (policies and arrivals).
 
-    To hold L each is cleaned once per L: bytes per second = sum of (T / L + b), so that many times s per run.
+    To hold L each is cleaned once per L: bytes per second = sum of (T / L + b), which times s is the need per run.
     """
     rate = sum(
         arrivals.tail_bytes / (own.max_compaction_lag_ms / 1000) + arrivals.bytes
@@ -111,7 +111,7 @@ def of_runs(policy: Policy, found: Iterable[tuple[Policy, Arrivals]]) -> Iterato
     )
     needed = rate * policy.run_interval_ms / 1000
     if needed > policy.run_max_bytes:
-        yield Finding(
+        yield Doubt(
             "run.max.bytes",
             inf,
             f"the max.compaction.lag.ms of all topic partitions together can't be held: they need {ceil(needed)} bytes "
@@ -121,17 +121,17 @@ def of_runs(policy: Policy, found: Iterable[tuple[Policy, Arrivals]]) -> Iterato
 
 
 def declares_lag(policy: Policy) -> bool:
-    """Whether ``policy`` promises a maximum lag that means anything: one that ends, of a topic that is compacted."""
+    """True when ``policy`` promises a meaningful maximum lag: a finite one of a compacted topic."""
     return policy.compacts and policy.max_compaction_lag_ms < LONG_MAX
 
 
-def _spacing(policy: Policy, arrivals: Arrivals) -> Iterator[Finding]:
-    """A segment holds records of 1000 / a ms; it waits for its youngest, and for those that are active."""
+def _spacing(policy: Policy, arrivals: Arrivals) -> Iterator[Doubt]:
+    """Doubts about segment spacing: a segment spans 1000 / a ms and waits for its newest record and active segments."""
     lag, young, active = policy.max_compaction_lag_ms, policy.min_compaction_lag_ms, policy.active_segments
     span = 1000 / arrivals.segments
     if young and young < lag < young + span:
         remedy = f"min.compaction.lag.ms of at most {floor(lag - span)}" if span < lag else f"a segment every {lag} ms"
-        yield Finding(
+        yield Doubt(
             "min.compaction.lag.ms",
             young + span,
             f"max.compaction.lag.ms {lag} is not held: a segment spans {ceil(span)} ms and is left alone for "
@@ -139,7 +139,7 @@ def _spacing(policy: Policy, arrivals: Arrivals) -> Iterator[Finding]:
             remedy,
         )
     if active * span > lag:
-        yield Finding(
+        yield Doubt(
             "active.segments",
             active * span,
             f"max.compaction.lag.ms {lag} is not held: the newest {active} segments (active.segments) span "
@@ -148,16 +148,16 @@ def _spacing(policy: Policy, arrivals: Arrivals) -> Iterator[Finding]:
         )
 
 
-def _triggers(policy: Policy, arrivals: Arrivals) -> Iterator[Finding]:
-    """The lag as a trigger comes a run too late: another one has to come first."""
+def _triggers(policy: Policy, arrivals: Arrivals) -> Iterator[Doubt]:
+    """Doubts about triggers: the lag itself fires one run too late, so another trigger has to fire first."""
     lag, gap = policy.max_compaction_lag_ms, policy.run_interval_ms
     reached = full_lag_ms(policy, arrivals) + gap
     if gap < lag < reached:
-        # Bytes that arrive in time for the run before: the dirty ratio that they make.
+        # Bytes that arrive in time for the previous run determine its dirty ratio.
         fresh = arrivals.bytes * (lag - gap) / 1000
         ratio = floor(1000 * fresh / (arrivals.tail_bytes + fresh)) / 1000
         or_ratio = f", or min.cleanable.dirty.ratio of less than {ratio}" if ratio else ""
-        yield Finding(
+        yield Doubt(
             "full.interval.ms",
             reached,
             f"max.compaction.lag.ms {lag} is not held: a full clean is due after {ceil(reached - gap)} ms, and the "
@@ -166,15 +166,15 @@ def _triggers(policy: Policy, arrivals: Arrivals) -> Iterator[Finding]:
         )
 
 
-def _levels(policy: Policy, arrivals: Arrivals) -> Iterator[Finding]:
-    """Where levels come too late every record waits for a full clean, which rewrites what it must of the tail."""
+def _levels(policy: Policy, arrivals: Arrivals) -> Iterator[Doubt]:
+    """Doubts about levels: if they come too late, every record waits for a full clean, which may rewrite the tail."""
     lag, reached = policy.max_compaction_lag_ms, levels_lag_ms(policy, arrivals)
     if reached <= lag or policy.merge_segments * policy.clean_segments >= INT_MAX:
         return
     product = floor(arrivals.segments * lag / 1000)
     merge = max(2, math.isqrt(max(product, 0)))
     remedy = f"merge.segments x clean.segments of at most {product}, such as {merge} x {product // merge}"
-    yield Finding(
+    yield Doubt(
         "merge.segments",
         reached,
         f"max.compaction.lag.ms {lag} is held by full cleans alone: {policy.merge_segments} x {policy.clean_segments} "
@@ -183,8 +183,8 @@ def _levels(policy: Policy, arrivals: Arrivals) -> Iterator[Finding]:
     )
 
 
-def _plans(policy: Policy, arrivals: Arrivals) -> Iterator[Finding]:
-    """A plan per run takes what arrives between runs, or the rest grows."""
+def _plans(policy: Policy, arrivals: Arrivals) -> Iterator[Doubt]:
+    """Doubts about plan size: unless one plan per run takes the arrivals between runs, a backlog grows."""
     seconds = policy.run_interval_ms / 1000
     for name, unit, rate, allowed in (
         ("plan.max.bytes", "bytes", arrivals.bytes, policy.plan_max_bytes),
@@ -194,7 +194,7 @@ def _plans(policy: Policy, arrivals: Arrivals) -> Iterator[Finding]:
         if rate * seconds > allowed:
             size = policy.bytes_per_key * policy.cleaner_threads / policy.cleaner_io_buffer_load_factor
             least = ceil(rate * seconds * (size if name.startswith("cleaner.") else 1))
-            yield Finding(
+            yield Doubt(
                 name,
                 inf,
                 f"max.compaction.lag.ms {policy.max_compaction_lag_ms} can't be held: {ceil(rate * seconds)} {unit} "

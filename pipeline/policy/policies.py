@@ -1,7 +1,6 @@
-"""Where a table's policies come from: its properties (C21).
+"""The policies of a table, parsed from its properties (C21).
 
-A property is ``firn.<name>`` for every topic of a table and ``firn.topic.<topic>.<name>`` for one topic; the latter
-wins.
+``firn.<name>`` sets a config for every topic of a table, ``firn.topic.<topic>.<name>`` for one topic; the latter wins.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ from pipeline.policy.profiles import with_defaults
 PREFIX = "firn."
 TOPIC_PREFIX = "firn.topic."
 _SHOWN = 200
-"""So much of a wrong value is shown."""
+"""Maximum number of characters shown of a wrong value."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,8 @@ class Policies:
     def parse(cls, identifier: str, properties: Mapping[str, str]) -> "Policies":
         """Read the ``firn.`` properties of table ``identifier``.
 
-        Raises RefusedError naming the property, the value and what is allowed; unknown names and contradictions are
-        refused as well, because a threshold that is silently ignored is worse than none.
+        Raises RefusedError naming the property, the value and what is allowed, also for unknown names and
+        contradictions: a silently ignored threshold is worse than none.
         """
         common: dict[str, str] = {}
         topics: dict[str, dict[str, str]] = {}
@@ -63,9 +62,9 @@ class Policies:
 
 
 def samples_of(properties: Mapping[str, str]) -> Samples:
-    """What may be shown of the records of a table with these ``properties``; nothing when they don't say it rightly.
+    """The ``Samples`` setting in a table's ``properties``; shows nothing when the setting is invalid.
 
-    Policies are refused where work is planned. What tells of work that went wrong is told all the same.
+    Planning refuses invalid policies. Reports on failed work must still be written, so this does not raise.
     """
     match properties.get(f"{PREFIX}report.samples", DEFAULT.report_samples):
         case "keys" | "full" as said:
@@ -75,7 +74,7 @@ def samples_of(properties: Mapping[str, str]) -> Samples:
 
 
 def validation_of(properties: Mapping[str, str]) -> Validation:
-    """How values of a table with these ``properties`` are judged; the stricter way when they don't say it rightly."""
+    """The ``Validation`` setting in a table's ``properties``; the stricter value when the setting is invalid."""
     match properties.get(f"{PREFIX}validate", DEFAULT.validate_by):
         case "fingerprint" as said:
             return said
@@ -84,9 +83,9 @@ def validation_of(properties: Mapping[str, str]) -> Validation:
 
 
 def _split(identifier: str, key: str, value: str) -> tuple[str, str]:
-    """Topic and config name of a topic property. Topics may hold dots, so the longest known name at the end counts.
+    """Split a topic property into topic and config name. Topics may contain dots, so the longest known name wins.
 
-    Where that is not what is meant, the topic is written in double quotes, which no topic of Kafka's holds.
+    To override that, put the topic in double quotes, which no Kafka topic contains.
     """
     rest = key.removeprefix(TOPIC_PREFIX)
     topic, _, name = rest[1:].rpartition('".')
@@ -116,20 +115,20 @@ def _policy(identifier: str, prefix: str, values: Mapping[str, str], own: Mappin
 
 
 def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
-    """Values that exclude each other: which property, what was found, what is allowed beside the other one."""
+    """Yield contradictory settings: the property, the value found, and what is allowed beside the other setting."""
     lag = policy.min_compaction_lag_ms
-    if lag > policy.max_compaction_lag_ms:  # Kafka's LogConfig.validate refuses the same
+    if lag > policy.max_compaction_lag_ms:  # as Kafka's LogConfig.validate
         yield (
             "min.compaction.lag.ms",
             lag,
             f"at most max.compaction.lag.ms, which is {policy.max_compaction_lag_ms}",
         )
     if policy.compacts and policy.deletes and UNLIMITED < policy.retention_ms < lag:
-        # Records would be dropped before they were promised to be left alone.
+        # Retention would drop records within the time in which cleaning must leave them alone.
         yield "retention.ms", policy.retention_ms, f"at least min.compaction.lag.ms, which is {lag}, or {UNLIMITED}"
     for name in ("max.input.bytes", "plan.max.bytes", "run.max.bytes"):
         limit = getattr(policy, NAMES[name])
-        # What Firn writes has to be small enough to be read again. The default makes way, what is set does not.
+        # Firn must be able to read its own segments again. A default adapts to that, an explicit value is refused.
         if "segment_bytes" in policy.model_fields_set and policy.segment_bytes > limit:
             yield "segment.bytes", policy.segment_bytes, f"at most {name}, which is {limit}"
     if policy.keys_per_plan < 1:
@@ -151,5 +150,5 @@ def _short(value: str) -> str:
 
 
 def _allowed(message: str) -> str:
-    """pydantic says "Input should be X"; X is what is allowed."""
+    """The allowed X in pydantic's message "Input should be X"."""
     return message.removeprefix("Input should be ")

@@ -1,4 +1,4 @@
-"""What a topic's configs are, and what they allow (C21): Kafka's own name, meaning and default where Kafka has one."""
+"""A topic's configs and their allowed values (C21), with Kafka's name, meaning and default where Kafka has one."""
 
 from math import inf
 from typing import Annotated, Literal
@@ -11,22 +11,22 @@ LONG_MAX = 2**63 - 1
 DAY_MS = 86_400_000
 GIB = 1 << 30
 UNLIMITED = -1
-"""What Kafka writes for "no limit" in ``retention.ms`` and ``retention.bytes``."""
+"""Kafka's value for "no limit" in ``retention.ms`` and ``retention.bytes``."""
 
 
 def _as_list(value: object) -> object:
-    """Kafka's list syntax in one spelling: either order, spaces around the comma. Other words stay, to be refused."""
+    """Normalize Kafka's list syntax (any order, spaces around the comma). Unknown words stay and are refused later."""
     words = [word.strip() for word in value.split(",")] if isinstance(value, str) else []
     return ",".join(sorted(words)) if words else value
 
 
 CleanupPolicy = Annotated[Literal["compact", "delete", "compact,delete"], BeforeValidator(_as_list)]
 Samples = Literal["none", "keys", "full"]
+"""Parts of records that may be shown outside their table, from nothing to keys and values."""
 Validation = Literal["fingerprint", "full"]
-"""What may be shown of records outside their table, from nothing to keys and values."""
 
 NEVER = -1
-"""An interval that never ends."""
+"""Value of an interval that never ends."""
 
 
 class Policy(BaseModel):
@@ -134,7 +134,7 @@ class Policy(BaseModel):
         default=2.0,
         ge=1,
         alias="tier.size.ratio",
-        description="Runs are of similar size when the largest is at most so many times the smallest.",
+        description="Runs are of similar size when the largest is at most this many times the smallest.",
     )
     max_input_bytes: int = Field(
         default=128 * GIB, ge=1, le=LONG_MAX, alias="max.input.bytes", description="A larger segment is never an input."
@@ -152,7 +152,7 @@ class Policy(BaseModel):
     null_keys: Literal["quarantine", "fail"] = Field(
         default="quarantine",
         alias="null.keys",
-        description="Records without a key: moved to `<table>__quarantine`, or the topic partition waits.",
+        description="Records without a key: moved to the branch `firn_quarantine`, or the topic partition waits.",
     )
     profile: Literal["firn", "kafka", "warpstream"] = Field(
         default="firn",
@@ -241,7 +241,7 @@ class Policy(BaseModel):
         ge=UNLIMITED,
         le=LONG_MAX,
         alias="gc.stages.bytes",
-        description="When all stages hold more, the oldest that nobody works on are discarded; -1: no limit.",
+        description="When all stages hold more, the oldest idle ones are discarded; -1: no limit.",
     )
     gc_orphans_age_ms: int = Field(
         default=3 * DAY_MS,
@@ -257,58 +257,49 @@ class Policy(BaseModel):
         alias="gc.quarantine.age.ms",
         description="Records that have been in quarantine for longer are dropped for good; -1: never.",
     )
-    gc_quarantine_bytes: int = Field(
-        default=UNLIMITED,
+    late_max_ms: int = Field(
+        default=30 * DAY_MS,
         ge=UNLIMITED,
         le=LONG_MAX,
-        alias="gc.quarantine.bytes",
-        description="When the quarantine holds more, its oldest files are dropped for good; -1: no limit.",
+        alias="late.max.ms",
+        description="How late an older record may land and still find its removed tombstone; -1: without limit.",
     )
-    gc_tombstones_age_ms: int = Field(
-        default=UNLIMITED,
-        ge=UNLIMITED,
-        le=LONG_MAX,
-        alias="gc.tombstones.age.ms",
-        description="Tombstones that were removed longer ago are forgotten for good; -1: never.",
-    )
-    gc_tombstones_bytes: int = Field(
-        default=UNLIMITED,
-        ge=UNLIMITED,
-        le=LONG_MAX,
-        alias="gc.tombstones.bytes",
-        description="When removed tombstones take more, their oldest files are forgotten for good; -1: no limit.",
+    side_branches: bool = Field(
+        default=True,
+        alias="side.branches",
+        description="Whether the catalog takes several snapshots per commit. Set by `firn create` and `firn adopt`.",
     )
 
     @property
     def compacts(self) -> bool:
-        """Whether older records of a key are removed (C19)."""
+        """True when cleaning removes older records of a key (C19)."""
         return "compact" in self.cleanup_policy
 
     @property
     def deletes(self) -> bool:
-        """Whether retention drops segments, the newest record of a key included (C19)."""
+        """True when retention drops segments, even with the newest record of a key (C19)."""
         return "delete" in self.cleanup_policy
 
     @property
     def segment_target(self) -> int:
-        """Bytes at which Firn closes a segment: one that a plan can take again."""
+        """Bytes at which Firn closes a segment, small enough for a later plan to take."""
         return min(self.segment_bytes, self.max_input_bytes, self.plan_max_bytes, self.run_max_bytes)
 
     @property
     def bytes_per_key(self) -> int:
-        """What a key takes of the buffer."""
+        """Bytes per key in the buffer."""
         return BYTES_PER_KEY[self.profile]
 
     @property
     def keys_per_plan(self) -> int:
-        """Distinct keys that one plan may look at, counted as Kafka does: whole slots, filled up to the load factor."""
+        """Maximum distinct keys per plan, counted as Kafka does: whole slots, filled up to the load factor."""
         slots = self.cleaner_dedupe_buffer_size // self.cleaner_threads // self.bytes_per_key
         return int(slots * self.cleaner_io_buffer_load_factor)
 
 
 DEFAULT = Policy()
 NAMES = {field.alias: name for name, field in Policy.model_fields.items() if field.alias}
-"""Property names without prefix, to field names."""
+"""Field names by property name without prefix."""
 
 TABLE_ONLY = frozenset(
     {
@@ -318,7 +309,9 @@ TABLE_ONLY = frozenset(
         "cleaner.io.buffer.load.factor",
         "report.samples",
         "validate",
+        "late.max.ms",
+        "side.branches",
     }
     | {name for name in NAMES if name.startswith(("run.", "gc."))}
 )
-"""What concerns all topics of a table together."""
+"""Configs that apply to all topics of a table together."""

@@ -1,6 +1,6 @@
-"""Profiles: other defaults for properties, so that topics are cleaned when Kafka or WarpStream would clean them.
+"""Profiles: alternative defaults that clean topics when Kafka or WarpStream would.
 
-An explicitly set property wins. A profile decides when and how much is cleaned, never which record survives.
+An explicit property wins. A profile decides when and how much is cleaned, never which record survives.
 """
 
 import re
@@ -10,10 +10,10 @@ from typing import Final
 
 MIB = 1 << 20
 INT_MAX: Final = 2**31 - 1
-"""Never, as a number of segments: Java's largest int."""
+"""Number of segments that stands for never: Java's largest int."""
 
 BYTES_PER_KEY: Final[Mapping[str, int]] = MappingProxyType({"firn": 24, "kafka": 24, "warpstream": 41})
-"""What a key takes in the map of newest offsets. Kafka's SkimpyOffsetMap: 16 bytes of hash, 8 of offset. WarpStream: 32
+"""Bytes per key in the map of newest offsets. Kafka's SkimpyOffsetMap: 16 bytes of hash, 8 of offset. WarpStream: 32
 bytes of hash, two integers of 4 bytes, one byte."""
 
 WARPSTREAM_BUFFER: Final = 128 * MIB
@@ -22,7 +22,7 @@ WARPSTREAM_BUFFER: Final = 128 * MIB
 PROFILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "firn": {},
-        # Kafka knows one lane, and of its triggers the dirty ratio and the maximum lag.
+        # Kafka has a single lane, with two of the triggers: dirty ratio and maximum lag.
         "kafka": {
             "min.cleanable.dirty.ratio": "0.5",
             "leave.to.full.fraction": "inf",
@@ -34,7 +34,7 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "cleaner.dedupe.buffer.size": str(128 * MIB),
             "cleaner.threads": "1",
         },
-        # 32 files, 32 files, 10 files of similar size, once a day everything: no other trigger.
+        # Triggers: 32 files, 32 files, 10 files of similar size, and everything once a day.
         "warpstream": {
             "min.cleanable.dirty.ratio": "1",
             "leave.to.full.fraction": "inf",
@@ -47,12 +47,12 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 def with_defaults(values: Mapping[str, str], threads: int) -> dict[str, str]:
     """``values`` (names without prefix) on top of their profile's defaults; ``threads`` is Firn's own default.
 
-    An unknown profile has none: the caller refuses it.
+    An unknown profile has no defaults; the caller refuses it.
     """
     profile = values.get("profile", "firn")
     found = {**PROFILES.get(profile, {}), **values}
     if profile == "warpstream" and "cleaner.dedupe.buffer.size" not in values:
-        # WarpStream's buffer belongs to a topic partition, Kafka's is shared. What is no number is refused later.
+        # WarpStream has a buffer per topic partition, Kafka shares one. A value that is no number is refused later.
         text = values.get("cleaner.threads", str(threads))
         given = int(text) if re.fullmatch("[1-9][0-9]{0,3}", text) else 1
         found["cleaner.dedupe.buffer.size"] = str(WARPSTREAM_BUFFER * given)

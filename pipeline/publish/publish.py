@@ -1,72 +1,70 @@
-"""Publish a stage by compare-and-swap on the target's current snapshot: one commit for all its plans.
+"""Publish a stage by compare-and-swap on the target's current snapshots: one commit for all its plans.
 
-Each attempt loads the target, checks everything again on exactly that snapshot, and commits only on top of it. A lost
-race means: load, check and try again (PyIceberg's own retry would commit on a snapshot that nobody checked). A plan
-without a passing verdict, or that conflicts with what has happened since, is left out and named (C20, C22).
+This is the last step of write–audit–publish. Each try loads the target, repeats every check on exactly that load, and
+commits on top of it. After a lost race it loads, checks and tries again (PyIceberg's own retry would commit on an
+unchecked snapshot). A plan without a passing verdict, or in conflict with later changes, is left out and named (C20,
+C22). Records without a key and removed tombstones go to their branches with the same commit (C5, C9).
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from pipeline.errors import ConflictError, FirnError, RefusedError
+from pipeline.gc.jobs import discard
+from pipeline.gc.references import name_of
 from pipeline.history.commit_summary import summary
+from pipeline.history.properties import JOB_ID
 from pipeline.history.published_plans import published
 from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
-from pipeline.lake.handover import Handover
+from pipeline.lake.branches import HAS_SIDE_BRANCHES, QUARANTINE, REMOVED_TOMBSTONES, has_side_branches
+from pipeline.lake.manifests import Manifests
 from pipeline.lake.mapping import COLUMNS
+from pipeline.lake.snapshot_commit import Change, SnapshotCommit
 from pipeline.plan import Plan
-from pipeline.plan.plan import STAGE_INFIX
-from pipeline.publish.late import late_conflicts
-from pipeline.publish.race import Publication, Published, commit, repeated
-from pipeline.quarantine import quarantine
-from pipeline.segments.manifests import READERS, Manifests
-from pipeline.stage import Stage, stages_of
-from pipeline.stage.claim import Claim, claimed
-from pipeline.stage.discard import drop, take_back
-from pipeline.stage.fence import check_undisturbed, fence_others
-from pipeline.stage.inputs import CheckedInputs
-from pipeline.stage.stage import SortedFiles
-from pipeline.stage.swap import Swap
-from pipeline.tombstones import tombstones
+from pipeline.plan.plan import stage_parts
+from pipeline.publish.optimistic_commit import Publication, PublishResult, commit, repeated
+from pipeline.publish.preconditions import landed_conflicts
+from pipeline.staging.inputs import CheckedInputs
+from pipeline.staging.result import PlanFiles
+from pipeline.staging.stage import Stage, missing, stages_of
 
 
 def publish(lake: Lake, identifier: str) -> Publication:
-    """Publish the stage ``identifier`` of one plan and drop it; see ``publish_job``, but what it names is raised."""
+    """Publish the stage ``identifier`` of one plan and delete it; like ``publish_job``, but raises what that names."""
     return publish_job(lake, identifier).only()
 
 
-def publish_job(lake: Lake, identifier: str) -> Published:
-    """Publish the stage ``identifier`` and drop it; plans that are published already are left as they are (C25).
+def publish_job(lake: Lake, identifier: str) -> PublishResult:
+    """Publish the stage ``identifier`` and delete it; plans that are already published stay as they are (C25).
 
     Names the plans that were not published: RefusedError without a passing verdict on exactly this result, or when
     files of the stage are gone; ConflictError when the target changed under the plan (an input gone, a row-level
-    delete, an older record landed below a tombstone that the plan removes). When nothing was published the stage stays.
+    delete, an older record landed below a tombstone that the plan removes). When nothing was published, the stage
+    stays.
 
-    Raises RefusedError when there is no such stage, or it is of another table or a failed plan; ConflictError while it
-    is being discarded; OutcomeUnknownError when the catalog did not say what became of the commit.
+    Raises RefusedError when there is no such stage, or it belongs to another table or a failed plan; ConflictError when
+    it was discarded meanwhile; OutcomeUnknownError when the catalog did not report the commit's outcome.
     """
-    table, _, job_id = identifier.partition(STAGE_INFIX)
-    if not job_id:
-        raise RefusedError(f"{identifier!r} is not a stage; allowed: <namespace>.<table>{STAGE_INFIX}<plan id>")
+    table, job_id = stage_parts(identifier)
     before = published(lake.table(table), job_id)
     if before is not None:
         stage = _left_behind(lake, identifier)
         if stage:
-            fence_others(lake, identifier)
-            drop(lake, stage)
+            _delete(lake, identifier)
         return repeated(lake.table(table), job_id, before, [plan.id for plan in stage.plans] if stage else ())
     try:
         return _publish(lake, identifier)
     except _NothingPublishedError as nothing:
-        found, error = Published((), nothing.failures), None
+        found, error = PublishResult((), nothing.failures), None
     except RefusedError as refused:
-        found, error = Published(), refused
-    # Another process may have published the stage and dropped it in the meantime.
+        found, error = PublishResult(), refused
+    # Another process may have published the stage and deleted it in the meantime.
     before = published(lake.table(table), job_id)
     if before is not None:
         return repeated(lake.table(table), job_id, before, found.failures)
@@ -76,7 +74,7 @@ def publish_job(lake: Lake, identifier: str) -> Published:
 
 
 def _left_behind(lake: Lake, identifier: str) -> Stage | None:
-    """The stage of a job that is published; None when it is gone, or another process is dropping it at this moment."""
+    """The stage of a published job; None when it is gone, or another process is deleting it right now."""
     try:
         return Stage.load(lake, identifier)
     except RefusedError:
@@ -84,7 +82,7 @@ def _left_behind(lake: Lake, identifier: str) -> Stage | None:
 
 
 class _NothingPublishedError(FirnError):
-    """No plan of a stage could be published; it stays to be looked at, and discarded."""
+    """No plan of a stage could be published; the stage stays for inspection, until it is discarded."""
 
     def __init__(self, failures: Mapping[str, FirnError]) -> None:
         super().__init__("; ".join(map(str, failures.values())))
@@ -93,34 +91,37 @@ class _NothingPublishedError(FirnError):
 
 @dataclass(frozen=True)
 class _Validated:
-    """The part of a stage that passed: nothing else is committed, and only ``_validated`` makes one (C23)."""
+    """The part of a stage that passed: only this is committed, and only ``_validated`` creates it (C23)."""
 
     plan: Plan
     counts: RecordCounts
-    files: SortedFiles
+    files: PlanFiles
     replaced: Sequence[str]
 
 
-def _publish(lake: Lake, identifier: str) -> Published:
-    Stage.load(lake, identifier)
-    with claimed(lake, identifier, Claim.PUBLISH) as stage:
-        # What is looked at under the claim stays as it is: no discard takes a file away any more.
-        validated, refused = _validated(lake, stage)
-        work = _StagedWork(lake, stage, validated)
-        done = commit(lake, work, {plan_id: one.counts for plan_id, one in validated.items()})
-        failures = {**refused, **done.failures}
-        if not done.publications:
-            raise _NothingPublishedError(failures)
-        fence_others(lake, identifier, own=1)
-        drop(lake, stage, [one.plan_id for one in done.publications if not one.repeated])
-    return Published(done.publications, failures)
+def _publish(lake: Lake, identifier: str) -> PublishResult:
+    stage = Stage.load(lake, identifier)
+    validated, refused = _validated(lake, stage)
+    work = _StagedWork(stage, validated)
+    done = commit(lake, work, {plan_id: one.counts for plan_id, one in validated.items()})
+    failures = {**refused, **done.failures}
+    if not done.publications:
+        raise _NothingPublishedError(failures)
+    fresh = [validated[one.plan_id] for one in done.publications if not one.repeated]
+    _delete(lake, identifier, [name_of(file.file_path) for one in fresh for file in one.files.all])
+    return PublishResult(done.publications, failures)
+
+
+def _delete(lake: Lake, identifier: str, files: Collection[str] = ()) -> None:
+    """Delete a published stage, whose ``files`` (names) are the table's now; after an error the next sweep does it."""
+    with suppress(FirnError), lake.answering():
+        discard(lake, identifier, published=files)
 
 
 @dataclass(frozen=True)
 class _StagedWork:
-    """The plans of a stage that passed, as work to be committed."""
+    """The passing plans of a stage, as work for a commit."""
 
-    lake: Lake
     stage: Stage
     validated: Mapping[str, _Validated]
 
@@ -132,109 +133,101 @@ class _StagedWork:
     def job_id(self) -> str:
         return self.stage.job_id
 
-    def swap(self, target: Table, plans: Collection[str]) -> Swap:
+    def prepare(self, target: Table, plans: Collection[str]) -> SnapshotCommit:
         chosen = self._chosen(plans)
         counts = {one.plan.id: one.counts for one in chosen}
-        return Swap(
-            target,
-            [path for one in chosen for path in one.replaced],
-            [file for one in chosen for file in one.files.kept],
-            summary(target, self.job_id, [one.plan for one in chosen], counts),
-        )
+        told = summary(target, self.job_id, [one.plan for one in chosen], counts)
+        replaced = [path for one in chosen for path in one.replaced]
+        changes = {MAIN_BRANCH: Change(replaced, [file for one in chosen for file in one.files.kept], told)}
+        quarantined = [file for one in chosen for file in one.files.quarantined]
+        removed = [file for one in chosen for file in one.files.removed_tombstones]
+        for branch, files in ((QUARANTINE, quarantined), (REMOVED_TOMBSTONES, removed)):
+            if files and has_side_branches(target.properties):
+                changes[branch] = Change(added=files, summary={JOB_ID: self.job_id})
+        return SnapshotCommit(target, changes)
 
-    def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, ConflictError]:
-        check_undisturbed(self.lake, self.stage)
+    def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, FirnError]:
+        # Only after `current` was loaded: a collector first marks the stage, then makes sure that main moves on.
+        self.stage.check_undisturbed()
         chosen = self._chosen(plans)
-        found = dict(CheckedInputs.find(current, [one.plan for one in chosen], manifests).conflicts)
+        found: dict[str, FirnError] = dict(self._incomplete(current, chosen))
+        found |= CheckedInputs.find(
+            current, [one.plan for one in chosen if one.plan.id not in found], manifests
+        ).conflicts
         left = [one for one in chosen if one.plan.id not in found]
         if changed := _changed_shape(current, self.stage):
             return found | {
                 one.plan.id: ConflictError(f"plan {one.plan.id} ({one.plan.title}): {changed}") for one in left
             }
         work = {one.plan.id: (one.plan, one.counts) for one in left}
-        return {**found, **late_conflicts(current, work, manifests)}
+        return {**found, **landed_conflicts(current, work, manifests)}
 
-    def hand_over(self, current: Table, plans: Collection[str]) -> None:
-        chosen = self._chosen(plans)
-        going = [one.plan for one in chosen]
-        handover = Handover(self.lake, current, self.job_id, self._check)
-        quarantine.append(handover, going, {one.plan.id: one.files.quarantined for one in chosen})
-        tombstones.append(handover, going, {one.plan.id: one.files.buried for one in chosen})
-
-    def take_back(self, plans: Collection[str]) -> None:
-        chosen = self._chosen(plans)
-        replaced = {one.plan.id: one.replaced for one in chosen}
-        take_back(self.lake, self.lake.table(self.table), self.job_id, [one.plan for one in chosen], replaced)
-
-    def _check(self) -> None:
-        """Whether the job is still to be published."""
-        check_undisturbed(self.lake, self.stage)
-        if published(self.lake.table(self.table), self.job_id) is not None:
-            raise CommitFailedException(f"job {self.job_id} was published by another process")
+    def _incomplete(self, current: Table, chosen: Sequence[_Validated]) -> Mapping[str, RefusedError]:
+        """The plans whose result is no longer as it was judged (C23), or whose records without a key have no branch."""
+        there, found = self.stage.stored(), {}
+        for one in chosen:
+            subject = _subject(self.stage, one.plan)
+            paths = [file.file_path for file in one.files.all]
+            gone = missing(paths, {file.file_path: file.file_size_in_bytes for file in one.files.all}, there)
+            if gone:
+                found[one.plan.id] = RefusedError(
+                    f"{subject}: {len(gone)} of {len(paths)} files are gone or have another length, first {gone[0]}; "
+                    "allowed: all as they were written (discard the stage and plan again)"
+                )
+            elif one.files.quarantined and not has_side_branches(current.properties):
+                found[one.plan.id] = RefusedError(
+                    f"{subject}: {_records(one.files.quarantined)} records have no key, and the table has no branch "
+                    f"{QUARANTINE} ({HAS_SIDE_BRANCHES} is false); allowed: firn.null.keys=fail"
+                )
+        return found
 
     def _chosen(self, plans: Collection[str]) -> list[_Validated]:
         return [one for plan_id, one in self.validated.items() if plan_id in plans]
 
 
 def _validated(lake: Lake, stage: Stage) -> tuple[Mapping[str, _Validated], Mapping[str, FirnError]]:
-    """The plans of ``stage`` that passed, and why others did not, by plan id."""
+    """The passing plans of ``stage``, and the failures of the others, by plan id."""
     stage.check()
-    refused: dict[str, FirnError] = {plan_id: ConflictError(reason) for plan_id, reason in stage.left_out.items()}
-    try:
-        files = stage.sorted_files() if stage.result is not None else {}
-        replaced = stage.replaced()
-    except FileNotFoundError as error:
-        raise RefusedError(
-            f"stage {stage.identifier}: its list of files is gone ({error}); allowed: discard it and plan again"
-        ) from error
-    missing = _missing(stage, [file.file_path for own in files.values() for file in own.all])
+    refused: dict[str, FirnError] = {plan_id: ConflictError(reason) for plan_id, reason in stage.conflicts.items()}
     fit = {}
     for plan in stage.plans:
-        subject = f"stage {stage.identifier}" + (f", plan {plan.id} ({plan.title})" if len(stage.plans) > 1 else "")
+        subject = _subject(stage, plan)
         try:
             counts = _passing(lake, stage, plan, subject).check(subject)
-            _check_there([file.file_path for file in files[plan.id].all], missing, subject)
+            fit[plan.id] = _Validated(plan, counts, stage.files[plan.id], stage.replaced(plan))
         except RefusedError as error:
             refused[plan.id] = error
-        else:
-            fit[plan.id] = _Validated(plan, counts, files[plan.id], replaced[plan.id])
     return fit, refused
 
 
+def _subject(stage: Stage, plan: Plan) -> str:
+    return f"stage {stage.identifier}" + (f", plan {plan.id} ({plan.title})" if len(stage.plans) > 1 else "")
+
+
 def _passing(lake: Lake, stage: Stage, plan: Plan, subject: str) -> RecordCounts:
-    """The record counts of a plan whose part of the stage passed; RefusedError when it did not."""
-    counts = stage.books.plans.get(plan.id) if stage.books else None
-    verdict = (stage.verdicts or {}).get(plan.id)
-    if counts and stage.passed(plan.id):
-        return counts
+    """The record counts of a plan whose part of the stage passed; raises RefusedError when it did not."""
+    own, verdict = stage.of_plan(plan.id), (stage.verdicts or {}).get(plan.id)
+    if own and stage.passed(plan.id):
+        return own.counts
     if plan.stage != stage.identifier and plan.stage in stages_of(lake, plan.table):
-        # What it shared a stage with goes on without it, and it has a stage of its own that says why.
+        # The other plans of its job go on without it; its own stage holds the reason.
         Stage.load(lake, plan.stage).check()
-    if counts is None or verdict is None:
+    if own is None or verdict is None:
         raise RefusedError(f"{subject} is {stage.state}; allowed: a passing verdict on its result (firn validate)")
-    failed = [item["name"] for item in verdict["expectations"] if not item["passed"]]
-    raise RefusedError(f"{subject} failed validation ({', '.join(failed)}); allowed: a passing verdict")
-
-
-def _missing(stage: Stage, paths: Sequence[str]) -> frozenset[str]:
-    """Which of ``paths`` are gone from the store."""
-    with ThreadPoolExecutor(READERS) as readers:
-        there = readers.map(lambda path: stage.table.io.new_input(path).exists(), paths)
-        return frozenset(path for path, exists in zip(paths, there, strict=True) if not exists)
-
-
-def _check_there(paths: Sequence[str], missing: frozenset[str], subject: str) -> None:
-    gone = [path for path in paths if path in missing]
-    if gone:
-        raise RefusedError(
-            f"{subject}: {len(gone)} of {len(paths)} files are gone, first {gone[0]}; allowed: all there (discard the "
-            "stage and plan again)"
-        )
+    try:
+        failed = ", ".join(item["name"] for item in verdict["expectations"] if not item["passed"])
+    except (KeyError, TypeError) as error:
+        raise RefusedError(f"{subject}: its verdict is not readable: {error}; allowed: as Firn wrote it") from error
+    raise RefusedError(f"{subject} failed validation ({failed}); allowed: a passing verdict")
 
 
 def _changed_shape(target: Table, stage: Stage) -> str | None:
-    """Why the stage's files are not what the table would have written now: another mapping, another partitioning."""
+    """Reason why the table would write the stage's files differently now: another mapping or partitioning."""
     same = stage.table.properties.get(COLUMNS) == target.properties.get(COLUMNS)
     if same and stage.table.spec() == target.spec():
         return None
     return f"{'the partitioning' if same else 'the mapping'} of table {stage.target} was changed since; plan again"
+
+
+def _records(files: Sequence[DataFile]) -> int:
+    return sum(file.record_count for file in files)

@@ -1,40 +1,41 @@
-"""Drop the segments of plans of lane ``retain``: one commit that only takes files out of a table (C19). No JVM.
+"""Drop the segments of plans of lane ``retain``: one commit that only removes files from a table (C19). No JVM.
 
-There is no stage and no verdict: nothing is read and nothing is written but metadata. What stands for the verdict is
-checked on the very snapshot that is committed on, so that a plan is never older than what it is carried out on.
+There is no stage and no verdict: the lane reads and writes only metadata. In place of the verdict, the policy is
+checked on the very snapshot that is committed on, so a plan is never older than the state that it changes.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from pipeline.errors import ConflictError
 from pipeline.history.commit_summary import summary
 from pipeline.history.published_plans import published
 from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
+from pipeline.lake.manifests import Manifests
+from pipeline.lake.snapshot_commit import Change, SnapshotCommit
 from pipeline.plan import Job, Plan
 from pipeline.policy import Policies
-from pipeline.publish.race import Publication, Published, commit, repeated
+from pipeline.publish.optimistic_commit import Publication, PublishResult, commit, repeated
 from pipeline.segments import Segments, read
-from pipeline.segments.manifests import Manifests
 from pipeline.sense import Lane, PartitionState, retention
-from pipeline.stage.inputs import CheckedInputs
-from pipeline.stage.swap import Swap
+from pipeline.staging.inputs import CheckedInputs
 
 
 def retain(lake: Lake, plan: Plan) -> Publication:
-    """Carry out one plan; see ``retain_job``, but what it names is raised."""
+    """Carry out one plan; like ``retain_job``, but raises the plan's failure."""
     return retain_job(lake, Job((plan,))).only()
 
 
-def retain_job(lake: Lake, job: Job) -> Published:
-    """Drop the inputs of the plans of ``job`` with one commit; what was carried out already is left as it is (C25).
+def retain_job(lake: Lake, job: Job) -> PublishResult:
+    """Drop the inputs of the plans of ``job`` with one commit; plans that were carried out before are left alone (C25).
 
     Names the plans under which the table moved on, each with a ConflictError: an input is gone, an older record landed,
-    or the policy keeps an input now. Raises RefusedError for a plan of another lane or table; OutcomeUnknownError when
-    the catalog did not say what became of the commit.
+    or the policy now keeps an input. Raises RefusedError for a plan of another lane or table; OutcomeUnknownError when
+    the catalog did not report the commit's outcome.
     """
     for plan in job:
         plan.of_lane(Lane.RETAIN)
@@ -48,7 +49,7 @@ def retain_job(lake: Lake, job: Job) -> Published:
 
 @dataclass(frozen=True)
 class _Dropping:
-    """The plans of a job of lane ``retain``, as work to be committed."""
+    """The plans of a job of lane ``retain``, as work for a commit."""
 
     job: Job
     counts: Mapping[str, RecordCounts]
@@ -61,26 +62,21 @@ class _Dropping:
     def job_id(self) -> str:
         return self.job.id
 
-    def swap(self, target: Table, plans: Collection[str]) -> Swap:
+    def prepare(self, target: Table, plans: Collection[str]) -> SnapshotCommit:
         chosen = self._chosen(plans)
         removed = [segment.path for plan in chosen for segment in plan.inputs]
-        return Swap(target, removed, [], summary(target, self.job_id, chosen, self.counts))
+        told = summary(target, self.job_id, chosen, self.counts)
+        return SnapshotCommit(target, {MAIN_BRANCH: Change(removed=removed, summary=told)})
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, ConflictError]:
         chosen = self._chosen(plans)
-        # Whatever row-level deletes took away goes with its segment.
+        # Records that row-level deletes removed go with their segment.
         found = dict(CheckedInputs.find(current, chosen, manifests, row_deletes=True).conflicts)
         policies, segments = Policies.parse(self.table, current.properties), read(current, self.table, manifests)
         for plan in chosen:
             if plan.id not in found and (problem := _problem(policies, segments, plan)):
                 found[plan.id] = ConflictError(f"plan {plan.id} ({plan.title}){problem}; plan again")
         return found
-
-    def hand_over(self, current: Table, plans: Collection[str]) -> None:
-        """Nothing goes anywhere else."""
-
-    def take_back(self, plans: Collection[str]) -> None:
-        """Nothing went anywhere else."""
 
     def _chosen(self, plans: Collection[str]) -> list[Plan]:
         return [plan for plan in self.job if plan.id in plans]
@@ -103,9 +99,9 @@ def _counts_of(plan: Plan) -> RecordCounts:
 
 
 def _problem(policies: Policies, segments: Segments, plan: Plan) -> str | None:
-    """Why the policy of now does not drop every input from the table of now, or something older than them stays.
+    """Reason why the current policy keeps an input in the current table, or an older segment would stay; else None.
 
-    The clock is the plan's: time alone never makes a segment younger. That the log end stays (C4) is part of it.
+    The clock is the plan's: time alone never makes a segment younger. The check includes that the log end stays (C4).
     """
     policy = policies.of(plan.topic)
     own = segments.by_partition.get(plan.topic_partition, ())

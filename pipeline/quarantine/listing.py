@@ -1,44 +1,68 @@
-"""Look into a table's quarantine, and write what lies there as a file that ``firn land`` takes back (C5)."""
+"""List a table's quarantine, and export it as a file that ``firn land`` accepts again (C5).
+
+The records are on the branch ``firn_quarantine`` of the table. The partition of a data file there identifies the topic
+partition of its records, and the path the job that moved them.
+"""
 
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.conversions import from_bytes
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.types import NestedField
+from pyiceberg.types import NestedField, PrimitiveType
 
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
+from pipeline.lake.branches import QUARANTINE, on_branch
 from pipeline.lake.columns import Columns
-from pipeline.lake.filters import EVERYTHING, both, equals
+from pipeline.lake.filters import EVERYTHING
+from pipeline.lake.folders import job_of
 from pipeline.lake.records import TRANSACTION_COLUMNS
 from pipeline.lake.times import in_ms
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.policy import samples_of
-from pipeline.quarantine.quarantine import PLAN, REASON, SUFFIX, find, offsets, origin
 from pipeline.segments.read import read_entries
 
-_LEFT_OUT = frozenset({"level", "delete_horizon", REASON, PLAN, *TRANSACTION_COLUMNS})
-"""Columns that an export does not have: Firn's own, and those of a transaction whose marker may be gone by now.
+NULL_KEY: Final = "null key"
+"""Reason for quarantine; there is no other."""
+_JOB: Final = "job"
+
+_NOT_EXPORTED = frozenset({"level", "delete_horizon", _JOB, *TRANSACTION_COLUMNS})
+"""Columns that an export omits: Firn's own, and those of a transaction whose marker may be gone by now.
 
 Only committed records are quarantined, so a corrected one lands as an ordinary record.
 """
 
 
 @dataclass(frozen=True)
+class Selection:
+    """Selection of quarantined records: of one topic partition, of one job; None selects all."""
+
+    topic_partition: TopicPartition | None = None
+    job: str | None = None
+
+    def has(self, topic_partition: TopicPartition, job: str) -> bool:
+        return self.topic_partition in (None, topic_partition) and self.job in (None, job)
+
+
+EVERY_RECORD: Final = Selection()
+
+
+@dataclass(frozen=True)
 class Batch:
-    """What one plan moved out of one topic partition for one reason. Offsets are inclusive."""
+    """The records that one job moved out of one topic partition. Offsets are inclusive."""
 
     topic_partition: TopicPartition
     reason: str
-    plan: str
+    job: str
     records: int
     base_offset: int | None
     last_offset: int | None
@@ -46,9 +70,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Record:
-    """One record in the quarantine. Its time is epoch milliseconds; ``value_bytes`` None is a tombstone without a key.
+    """One record in quarantine. Its time is epoch milliseconds; ``value_bytes`` None is a tombstone without a key.
 
-    ``value`` is None as well where ``firn.report.samples`` keeps it back.
+    ``value`` is also None when ``firn.report.samples`` withholds it.
     """
 
     topic_partition: TopicPartition
@@ -57,32 +81,36 @@ class Record:
     value_bytes: int | None
     value: bytes | None
     reason: str
-    plan: str
+    job: str
 
 
-def batches(lake: Lake, identifier: str, only: TopicPartition | None = None, plan: str | None = None) -> list[Batch]:
-    """What lies in the quarantine of table ``identifier``, by metadata alone; empty when it has none.
+def batches(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) -> list[Batch]:
+    """Batches in the quarantine of table ``identifier``, by metadata alone.
 
-    Raises RefusedError when the table itself does not exist.
+    Raises RefusedError when the table does not exist.
     """
-    table = _quarantine(lake, identifier)
-    if table is None:
-        return []
-    files = [entry.data_file for entry, _ in read_entries(table)]
-    origins = {file.file_path: origin(file, table, identifier) for file in files}
-    files.sort(key=lambda file: origins[file.file_path])
-    grouped = groupby(files, key=lambda file: origins[file.file_path])
-    offset = table.schema().find_field(Columns.named(table, identifier).offset)
-    found = [_batch(offset, *key, list(group)) for key, group in grouped]
-    return [one for one in found if only in (None, one.topic_partition) and plan in (None, one.plan)]
+    table = lake.table(identifier)
+    offset = table.schema().find_field(Columns.of(table, identifier).offset)
+    grouped = groupby(quarantined_files(table, identifier, selection), key=lambda one: (one[0], one[1]))
+    return [_batch(offset, where, job, [file for *_, file in found]) for (where, job), found in grouped]
 
 
-def records(
-    lake: Lake, identifier: str, limit: int, only: TopicPartition | None = None, plan: str | None = None
-) -> list[Record]:
-    """The first ``limit`` records in the quarantine of table ``identifier``, in offset order."""
-    shows_values = samples_of(lake.table(identifier).properties) == "full"
-    found = _read(lake, identifier, only, plan, ("topic", "partition", "offset", "timestamp", "value", REASON, PLAN))
+def quarantined_files(
+    table: Table, identifier: str, selection: Selection = EVERY_RECORD
+) -> list[tuple[TopicPartition, str, DataFile]]:
+    """The data files of the selected records, sorted, with their topic partition and job."""
+    columns, branch = Columns.of(table, identifier), on_branch(table, QUARANTINE)
+    files = [entry.data_file for entry, _ in read_entries(branch)]
+    found = [(TopicPartition(*columns.owner(table, file)), job_of(file.file_path) or "", file) for file in files]
+    chosen = [one for one in found if selection.has(*one[:2])]
+    return sorted(chosen, key=lambda one: (*one[:2], one[2].file_path))
+
+
+def records(lake: Lake, identifier: str, limit: int, selection: Selection = EVERY_RECORD) -> list[Record]:
+    """The first ``limit`` selected records in the quarantine of table ``identifier``, in offset order."""
+    table = lake.table(identifier)
+    shows_values = samples_of(table.properties) == "full"
+    found = _read(table, identifier, selection, ("topic", "partition", "offset", "timestamp", "value"))
     return [
         Record(
             topic_partition=TopicPartition(row["topic"], row["partition"]),
@@ -90,28 +118,28 @@ def records(
             timestamp_ms=row["timestamp"],
             value_bytes=None if row["value"] is None else len(row["value"]),
             value=row["value"] if shows_values else None,
-            reason=row[REASON],
-            plan=row[PLAN],
+            reason=NULL_KEY,
+            job=row[_JOB],
         )
         for row in (in_ms(found.slice(0, limit)).to_pylist() if found else ())
     ]
 
 
-def export(lake: Lake, identifier: str, path: Path, only: TopicPartition | None = None, plan: str | None = None) -> int:
-    """Write the records to ``path`` (.parquet or .jsonl) in the columns that ``firn land`` reads; how many.
+def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY_RECORD) -> int:
+    """Write the selected records to ``path`` (.parquet or .jsonl) in the columns that ``firn land`` reads; their count.
 
     A record that was quarantined several times, because its writer delivered it again, is written once. Raises
-    RefusedError for another suffix, for a file that is there already (it may hold somebody's corrections), and for
-    bytes that JSON lines can't hold.
+    RefusedError for another suffix, for an existing file (it may hold somebody's corrections), and for bytes that JSON
+    lines can't hold.
     """
     if path.suffix not in (".parquet", ".jsonl"):
         raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: .parquet, .jsonl")
     if path.exists():
         raise RefusedError(f"file {path} exists already; allowed: a new file")
-    found = _read(lake, identifier, only, plan)
-    if found is None or not found.num_rows:
+    found = _read(lake.table(identifier), identifier, selection)
+    if found is None:
         return 0
-    rows = _once(found.drop_columns([name for name in found.column_names if name in _LEFT_OUT]))
+    rows = _once(found.drop_columns([name for name in found.column_names if name in _NOT_EXPORTED]))
     try:
         if path.suffix == ".parquet":
             pq.write_table(rows, path)
@@ -122,50 +150,50 @@ def export(lake: Lake, identifier: str, path: Path, only: TopicPartition | None 
     return int(rows.num_rows)
 
 
-def _read(
-    lake: Lake, identifier: str, only: TopicPartition | None, plan: str | None, columns: tuple[str, ...] = ("*",)
-) -> pa.Table | None:
-    """The records in offset order; None without a quarantine."""
-    table = _quarantine(lake, identifier)
-    if table is None:
-        return None
-    if Columns.named(table, identifier).adopted:
+def _read(table: Table, identifier: str, selection: Selection, columns: tuple[str, ...] = ("*",)) -> pa.Table | None:
+    """The records in offset order, with the job that moved each; None when none is selected."""
+    if Columns.of(table, identifier).adopted:
         raise RefusedError(
-            f"table {identifier} is adopted: its quarantined records have its own columns; allowed: read them from "
-            f"{identifier}{SUFFIX}, by any Iceberg client"
+            f"table {identifier} is adopted: its quarantined records have its own columns; allowed: read them from the "
+            f"branch {QUARANTINE}, by any Iceberg client (VERSION AS OF '{QUARANTINE}')"
         )
-    order = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending"), (PLAN, "ascending")]
-    return table.scan(row_filter=_filter(only, plan), selected_fields=columns).to_arrow().sort_by(order)
+    jobs = {file.file_path: job for _, job, file in quarantined_files(table, identifier, selection)}
+    scan = table.scan(selected_fields=columns).use_ref(QUARANTINE) if jobs else None
+    if scan is None:
+        return None
+    reader = ArrowScan(table.metadata, table.io, scan.projection(), EVERYTHING)
+    tasks = [task for task in scan.plan_files() if task.file.file_path in jobs]
+    found = [(reader.to_table([task]), jobs[task.file.file_path]) for task in tasks]
+    parts = [rows.append_column(_JOB, pa.repeat(job, rows.num_rows)) for rows, job in found]
+    order = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending"), (_JOB, "ascending")]
+    return pa.concat_tables(parts).sort_by(order) if parts else None
 
 
-def _quarantine(lake: Lake, identifier: str) -> Table | None:
-    lake.table(identifier)
-    return find(lake, identifier)
-
-
-def _filter(only: TopicPartition | None, plan: str | None) -> BooleanExpression:
-    chosen = EVERYTHING
-    if only:
-        chosen = both(equals("topic", only.topic), equals("partition", only.partition))
-    return both(chosen, equals(PLAN, plan)) if plan else chosen
-
-
-def _batch(
-    offset: NestedField, topic_partition: TopicPartition, reason: str, plan: str, files: list[DataFile]
-) -> Batch:
-    bounds = [offsets(file, offset) for file in files]
+def _batch(offset: NestedField, topic_partition: TopicPartition, job: str, files: list[DataFile]) -> Batch:
+    bounds = [_offsets(file, offset) for file in files]
     return Batch(
         topic_partition=topic_partition,
-        reason=reason,
-        plan=plan,
+        reason=NULL_KEY,
+        job=job,
         records=sum(file.record_count for file in files),
         base_offset=min((first for first, _ in bounds if first is not None), default=None),
         last_offset=max((last for _, last in bounds if last is not None), default=None),
     )
 
 
+def _offsets(file: DataFile, offset: NestedField) -> tuple[int | None, int | None]:
+    """The lowest and highest offset of a file, inclusive; None when its metrics lack them."""
+
+    def bound(bounds: dict[int, bytes] | None) -> int | None:
+        told = (bounds or {}).get(offset.field_id)
+        assert isinstance(offset.field_type, PrimitiveType)  # records.check and adopt see to it
+        return None if told is None else int(from_bytes(offset.field_type, told))
+
+    return bound(file.lower_bounds), bound(file.upper_bounds)
+
+
 def _once(rows: pa.Table) -> pa.Table:
-    """``rows``, which are in offset order, without those that repeat another one in every column."""
+    """``rows``, given in offset order, without records that repeat another one in every column."""
     kept: list[int] = []
     places = rows.select(["topic", "partition", "offset"]).to_pylist()
     for _, group in groupby(range(rows.num_rows), key=lambda number: tuple(places[number].values())):
@@ -189,7 +217,7 @@ def _lines(rows: pa.Table, path: Path) -> Iterator[str]:
 
 
 def _text(value: Any) -> Any:
-    """Bytes as the text they are, times as ISO 8601: what ``firn land`` reads from JSON lines."""
+    """Convert bytes to their text, and times to ISO 8601, as ``firn land`` reads them from JSON lines."""
     match value:
         case dict():
             return {name: _text(inner) for name, inner in value.items()}

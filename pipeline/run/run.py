@@ -1,6 +1,6 @@
-"""sense → plan → compact → validate → publish for a table, in one process; lane retain goes from plan to publish.
+"""Run sense → plan → compact → validate → publish for a table in one process; lane retain goes from plan to publish.
 
-The DAG does the same with a task per room; both call the same rooms.
+The DAG runs one task per room; both call the same rooms.
 """
 
 import time
@@ -8,24 +8,25 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Thread
 
 from pipeline.engine import Engine
 from pipeline.errors import FirnError
+from pipeline.gc.sweep import sweep
 from pipeline.lake import Lake
 from pipeline.plan import Plan, Postponed, plan_work
-from pipeline.publish import Publication, Published, publish_stages, retain_plans
+from pipeline.publish import Publication, PublishResult, publish_stages, retain_plans
 from pipeline.sense import EVERYTHING, Lane, Scope
-from pipeline.stage import sweep
 
 MAX_ROUNDS = 100
-"""A bound on ``until_idle``: every round shrinks what is due, so reaching it means that a rule is broken. Rounds that
-leave plans to the next one, for want of room in the budgets of a run, don't count."""
+"""Maximum number of rounds of ``until_idle``: every round shrinks the due work, so reaching it means a broken rule.
+
+Rounds that postpone plans because a run's budgets are full don't count.
+"""
 
 
 @dataclass
 class LaneRun:
-    """What one lane did in one round. ``failures`` maps plan titles to errors; seconds are wall time by room."""
+    """Outcome of one lane in one round. ``failures`` maps plan titles to errors; seconds are wall time by room."""
 
     lane: Lane
     plans: Sequence[Plan]
@@ -33,10 +34,10 @@ class LaneRun:
     failures: dict[str, FirnError | str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     postponed: Sequence[Postponed] = ()
-    """Due, without room in the budgets of this round: they wait for the next, or the next run."""
+    """Plans due beyond the budgets of this round: they wait for the next round or run."""
 
-    def add(self, published: Published) -> None:
-        """What became of plans of the lane, which are named by id there and by title here."""
+    def add(self, published: PublishResult) -> None:
+        """Add the outcome of plans of the lane: by id in ``published``, by title here."""
         titles = {plan.id: plan.title for plan in self.plans}
         self.publications += published.publications
         for plan_id, error in published.failures.items():
@@ -63,10 +64,10 @@ def run(
 ) -> Iterator[LaneRun]:
     """Run ``lanes`` over table ``identifier`` and yield each lane's account as it ends.
 
-    ``engines`` gives the engine for so many bytes of input and is called only when a lane has plans. With
-    ``until_idle`` the lanes are run again until nothing is due; a topic partition that failed is not tried again within
-    the run. Of several lanes those that can't keep to ``scope`` are left out. What a former run left behind is swept
-    first, what this one leaves behind last (C25).
+    ``engines`` returns the engine for a number of input bytes and is called only when a lane has plans. With
+    ``until_idle`` the lanes run again until nothing is due; a failed topic partition is not retried within the run. Of
+    several lanes, those that can't respect ``scope`` are left out. The run sweeps the remains of earlier runs first and
+    its own last (C25).
     """
     sweep(lake, identifier)
     failed: set[tuple[str, int]] = set()
@@ -103,13 +104,13 @@ def _drop(lake: Lake, done: LaneRun) -> None:
 
 
 def _work(lake: Lake, done: LaneRun, engines: Callable[[int], Engine]) -> None:
-    # A run with nothing to do must not wait for what these import.
+    # A run with nothing to do must not wait for these imports.
     from expectations.verdicts import prepare
     from pipeline.compact.compact import compact
     from pipeline.validate import validate
 
-    # The judge's imports take two seconds, in which Arrow compacts on another core.
-    Thread(target=prepare, name="firn-prepare", daemon=True).start()
+    # Great Expectations takes two seconds to import; meanwhile Arrow compacts on another core.
+    prepare()
     with done.timed("engine"):
         engine = engines(sum(plan.bytes for plan in done.plans))
     with done.timed("compact"):

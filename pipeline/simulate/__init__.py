@@ -4,6 +4,6 @@ from pipeline.simulate.arrivals import Keys, Workload
 from pipeline.simulate.observed import observed
 from pipeline.simulate.plot import plot
 from pipeline.simulate.replay import Contender
-from pipeline.simulate.simulate import Result, contenders, simulate
+from pipeline.simulate.simulate import Simulated, contenders, simulate
 
-__all__ = ["Contender", "Keys", "Result", "Workload", "contenders", "observed", "plot", "simulate"]
+__all__ = ["Contender", "Keys", "Simulated", "Workload", "contenders", "observed", "plot", "simulate"]

@@ -1,4 +1,4 @@
-"""Synthetic arrivals: which keys land in a topic partition, when, and in which segments. The same for the same seed."""
+"""Synthetic arrivals: the keys that land in a topic partition, their times and segments. Deterministic per seed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -17,46 +17,46 @@ Flags = npt.NDArray[np.bool_]
 
 HOUR_MS = 3_600_000
 START_MS = 1_767_225_600_000
-"""Where the virtual clock begins: 2026-01-01T00:00:00Z."""
+"""Start of the virtual clock, epoch milliseconds: 2026-01-01T00:00:00Z."""
 MAX_RECORDS = 100_000_000
-"""Records that one simulation walks through, in all simulated topic partitions: a few GiB of keys and offsets."""
+"""Maximum number of records per simulation, over all simulated topic partitions: a few GiB of keys and offsets."""
 
 
 class Keys(StrEnum):
-    """How the key of a record is chosen."""
+    """Distribution from which record keys are drawn."""
 
     UNIFORM = "uniform"
-    """Any of the keys, each as likely."""
+    """All keys are equally likely."""
     ZIPF = "zipf"
-    """The key of rank r with a likelihood of r ** -exponent."""
+    """The key of rank r has a likelihood proportional to r ** -exponent."""
     APPEND = "append"
-    """Mostly keys that were never seen; updates go to recent ones (log-uniform in how many keys came since)."""
+    """Mostly new keys; updates go to recent ones (log-uniform in the number of keys since)."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What arrives in a table. Rates are records per second of the whole table, sizes are bytes.
+    """The arrivals in a table. Rates are records per second for the whole table, sizes are bytes.
 
-    Topic partitions are alike, and take turns. Records are evenly spaced; a segment lands with its last record.
-    Raises RefusedError for values that make no sense.
+    Topic partitions are alike and take turns. Records are evenly spaced; a segment lands with its last record.
+    Raises RefusedError for invalid values.
     """
 
     rate: float = 4.0
     hours: float = 72.0
     partitions: int = 1
     sample: int = 100
-    """So many topic partitions are walked through; figures are scaled to all of them."""
+    """Number of topic partitions to simulate; figures are scaled to all of them."""
     records_per_segment: int = 20
     record_bytes: int = 1000
     tombstone_bytes: int = 50
     distribution: Keys = Keys.UNIFORM
     keys: int = 50_000
-    """Distinct keys per topic partition; `append` has as many as come."""
+    """Distinct keys per topic partition; unlimited for `append`."""
     zipf_exponent: float = 1.0
     update_ratio: float = 0.1
-    """`append`: the share of records that go to a key seen before, deletes included."""
+    """For `append`, the share of records whose key was seen before, deletes included."""
     delete_ratio: float = 0.0
-    """The share of records that are tombstones."""
+    """Share of records that are tombstones."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class Workload:
                 raise RefusedError(f"{name.replace('_', '-')} is {value}; allowed: {allowed}")
 
     def _limits(self) -> Iterator[tuple[str, object, bool, str]]:
-        """Option, what was found, whether that is allowed, what is. A limit holds only where those before it do."""
+        """Option, value, True if it is allowed, and what is allowed. A limit assumes that those before it hold."""
         for name in ("rate", "hours"):
             value = getattr(self, name)
             yield name, value, isfinite(value) and value > 0, "a number greater than 0"
@@ -94,22 +94,22 @@ class Workload:
 
     @property
     def record_ms(self) -> float:
-        """Milliseconds between two records of a topic partition."""
+        """Milliseconds between consecutive records of a topic partition."""
         return 1000 * self.partitions / self.rate
 
     @property
     def records_per_partition(self) -> int:
-        """Records that are there by the end, in a segment or not yet."""
+        """Number of records by the end, in a segment or not yet."""
         return int(self.duration_ms / self.record_ms)
 
     @property
     def simulated(self) -> int:
-        """How many topic partitions are walked through."""
+        """Number of simulated topic partitions."""
         return min(self.partitions, self.sample)
 
     @property
     def scale(self) -> float:
-        """Topic partitions that each simulated one stands for."""
+        """Number of topic partitions that each simulated one represents."""
         return self.partitions / self.simulated
 
     def as_dict(self) -> dict[str, Any]:
@@ -117,8 +117,8 @@ class Workload:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def stream(self, number: int) -> "Stream":
-        """What arrives in the ``number``-th of the simulated topic partitions."""
-        # Spread over the time that a segment takes, so that topic partitions do not all land at once.
+        """The arrivals in the ``number``-th simulated topic partition."""
+        # Spread over the duration of a segment, so that topic partitions do not all land at once.
         phase_ms = number / self.simulated * self.record_ms * self.records_per_segment
         records = int((self.duration_ms - phase_ms) / self.record_ms) + 1 if phase_ms <= self.duration_ms else 0
         count = records // self.records_per_segment * self.records_per_segment
@@ -142,20 +142,20 @@ class Workload:
         kind[:1] = 1.0
         is_new = kind >= self.update_ratio
         seen = np.cumsum(is_new)
-        # Seen before, and how many keys came since: floor(seen ** u) is log-uniform over 1 to seen.
+        # The number of keys since an update's key: floor(seen ** u) is log-uniform over 1 to seen.
         back = np.minimum(np.floor(seen ** generator.random(count)).astype(np.int64), seen)
         return np.where(is_new, seen - 1, seen - back), kind < self.delete_ratio
 
     @cached_property
     def _likelihood(self) -> npt.NDArray[np.float64]:
-        """Cumulative, by rank."""
+        """Cumulative likelihood by rank."""
         weights = np.arange(1, self.keys + 1, dtype=np.float64) ** -self.zipf_exponent
         return np.asarray(np.cumsum(weights) / weights.sum())
 
 
 @dataclass(frozen=True)
 class Stream:
-    """The records of one topic partition by offset, from 0 on without gaps; whole segments only."""
+    """The records of one topic partition by offset, from 0 without gaps; complete segments only."""
 
     workload: Workload
     keys: Offsets
@@ -172,27 +172,27 @@ class Stream:
 
     @cached_property
     def landed_ms(self) -> Offsets:
-        """When each segment lands: with its last record."""
+        """Landing time of each segment, epoch milliseconds: that of its last record."""
         last = np.arange(1, self.segments + 1) * self.workload.records_per_segment - 1
         return np.asarray(self.start_ms + (last * self.workload.record_ms).astype(np.int64))
 
     @cached_property
     def bytes_before(self) -> Offsets:
-        """Bytes of all records below an offset; one longer than the stream."""
+        """Bytes of all records below each offset; one element longer than the stream."""
         return _before(np.where(self.tombstones, self.workload.tombstone_bytes, self.workload.record_bytes))
 
     @cached_property
     def tombstones_before(self) -> Offsets:
-        """Tombstones below an offset; one longer than the stream."""
+        """Number of tombstones below each offset; one element longer than the stream."""
         return _before(self.tombstones)
 
     def bytes_of(self, records: int, tombstones: int) -> int:
-        """File bytes of so many records, of which so many are tombstones."""
+        """File bytes of this number of records, of which ``tombstones`` are tombstones."""
         return (records - tombstones) * self.workload.record_bytes + tombstones * self.workload.tombstone_bytes
 
     @cached_property
     def live_bytes(self) -> Offsets:
-        """By how much each segment that lands changes the bytes of the newest record per key (tombstones hold none)."""
+        """Change in the bytes of the newest record per key, per landed segment (tombstones hold none)."""
         order = np.argsort(self.keys, kind="stable")
         value = ~self.tombstones[order]
         again = self.keys[order][1:] == self.keys[order][:-1]
@@ -205,7 +205,7 @@ class Stream:
 
 
 def ticks(workload: Workload, every_ms: int) -> Offsets:
-    """When the planner looks: every ``every_ms`` from the start on, at least once."""
+    """Times at which the planner runs: every ``every_ms`` from the start, at least once."""
     looks = np.arange(1, ceil(workload.duration_ms / every_ms) + 1, dtype=np.int64)
     return np.asarray(START_MS + every_ms * looks)
 

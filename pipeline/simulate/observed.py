@@ -1,4 +1,4 @@
-"""What arrives in a table, as far as the metadata of its segments tell."""
+"""The arrivals in a table, derived from the metadata of its segments."""
 
 from collections.abc import Sequence
 from typing import TypedDict
@@ -8,7 +8,7 @@ from pipeline.sense.arrivals import arrivals_of
 
 
 class Observed(TypedDict, total=False):
-    """Fields of ``Workload``; what can't be told is missing."""
+    """Fields of ``Workload``; a field that can't be derived is missing."""
 
     partitions: int
     rate: float
@@ -18,9 +18,9 @@ class Observed(TypedDict, total=False):
 
 
 def observed(states: Sequence[PartitionState]) -> Observed:
-    """The arrivals of a table with these topic partitions: the mean of those that tell stands for all.
+    """The arrivals in a table with these topic partitions: the mean of those with figures stands for all.
 
-    Keys are the records of the tail, which holds one per key.
+    The number of keys is the number of records in the tail, which holds one per key.
     """
     found = Observed()
     if states:

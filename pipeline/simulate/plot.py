@@ -9,29 +9,29 @@ from pipeline.errors import RefusedError
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane
 from pipeline.simulate.arrivals import HOUR_MS, START_MS
-from pipeline.simulate.books import Series
-from pipeline.simulate.simulate import Result
+from pipeline.simulate.simulate import Simulated
+from pipeline.simulate.totals import Series
 
 FORMATS = (".png", ".svg")
 _POINTS = 2000
-"""Looks that are drawn; more would not be seen."""
+"""Maximum number of points per line; more would not be visible."""
 
 
 def check(path: Path) -> None:
-    """RefusedError unless a plot can be written to ``path``: known ending, folder there, matplotlib installed."""
+    """Raise RefusedError unless a plot can be written to ``path``: known ending, existing folder, matplotlib."""
     if path.suffix not in FORMATS:
         raise RefusedError(f"plot {path} ends in {path.suffix!r}; allowed: {', '.join(FORMATS)}")
     if not path.parent.is_dir():
         raise RefusedError(f"plot {path}: there is no folder {path.parent}; allowed: one that exists")
     try:
-        import matplotlib.figure  # noqa: F401  # only to see whether it is there
+        import matplotlib.figure  # noqa: F401  # only to check that it is installed
     except ModuleNotFoundError as error:
         raise RefusedError(
             f"plot {path} needs matplotlib, which is not installed; allowed: `pip install 'firn[plot]'`, or no plot"
         ) from error
 
 
-def plot(results: Sequence[Result], path: Path) -> Path:
+def plot(results: Sequence[Simulated], path: Path) -> Path:
     """Draw amplification, segments, lag and plans over time to ``path`` (.png or .svg), one line per contender."""
     check(path)
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Walk through the arrivals of one topic partition: let the real planner look at every tick, and do what it says."""
+"""Replay the arrivals of one topic partition: run the real planner at every tick, and apply its plans."""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -12,28 +12,28 @@ from pipeline.segments import Segments
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane, PartitionState, due
 from pipeline.simulate.arrivals import Stream
-from pipeline.simulate.books import Books
 from pipeline.simulate.table import TOPIC_PARTITION, ModelTable
+from pipeline.simulate.totals import Totals
 
 TABLE = "simulated.table"
 SNAPSHOT = 1
-"""The planner names the snapshot that it looked at; the model has no others."""
+"""Snapshot id for the planner, which names the snapshot it read; the model has only this one."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Whose rules a table is kept by."""
+    """A set of rules by which a table is maintained."""
 
     name: str
     policy: Policy
     leaves_in_place: bool
-    """Whether segments of the tail that lose nothing are not written again. Kafka and WarpStream write whole logs."""
+    """True when segments of the tail that lose nothing are not rewritten. Kafka and WarpStream rewrite whole logs."""
 
 
-def replay(stream: Stream, contender: Contender, books: Books) -> None:
-    """Add to ``books`` what becomes of one topic partition under the rules of ``contender``.
+def replay(stream: Stream, contender: Contender, books: Totals) -> None:
+    """Add the results of one topic partition under the rules of ``contender`` to ``books``.
 
-    A lane does at most one plan per tick, in the order of a run.
+    A lane runs at most one plan per tick, in the order of a run.
     """
     walk = _Walk(ModelTable(stream, contender.leaves_in_place), stream, contender.policy, books)
     tick: int | None = 0
@@ -47,10 +47,10 @@ class _Walk:
     table: ModelTable
     stream: Stream
     policy: Policy
-    books: Books
+    books: Totals
 
     def work_from(self, first: int) -> int | None:
-        """Go to the next tick from ``first`` on with work, and do it; the tick after that, or None at the end."""
+        """Advance to the next tick with work, from ``first``, and do it; returns the tick after it, None at the end."""
         last = len(self.books.ticks) - 1
         found = self._next_due(first)
         reached = last if found is None else found
@@ -66,10 +66,10 @@ class _Walk:
         return found + 1 if found < last else None
 
     def _next_due(self, first: int) -> int | None:
-        """The next tick from ``first`` on with work, every guess answered by the planner itself.
+        """The next tick with work, from ``first``; the planner itself answers every guess.
 
-        More time only ever makes more due, and so do more records unless lanes leave work to `full`: ticks between can
-        be skipped, and the one to stop at is found by halving.
+        More time only ever makes more due, and so do more records unless lanes leave work to `full`: so ticks in
+        between can be skipped, and a binary search finds the tick to stop at.
         """
         last = len(self.books.ticks) - 1
         before, step = first - 1, 1
@@ -83,7 +83,7 @@ class _Walk:
         return None
 
     def _before_landing(self, tick: int) -> int:
-        """The last tick before which nothing lands that has not by ``tick``."""
+        """The last tick before the next landing after ``tick``."""
         landed = self._landed(tick)
         if landed == self.stream.segments:
             return len(self.books.ticks) - 1
@@ -98,17 +98,17 @@ class _Walk:
         return PartitionState(TOPIC_PARTITION, self.table.landed(self._landed(tick)), self.policy, now_ms)
 
     def _landed(self, tick: int) -> int:
-        """How many segments have landed by ``tick``."""
+        """Number of segments that have landed by ``tick``."""
         return int(np.searchsorted(self.stream.landed_ms, self.books.ticks[tick], side="right"))
 
     def _wait(self, first: int, last: int) -> None:
-        """Book how long the oldest record that is not in the tail has waited from tick ``first`` through ``last``."""
+        """Record the wait of the oldest record outside the tail, from tick ``first`` through ``last``."""
         head = [segment.oldest_ms for segment in self.table.segments if segment.level != TAIL]
         following = self.table.arrived
         if head:
             self.books.wait(first, last, min(head))
         elif following < self._landed(last):
-            # The tail holds all of it: what waits is the next to land.
+            # Everything is in the tail: the next segment to land is the one that waits.
             at = int(np.searchsorted(self.books.ticks, self.stream.landed_ms[following]))
             oldest = self.stream.record_at_ms(following * self.stream.workload.records_per_segment)
             self.books.wait(max(first, at), last, oldest)

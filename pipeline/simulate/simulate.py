@@ -1,4 +1,4 @@
-"""Several rules on the same arrivals, and the figures that tell them apart."""
+"""Comparison of several sets of rules on the same arrivals, and its figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from pipeline.policy import Policies
 from pipeline.policy.policies import PREFIX
 from pipeline.sense import Lane
 from pipeline.simulate.arrivals import HOUR_MS, START_MS, Workload, ticks
-from pipeline.simulate.books import Books, Series
 from pipeline.simulate.replay import Contender, replay
+from pipeline.simulate.totals import Series, Totals
 
 EVERY_MS = 60_000
-"""How often the planner looks, unless told otherwise, milliseconds."""
+"""Default interval between runs of the planner, milliseconds."""
 MAX_TICKS = 1_000_000
 FIRN = "firn"
 PEERS = ("kafka", "warpstream")
@@ -24,26 +24,26 @@ PEERS = ("kafka", "warpstream")
 
 
 @dataclass(frozen=True)
-class Result:
-    """What one contender made of the arrivals. Figures are of the whole table, scaled from the simulated part."""
+class Simulated:
+    """The results of one contender. Figures are for the whole table, scaled from the simulated part."""
 
     contender: Contender
     workload: Workload
-    books: Books
+    books: Totals
 
     @property
     def write_amplification(self) -> float:
-        """Bytes that plans wrote / bytes that landed. 0 when nothing was written again, 1 when everything was, once."""
+        """Bytes that plans wrote / bytes that landed: 0 when nothing was rewritten, 1 when everything was, once."""
         return float(self.books.written_bytes.sum() / self.books.landed_bytes.sum())
 
     @property
     def space_amplification(self) -> float:
-        """Mean over time of ``space``; 1 when nothing but the newest record of each key is there."""
+        """Mean over time of ``space``; 1 when the table holds only the newest record of each key."""
         return float(np.nanmean(self.space))
 
     @property
     def most_space(self) -> float:
-        """The highest ``space``."""
+        """Maximum over time of ``space``."""
         return float(np.nanmax(self.space))
 
     @cached_property
@@ -67,8 +67,8 @@ class Result:
 
     @cached_property
     def lag_ms(self) -> Series:
-        """How long the oldest record that is not in the tail has waited, before the plans of each tick: the mean over
-        topic partitions, 0 for one that has no such record."""
+        """Wait of the oldest record outside the tail, milliseconds, before the plans of each tick: the mean over topic
+        partitions, 0 for one without such a record."""
         dirty, oldest = np.cumsum(self.books.dirty_changed[:-1]), np.cumsum(self.books.oldest_changed[:-1])
         since = self.books.ticks - self.books.ticks[0]
         return np.asarray((dirty * since - oldest) / self.workload.simulated)
@@ -81,7 +81,7 @@ class Result:
 
     @property
     def jobs_per_hour(self) -> float:
-        """Jobs if all plans of a lane at a tick share one; `retain` needs none."""
+        """Jobs per hour if all plans of a lane at a tick share one; `retain` needs none."""
         jobs = sum(np.count_nonzero(found) for lane, found in self.books.plans.items() if lane is not Lane.RETAIN)
         return float(jobs / self._hours)
 
@@ -109,8 +109,8 @@ class Result:
 
 
 def contenders(policy: Mapping[str, str], rules: Sequence[str] = (FIRN, *PEERS)) -> list[Contender]:
-    """Those of ``rules`` side by side; ``policy`` (names without prefix) is what Firn's rules are to be, the others
-    keep to their profiles. RefusedError for a wrong property or unknown rules."""
+    """The contenders for ``rules``; ``policy`` (names without prefix) sets Firn's rules, the others follow their
+    profiles. Raises RefusedError for an invalid property or unknown rules."""
     found = []
     for name in rules:
         if name not in (FIRN, *PEERS):
@@ -121,17 +121,17 @@ def contenders(policy: Mapping[str, str], rules: Sequence[str] = (FIRN, *PEERS))
     return found
 
 
-def simulate(workload: Workload, sides: Sequence[Contender], every_ms: int = EVERY_MS) -> list[Result]:
-    """Walk every contender through the same arrivals, with a look of the planner every ``every_ms``.
+def simulate(workload: Workload, sides: Sequence[Contender], every_ms: int = EVERY_MS) -> list[Simulated]:
+    """Replay the same arrivals for every contender, with the planner running every ``every_ms``.
 
-    Topic partitions do not influence each other, so each is walked through on its own, from start to end: memory holds
-    one of them at a time. Raises RefusedError for an interval that makes no sense.
+    Topic partitions do not influence each other, so each is replayed on its own, from start to end: memory holds one at
+    a time. Raises RefusedError for an invalid interval.
     """
     if every_ms < 1 or workload.duration_ms / every_ms > MAX_TICKS:
         least = max(1, workload.duration_ms // MAX_TICKS)
         raise RefusedError(f"every is {every_ms} ms; allowed: at least {least} ms, {MAX_TICKS:,} looks in all")
     looks = ticks(workload, every_ms)
-    results = [Result(side, workload, Books(looks)) for side in sides]
+    results = [Simulated(side, workload, Totals(looks)) for side in sides]
     for number in range(workload.simulated):
         stream = workload.stream(number)
         for result in results:

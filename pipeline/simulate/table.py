@@ -1,6 +1,6 @@
-"""A model of one topic partition in a table: which records each segment holds, and what a plan makes of them.
+"""A model of one topic partition in a table: the records of each segment, and the effect of a plan on them.
 
-Records are known by their offset, and keys and tombstones are looked up by it. What the planner sees are real segments.
+Records are identified by offset, which also looks up keys and tombstones. The planner sees real segments.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from pipeline.compact.outcome import NO_HORIZON, Outcome, Parameters, Records, h
 from pipeline.lake.folders import DATA_FOLDER
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan
-from pipeline.plan.staying import staying
+from pipeline.plan.in_place import staying
 from pipeline.segments import Segment
 from pipeline.segments.segment import LANDED, RUN
 from pipeline.sense import Lane
@@ -23,8 +23,8 @@ TOPIC_PARTITION = TopicPartition("simulated", 0)
 
 
 @dataclass(frozen=True)
-class Change:
-    """What applying one plan did. ``removed`` and ``added`` are the segments that went and came."""
+class PlanEffect:
+    """The effect of one plan. ``removed`` and ``added`` are segments."""
 
     removed: tuple[Segment, ...]
     added: tuple[Segment, ...]
@@ -34,10 +34,10 @@ class Change:
 
 
 class ModelTable:
-    """The live segments of one topic partition, in offset order, and the offsets that each of them holds."""
+    """The live segments of one topic partition, in offset order, and the offsets in each of them."""
 
     def __init__(self, stream: Stream, leaves_in_place: bool) -> None:
-        """``leaves_in_place``: whether segments of the tail that lose nothing are not written again."""
+        """``leaves_in_place``: True when segments of the tail that lose nothing are not rewritten."""
         self.segments: tuple[Segment, ...] = ()
         self._stream = stream
         self._leaves_in_place = leaves_in_place
@@ -49,17 +49,17 @@ class ModelTable:
 
     @property
     def arrived(self) -> int:
-        """How many segments have landed."""
+        """Number of segments that have landed."""
         return self._arrived
 
     def landed(self, until: int) -> tuple[Segment, ...]:
-        """The segments as they are once ``until`` segments have landed, if nothing is cleaned before that."""
+        """The segments after ``until`` segments have landed, if nothing is cleaned before that."""
         for number in range(self._arrived + len(self._coming), until):
             self._coming.append(landed_segment(self._stream, number))
         return self.segments + tuple(self._coming[: until - self._arrived])
 
     def land(self, until: int) -> None:
-        """Let segments land until there were ``until`` in all."""
+        """Land segments until ``until`` have landed in total."""
         self.segments = self.landed(until)
         self._coming = self._coming[until - self._arrived :]
         self._arrived = until
@@ -69,18 +69,18 @@ class ModelTable:
         held = self._offsets.get(segment.path)
         return np.arange(segment.base_offset, segment.last_offset + 1) if held is None else held
 
-    def apply(self, plan: Plan) -> Change:
-        """Do what ``plan`` says, at its clock: the plan's inputs go, what it makes of them comes."""
+    def apply(self, plan: Plan) -> PlanEffect:
+        """Apply ``plan`` at its clock: replace its inputs with its output."""
         taken = {segment.path for segment in plan.inputs}
         inputs = [segment for segment in self.segments if segment.path in taken]
         self._commits += 1
         match plan.lane:
             case Lane.RETAIN:
-                change = Change(tuple(inputs), (), expired=sum(segment.records for segment in inputs))
+                change = PlanEffect(tuple(inputs), (), expired=sum(segment.records for segment in inputs))
             case Lane.MERGE:
                 assert plan.inputs_per_segment
                 groups = _groups(inputs, plan.inputs_per_segment)
-                change = Change(tuple(inputs), tuple(self._written(plan, self._all(group)) for group in groups))
+                change = PlanEffect(tuple(inputs), tuple(self._written(plan, self._all(group)) for group in groups))
             case _:
                 change = self._cleaned(plan, inputs)
         gone = {segment.path for segment in change.removed}
@@ -90,8 +90,8 @@ class ModelTable:
             self._offsets.pop(path, None)
         return change
 
-    def _cleaned(self, plan: Plan, inputs: Sequence[Segment]) -> Change:
-        """One record per key (C2), tombstones in their two stages (C7 to C9)."""
+    def _cleaned(self, plan: Plan, inputs: Sequence[Segment]) -> PlanEffect:
+        """Apply a cleaning: one record per key (C2), tombstones in their two stages (C7 to C9)."""
         offsets = self._all(inputs)
         records, parameters = self._records(offsets), Parameters.of(plan)
         found, stamps = outcomes(records, parameters), horizons(records, parameters)
@@ -110,7 +110,7 @@ class ModelTable:
             within = slice(group[0].start, group[-1].end)
             held = offsets[within][kept[within]]
             added += [self._written(plan, held)] if len(held) else []
-        return Change(
+        return PlanEffect(
             tuple(removed),
             tuple(added),
             superseded=int(np.count_nonzero(found == Outcome.SUPERSEDED)),
@@ -118,7 +118,7 @@ class ModelTable:
         )
 
     def _records(self, offsets: Offsets) -> Records:
-        """The records at ``offsets`` as the rules see them; nobody lands one with a stamp, so any level will do."""
+        """The records at ``offsets`` in the form that the rules take; none lands with a stamp, so any level will do."""
         newest, has_older = latest_per_key(self._stream.keys[offsets], offsets)
         return Records(
             offset=offsets,
@@ -134,9 +134,9 @@ class ModelTable:
         return np.concatenate([self.offsets(segment) for segment in segments])
 
     def _written(self, plan: Plan, offsets: Offsets) -> Segment:
-        """A segment that ``plan`` writes, with the facts that its metadata would tell."""
+        """A segment written by ``plan``, with the facts that its metadata would have."""
         stream, base = self._stream, int(offsets[0])
-        # As Firn's own files lie in the folder of their job.
+        # Firn's own files lie in their job's folder.
         path = f"simulated/{DATA_FOLDER}/{plan.id}/{base}"
         self._offsets[path] = offsets
         tombstones = int(np.count_nonzero(stream.tombstones[offsets]))
@@ -168,7 +168,7 @@ class ModelTable:
 
 @dataclass(frozen=True)
 class _Place:
-    """An input, from where to where (exclusive) its records are among the plan's, and how many of them stay."""
+    """An input, the range of its records among the plan's (end exclusive), and the number of them that stay."""
 
     segment: Segment
     start: int
@@ -177,7 +177,7 @@ class _Place:
 
     @property
     def bytes(self) -> float:
-        """About how many bytes of it are written."""
+        """Approximate number of bytes written for the input."""
         return self.segment.bytes * self.kept / max(1, self.segment.records)
 
 
@@ -189,9 +189,9 @@ def _places(inputs: Sequence[Segment], kept: Flags) -> Iterator[_Place]:
 
 
 def _packed(places: Sequence[_Place], rewritten: Sequence[bool], size: int) -> Iterator[list[_Place]]:
-    """Neighbours that become one segment: up to ``size`` bytes of what stays of them, none past one that is left alone.
+    """Neighbours that become one segment: up to ``size`` bytes of remaining records, never across one left in place.
 
-    As ``pipeline.compact.layout`` packs them: a segment is closed before the next is begun.
+    The packing is that of ``pipeline.compact.layout``: a segment is closed before the next is opened.
     """
     group: list[_Place] = []
     filled = 0.0
@@ -212,7 +212,7 @@ def _groups(inputs: Sequence[Segment], size: int) -> Iterator[Sequence[Segment]]
 
 
 def landed_segment(stream: Stream, number: int) -> Segment:
-    """The ``number``-th segment that lands, as its metadata would tell."""
+    """The ``number``-th segment to land, with the facts that its metadata would have."""
     records = stream.workload.records_per_segment
     base, end = number * records, (number + 1) * records
     return Segment(

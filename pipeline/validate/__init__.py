@@ -1,6 +1,6 @@
-"""Validate: what a job wrote is held to the promises, against what it read; Great Expectations judges the findings.
+"""Validate: check a job's output against its input and the promises; Great Expectations judges the findings.
 
-Nothing of how the cleaner works is shared, but for how a data file is opened.
+It shares no code with the cleaner, except for opening data files.
 """
 
 from pipeline.validate.validate import Judged, build_reports, validate

@@ -1,4 +1,4 @@
-"""The case of each plan: its claim, and the data files of every side, as the judge is to read them."""
+"""The case of each plan: its claim, and the data files of every side, in the form that the judge reads."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,37 +11,35 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import UUIDType
 
 from expectations.claim import Claim
-from expectations.reading import Reading
+from expectations.column_mapping import Reading
 from expectations.tables import AFTER, BEFORE, IN_PLACE, Part
 from pipeline.errors import RefusedError, UnavailableError
 from pipeline.history.record_counts import RecordCounts
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles, Source
 from pipeline.plan import Plan
-from pipeline.stage import Stage
+from pipeline.staging.stage import Stage
 
 if TYPE_CHECKING:
     from expectations.claim import Lane as JudgedLane
 
 _BESIDE: Final = 64
-"""Bytes that the judge holds of a record beside its key."""
+"""Bytes that the judge holds per record, beside the key."""
 _ENCODED: Final = 4
-"""Keys take about so many times their size in a file."""
+"""Approximate ratio of the size of keys in memory to their size in a file."""
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A data file of one side, with what its manifest tells of it.
+class JudgedFile:
+    """A data file of one side, with facts from its manifest.
 
-    ``bytes`` are what is read of it when values are, ``held`` what the judge holds of its records, about.
+    ``bytes`` are read of it when values are; ``held`` are the bytes that the judge holds of its records, approximately.
     """
 
     side: str
     source: Source
     held: int
     tombstones: bool = True
-    files: DataFiles | None = field(default=None, repr=False)
-    """How it is opened, where it is of a table beside."""
 
     @property
     def bytes(self) -> int:
@@ -50,48 +48,48 @@ class Listed:
 
 @dataclass(frozen=True)
 class Case:
-    """One plan to be judged. ``fingerprint`` is what compacting has taken; None: nothing it says is believed."""
+    """One plan to judge. ``fingerprint`` is the one that compacting took; None when its statements are not trusted."""
 
     claim: Claim
-    files: tuple[Listed, ...]
+    files: tuple[JudgedFile, ...]
     fingerprint: int | None
 
     @property
     def held(self) -> int:
-        """Bytes that the judge holds of all records, about."""
+        """Bytes that the judge holds of all records, approximately."""
         return sum(file.held for file in self.files)
 
     @property
     def read(self) -> int:
-        """File bytes of what is read with its values."""
+        """File bytes that are read with values."""
         return sum(file.bytes for file in self.files if file.side == AFTER or self.fingerprint is None)
 
 
 @dataclass(frozen=True)
-class Records:
-    """How the records of the cases are read; picklable."""
+class JudgedRecords:
+    """Reader of the records of cases; picklable."""
 
     files: DataFiles = field(repr=False)
     reading: Reading
 
     @classmethod
-    def of(cls, files: DataFiles, columns: Columns) -> "Records":
+    def of(cls, files: DataFiles, columns: Columns) -> "JudgedRecords":
         return cls(files, reading_of(files, columns))
 
     @property
     def schema(self) -> pa.Schema:
-        """The types that records are read in."""
+        """Arrow schema that records are read in."""
         return self.files.arrow_schema()
 
     def parts(self, cases: Sequence[Case]) -> list[Part]:
-        """Everything that ``cases`` read and wrote; the plan of a part is the place of its case."""
+        """All files that ``cases`` read and wrote; a part's plan is the index of its case."""
         return [self.part(file, number, case.claim) for number, case in enumerate(cases) for file in case.files]
 
-    def part(self, file: Listed, number: int, claim: Claim) -> Part:
-        """A data file as the judge takes it."""
+    def part(self, file: JudgedFile, number: int, claim: Claim) -> Part:
+        """A data file in the judge's form."""
         return Part(
             file.side,
-            partial(_read, file.files or self.files, file.source, claim.plan_id),
+            partial(_read, self.files, file.source, claim.plan_id),
             number,
             file.source.path,
             file.source.records,
@@ -107,7 +105,7 @@ def _read(files: DataFiles, source: Source, plan: str, columns: Sequence[str] | 
 
 
 def reading_of(files: DataFiles, columns: Columns) -> Reading:
-    """What the columns are to the judge."""
+    """The columns in the judge's terms."""
     condition = columns.is_tombstone
     told_by = condition.reads if condition else ()
     if len({name.lower() for name in told_by}) < len(told_by):
@@ -130,55 +128,42 @@ def reading_of(files: DataFiles, columns: Columns) -> Reading:
     )
 
 
-def cases_of(stage: Stage, *, trusted: bool) -> list[Case]:
-    """The cases of all plans of ``stage`` that have a result.
+def cases_of(stage: Stage, inputs: Mapping[str, Sequence[DataFile]], *, trusted: bool) -> list[Case]:
+    """The cases of the plans of ``stage`` that have both a result and ``inputs`` (by plan id).
 
     ``trusted``: the fingerprint that compacting took vouches for the values that were read.
     """
-    books = stage.books
-    if books is None or not books.plans:
-        raise RefusedError(
-            f"stage {stage.identifier} is {stage.state}; allowed: a result with its record counts (firn compact)"
-        )
-    columns = Columns.of(stage.table, stage.identifier)
-    listing = Listing(stage.table.schema(), columns)
-    inputs: dict[str, list[DataFile]] = {}
-    for file in stage.inputs():
-        inputs.setdefault(file.file_path, []).append(file)
-    replaced, written = stage.replaced(), stage.sorted_files()
+    if stage.result is None or not stage.result.plans:
+        raise RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a result to be judged (firn compact)")
+    listing = Listing(stage.table.schema(), Columns.of(stage.table, stage.identifier))
     found = []
     for plan in stage.plans:
-        if plan.id not in books.plans:
+        own = stage.of_plan(plan.id)
+        if own is None or plan.id not in inputs:
             continue
-        gone = {*replaced[plan.id], *(one.path for one in plan.buried)}
-        sides = [(BEFORE if path in gone else IN_PLACE, path) for path in _paths(plan)]
-        files = [listing.file(side, file) for side, path in sides for file in inputs.get(path, ())]
-        files += [listing.file(AFTER, file) for file in written[plan.id].all]
-        taken = books.fingerprints.get(plan.id) if trusted else None
-        found.append(Case(_claim(plan, books.plans[plan.id]), tuple(files), None if taken is None else int(taken)))
+        gone = {*stage.replaced(plan), *(one.path for one in plan.removed_tombstones)}
+        sides = [(BEFORE if file.file_path in gone else IN_PLACE, file) for file in inputs[plan.id]]
+        files = [listing.file(side, file) for side, file in sides]
+        files += [listing.file(AFTER, file) for file in stage.files[plan.id].all]
+        found.append(Case(_claim(plan, own.counts), tuple(files), int(own.fingerprint) if trusted else None))
     return found
-
-
-def _paths(plan: Plan) -> Mapping[str, None]:
-    """The paths that a plan reads, each once: the listing tells how often."""
-    return dict.fromkeys(one.path for one in (*plan.inputs, *plan.buried))
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What manifests tell of data files, by the columns of their table."""
+    """Facts from manifests about data files, by the columns of their table."""
 
     schema: Schema
     columns: Columns
 
-    def file(self, side: str, file: DataFile, files: DataFiles | None = None) -> Listed:
-        """``file`` as one of ``side``; ``files`` opens it where it is of a table beside."""
+    def file(self, side: str, file: DataFile) -> JudgedFile:
+        """``file`` as a file of ``side``."""
         ids = [self._id(name) for name in self.columns.key]
         sizes = file.column_sizes or {}
         keys = (
             sum(sizes[one] for one in ids) * _ENCODED if all(one in sizes for one in ids) else file.file_size_in_bytes
         )
-        return Listed(side, Source.of(file), file.record_count * _BESIDE + keys, self._may_have_tombstones(file), files)
+        return JudgedFile(side, Source.of(file), file.record_count * _BESIDE + keys, self._may_have_tombstones(file))
 
     def _may_have_tombstones(self, file: DataFile) -> bool:
         condition = self.columns.is_tombstone
@@ -194,7 +179,7 @@ class Listing:
 def _claim(plan: Plan, counts: RecordCounts) -> Claim:
     return Claim(
         table=plan.table,
-        # Lane retain has no stage, so no claim is ever made for it.
+        # Lane retain has no stage, so it never makes a claim.
         lane=cast("JudgedLane", plan.lane.value),
         plan_id=plan.id,
         topic=plan.topic,

@@ -1,7 +1,7 @@
-"""A commit in a table's history as cases for the judge: what it removed, what it added, and what it left in place.
+"""Cases for the judge from a commit in a table's history: the files it removed, added and left in place.
 
-Nothing that Firn said at the time is believed but the figures that are put to the test. What a summary does not tell is
-derived from the snapshot before: what lies outside the plan's inputs, the end of the log, markers of transactions.
+Of Firn's own statements at the time, only the figures under test are used. Facts that a summary lacks are derived from
+the snapshot before: segments outside the plan's inputs, the log end, transaction markers.
 """
 
 from collections import Counter
@@ -22,41 +22,45 @@ from pipeline.errors import RefusedError
 from pipeline.history.ancestors import ancestors
 from pipeline.history.clocks import CommitClock
 from pipeline.history.commit_summary import CommitSummary
+from pipeline.history.properties import JOB_ID, properties_of
 from pipeline.history.published_plans import PublishedPlan, plans_of
 from pipeline.lake import Lake
+from pipeline.lake.branches import REMOVED_TOMBSTONES, SIDE_BRANCHES, at_snapshot, on_branch
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles, Source
+from pipeline.lake.folders import job_of
+from pipeline.lake.manifests import Manifests
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan.plan import LEVEL_OUT
-from pipeline.quarantine import quarantine
-from pipeline.segments import Segments, buried, read
-from pipeline.segments.manifests import Manifests
+from pipeline.segments import Segments, read
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane
-from pipeline.validate.cases import Case, Listed, Listing, Records
+from pipeline.validate.cases import Case, JudgedFile, JudgedRecords, Listing
 
 if TYPE_CHECKING:
     from expectations.claim import Lane as JudgedLane
 
 _MICROS = 1000
-"""Microseconds of a millisecond."""
+"""Microseconds per millisecond."""
 
 
 @dataclass(frozen=True)
-class Published:
-    """A commit of Firn's, and its cases. ``ends`` are where the log may have ended when its plan was made, by plan id:
-    records that were appended between plan and commit are in the snapshot before, and the plan did not know of them."""
+class VerifiedCommit:
+    """A commit of Firn's, and its cases. ``ends`` are the possible log ends at planning time, by plan id.
+
+    Records appended between plan and commit are in the snapshot before, but the plan did not know of them.
+    """
 
     snapshot_id: int
-    records: Records
+    records: JudgedRecords
     cases: tuple[Case, ...]
     ends: Mapping[str, tuple[int, ...]]
 
 
-def published_commit(lake: Lake, identifier: str, snapshot_id: int | None) -> Published:
-    """The commit that made snapshot ``snapshot_id`` of the table, by default the newest one of Firn's with a result.
+def published_commit(lake: Lake, identifier: str, snapshot_id: int | None) -> VerifiedCommit:
+    """The commit that made snapshot ``snapshot_id`` of the table, by default Firn's newest one with a result.
 
-    Raises RefusedError where there is none, where it has no result to be judged, or where the snapshot before expired.
+    Raises RefusedError when there is no such commit, it has no result to judge, or the snapshot before has expired.
     """
     table = lake.table(identifier)
     columns = Columns.of(table, identifier)
@@ -69,12 +73,12 @@ def published_commit(lake: Lake, identifier: str, snapshot_id: int | None) -> Pu
         )
     looked_at = _Commit(lake, identifier, table, columns, snapshot, before)
     cases = [looked_at.case(plan) for plan in plans_of(table, snapshot)]
-    records = Records.of(looked_at.files, columns)
+    records = JudgedRecords.of(looked_at.files, columns)
     ends = {
         case.claim.plan_id: tuple(dict.fromkeys((case.claim.log_end_offset, *looked_at.last_of(case))))
         for case in cases
     }
-    return Published(snapshot.snapshot_id, records, tuple(cases), ends)
+    return VerifiedCommit(snapshot.snapshot_id, records, tuple(cases), ends)
 
 
 def _snapshot(table: Table, identifier: str, snapshot_id: int | None) -> Snapshot:
@@ -127,7 +131,7 @@ class _Commit:
         return Case(self._claim(plan, lane, taken, removed, added), tuple(files), None)
 
     def last_of(self, case: Case) -> Iterator[int]:
-        """The highest offset that the plan has read, if any."""
+        """The highest offset that the plan read, if any."""
         read_paths = {file.source.path for file in case.files if file.side != AFTER}
         owner = TopicPartition(case.claim.topic, case.claim.partition)
         ends = [one.last_offset for one in self._segments.by_partition.get(owner, ()) if one.path in read_paths]
@@ -135,7 +139,7 @@ class _Commit:
             yield max(ends)
 
     def _moved(self, owner: TopicPartition) -> tuple[list[DataFile], list[DataFile], list[DataFile]]:
-        """The data files of a topic partition that the commit removed, left and added, as often as they are listed."""
+        """Data files of a topic partition that the commit removed, left and added, repeated as listed."""
         before, after = self._listed(self.before, owner), self._listed(self.snapshot, owner)
         earlier, later = Counter(file.file_path for file in before), Counter(file.file_path for file in after)
         removed = [file for file in before if file.file_path not in later]
@@ -152,24 +156,26 @@ class _Commit:
             file.partition[self.columns.level_field(self.table)] if file.spec_id == self.table.spec().spec_id else None
         )
 
-    def _beside(self, listing: Listing, plan: PublishedPlan) -> Iterator[Listed]:
-        """What the commit moved to the tables beside, and the removed tombstones that were there before."""
+    def _beside(self, listing: Listing, plan: PublishedPlan) -> Iterator[JudgedFile]:
+        """Files that the commit moved to side branches, and the removed tombstones that were there before."""
         job_id = self._job_id(plan)
-        apart = quarantine.find(self.lake, self.identifier)
-        if apart is not None:
-            for file in quarantine.added_by(job_id, [plan.id])(apart).get(plan.id, ()):
-                yield listing.file(AFTER, file, DataFiles.of(apart))
-        gone = buried.find(self.lake, self.identifier)
-        snapshot = gone and _as_of(gone, self.snapshot.timestamp_ms)
-        if gone is None or not snapshot:
-            return
-        columns = Columns.named(gone, f"{self.identifier}{buried.SUFFIX}")
-        manifests = [one for one in snapshot.manifests(gone.io) if one.content == ManifestContent.DATA]
-        for entry in Manifests(gone.io).live(manifests):
-            file = entry.data_file
-            if TopicPartition(*columns.owner(gone, file)) == plan.topic_partition:
-                side = AFTER if f"/{job_id}/" in file.file_path else BEFORE
-                yield listing.file(side, file, DataFiles.of(gone))
+        for branch in SIDE_BRANCHES:
+            for file in self._on_branch(branch, job_id):
+                own = job_of(file.file_path) == job_id
+                if TopicPartition(*self.columns.owner(self.table, file)) != plan.topic_partition:
+                    continue
+                if own or branch == REMOVED_TOMBSTONES:
+                    yield listing.file(AFTER if own else BEFORE, file)
+
+    def _on_branch(self, branch: str, job_id: str) -> Iterator[DataFile]:
+        """The data files of ``branch`` right after the commit."""
+        for snapshot in ancestors(on_branch(self.table, branch)):
+            told = properties_of(snapshot).get(JOB_ID) == job_id
+            # Its own snapshot there has the sequence number after its one on main; another commit's may have that too.
+            if told or (snapshot.sequence_number or 0) < (self.snapshot.sequence_number or 0):
+                manifests = [one for one in snapshot.manifests(self.table.io) if one.content == ManifestContent.DATA]
+                yield from (entry.data_file for entry in Manifests(self.table.io).live(manifests))
+                return
 
     def _job_id(self, plan: PublishedPlan) -> str:
         told = CommitSummary.of(self.snapshot)
@@ -178,9 +184,7 @@ class _Commit:
     @cached_property
     def _segments(self) -> Segments:
         """The segments of the snapshot before."""
-        metadata = self.table.metadata.model_copy(update={"current_snapshot_id": self.before.snapshot_id})
-        then = Table(self.table.name(), metadata, self.table.metadata_location, self.table.io, self.table.catalog)
-        return read(then, self.identifier)
+        return read(at_snapshot(self.table, self.before.snapshot_id), self.identifier)
 
     def _claim(
         self, plan: PublishedPlan, lane: Lane, taken: set[str], removed: Sequence[DataFile], added: Sequence[DataFile]
@@ -211,9 +215,9 @@ class _Commit:
         )
 
     def _retention(self, removed: Iterable[DataFile], added: Iterable[DataFile], now_ms: int) -> int:
-        """How long past the plan's clock its new delete horizons are: the one that most of its tombstones carry.
+        """Delete retention, counted from the plan's clock: the one that most tombstones with a new horizon carry.
 
-        Properties of the time are not kept. The judge asks that all of them are the same; none may be before the clock.
+        Earlier table properties are not kept. The judge requires that all are equal; none may be before the clock.
         """
         stamped = dict(chain.from_iterable(self._horizons(file) for file in removed if self._level(file) in (2, TAIL)))
         new = Counter(
@@ -235,7 +239,7 @@ class _Commit:
             )
 
     def _markers(self, paths: Iterable[str]) -> Iterator[tuple[int, int, bool]]:
-        """The markers in segments outside the inputs."""
+        """The transaction markers in segments outside the inputs."""
         wanted = set(paths)
         manifests = [one for one in self.before.manifests(self.table.io) if one.content == ManifestContent.DATA]
         columns = ["key", "offset", "is_control", "producer_id"]
@@ -249,14 +253,9 @@ class _Commit:
 
 
 _ENDS = {b"\0\1": True, b"\0\0": False}
-"""Type of a control record that ends a transaction: committed, or aborted."""
-
-
-def _as_of(table: Table, moment_ms: int) -> Snapshot | None:
-    """The newest snapshot of ``table`` that is not younger."""
-    return next((one for one in ancestors(table) if one.timestamp_ms <= moment_ms), None)
+"""Control record types that end a transaction: true for committed, false for aborted."""
 
 
 def ended_at(case: Case, end: int) -> Case:
-    """The case as if the log had ended at offset ``end`` when its plan was made."""
+    """The case under the assumption that the log ended at offset ``end`` at planning time."""
     return replace(case, claim=replace(case.claim, log_end_offset=end))

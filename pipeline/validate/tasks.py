@@ -1,4 +1,4 @@
-"""Cases become tasks of the engine: small ones share a task, a large one is spread over buckets."""
+"""Turn cases into tasks of the engine: small cases share a task, a large one is spread over buckets."""
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,44 +9,44 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from pipeline.engine import Engine
 from pipeline.errors import FirnError, UnavailableError
-from pipeline.validate.cases import Case, Listed, Records
+from pipeline.validate.cases import Case, JudgedFile, JudgedRecords
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from expectations.findings import Findings
-    from expectations.judge import Bounds
-    from expectations.shown import Shown
+    from expectations.judge import Limits
+    from expectations.redaction import Shown
     from expectations.tables import Part
     from expectations.values import Place
-    from expectations.wide import Buckets
+    from expectations.wide import KeyBuckets
 
 R = TypeVar("R")
 
 MEMORY_BYTES: Final = 1 << 30
-"""What DuckDB may take in a task; it spills the rest."""
+"""Memory limit of DuckDB per task, in bytes; beyond it DuckDB spills."""
 HELD_BYTES: Final = MEMORY_BYTES
-"""A case of which the judge would hold more is spread over buckets."""
+"""Maximum size, in bytes, that the judge holds of a case; a larger case is spread over buckets."""
 READ_BYTES: Final = 16 << 30
-"""One of which more is read is as well."""
+"""Maximum bytes read of a case; a larger case is spread as well."""
 TASK_BYTES: Final = 32 << 20
-"""Cases share a task until they have so many bytes: another task costs more than it saves."""
+"""Bytes at which a shared task is full: below this, another task costs more than it saves."""
 MOST_BUCKETS: Final = 256
 MOST_THREADS: Final = 4
-"""What a task may take where there are fewer tasks than workers."""
+"""Maximum number of threads per task when there are fewer tasks than workers."""
 
 
 @dataclass(frozen=True)
 class _Docket:
-    """Cases that one task judges."""
+    """The cases of one task."""
 
-    records: Records
+    records: JudgedRecords
     cases: tuple[Case, ...]
     samples: "Shown"
     threads: int
 
     def __call__(self) -> "list[Findings]":
-        from expectations.judge import Bounds, judge
+        from expectations.judge import Limits, judge
 
         taken = [case.fingerprint for case in self.cases if case.fingerprint is not None]
         with tempfile.TemporaryDirectory(prefix="firn-judge-", ignore_cleanup_errors=True) as folder:
@@ -57,15 +57,15 @@ class _Docket:
                 self.records.reading,
                 fingerprints=taken if len(taken) == len(self.cases) else None,
                 samples=self.samples,
-                bounds=Bounds(self.threads, MEMORY_BYTES, folder),
+                bounds=Limits(self.threads, MEMORY_BYTES, folder),
             )
 
 
-def findings_of(records: Records, cases: Sequence[Case], samples: "Shown", engine: Engine) -> "list[Findings]":
-    """The findings about each of ``cases``, which are of one table, lane and level out.
+def findings_of(records: JudgedRecords, cases: Sequence[Case], samples: "Shown", engine: Engine) -> "list[Findings]":
+    """The findings about each of ``cases``, which share one table, lane and output level.
 
-    Raises the FirnError of a file that can't be read, which names plan and file, and UnavailableError when the judge
-    itself fails.
+    Raises the FirnError of an unreadable file, which names plan and file, and UnavailableError when the judge itself
+    fails.
     """
     wide = [number for number, case in enumerate(cases) if _is_wide(case)]
     narrow = [number for number in range(len(cases)) if number not in set(wide)]
@@ -87,7 +87,7 @@ def _perform(docket: _Docket) -> "list[Findings]":
 
 
 def _raised(found: R | Exception) -> R:
-    """What a task has found; what it raised is raised here."""
+    """The findings of a task; raises its exception."""
     if not isinstance(found, Exception):
         return found
     if isinstance(found, FirnError):
@@ -100,12 +100,12 @@ def _raised(found: R | Exception) -> R:
 
 
 def _is_wide(case: Case) -> bool:
-    """Whether a case is spread. Transactions need all records of a producer side by side: these are spilled instead."""
+    """True when a case is spread. Transactions need a producer's records side by side: DuckDB spills these instead."""
     return not case.claim.transactional and (case.held > HELD_BYTES or case.read > READ_BYTES)
 
 
 def _shared(cases: Sequence[Case], numbers: Sequence[int], workers: int) -> list[list[int]]:
-    """The cases that share a task: for each worker one, more where they would hold too much, fewer for little work."""
+    """Cases grouped by task: a task per worker, more when they would hold too much, fewer for little work."""
     weights = {number: cases[number].held + cases[number].read for number in numbers}
     if not weights:
         return []
@@ -122,24 +122,26 @@ def _shared(cases: Sequence[Case], numbers: Sequence[int], workers: int) -> list
 
 @dataclass(frozen=True)
 class _Share:
-    """The files of a wide case that one task spreads."""
+    """The files of a wide case for one spreading task."""
 
-    records: Records
+    records: JudgedRecords
     case: Case
-    files: tuple[Listed, ...]
+    files: tuple[JudgedFile, ...]
 
     @property
     def parts(self) -> "list[Part]":
         return [self.records.part(file, 0, self.case.claim) for file in self.files]
 
 
-def _wide(records: Records, case: Case, samples: "Shown", engine: Engine) -> "Findings":
+def _wide(records: JudgedRecords, case: Case, samples: "Shown", engine: Engine) -> "Findings":
     from expectations.tables import Layout
-    from expectations.wide import Buckets
+    from expectations.wide import KeyBuckets
 
     trusted = case.fingerprint is not None
     keys = min(max(engine.parallelism, -(-case.held // HELD_BYTES)), MOST_BUCKETS)
-    buckets = Buckets(Layout(records.schema, records.reading, closely=not trusted), case.claim, keys, max(1, keys // 4))
+    buckets = KeyBuckets(
+        Layout(records.schema, records.reading, closely=not trusted), case.claim, keys, max(1, keys // 4)
+    )
     found = _in_buckets(records, case, "none" if trusted else samples, buckets, engine)
     if case.fingerprint is not None and (found.broken or found.fingerprint != case.fingerprint):
         closely = _in_buckets(records, case, samples, buckets.closely(), engine)
@@ -147,7 +149,9 @@ def _wide(records: Records, case: Case, samples: "Shown", engine: Engine) -> "Fi
     return _with_values(records, case, found, engine) if samples == "full" else found
 
 
-def _in_buckets(records: Records, case: Case, samples: "Shown", buckets: "Buckets", engine: Engine) -> "Findings":
+def _in_buckets(
+    records: JudgedRecords, case: Case, samples: "Shown", buckets: "KeyBuckets", engine: Engine
+) -> "Findings":
     from expectations.findings import Findings
 
     shares = [_Share(records, case, (file,)) for file in case.files]
@@ -156,25 +160,25 @@ def _in_buckets(records: Records, case: Case, samples: "Shown", buckets: "Bucket
     return Findings.together(_raised(one) for one in done)
 
 
-def _spread(buckets: "Buckets", share: _Share) -> "Iterator[tuple[int, pa.Table]]":
+def _spread(buckets: "KeyBuckets", share: _Share) -> "Iterator[tuple[int, pa.Table]]":
     with _bounds() as bounds:
         yield from buckets.spread(share.parts, bounds)
 
 
-def _gather(buckets: "Buckets", samples: "Shown", bucket: int, tables: "Iterable[pa.Table]") -> "Findings":
+def _gather(buckets: "KeyBuckets", samples: "Shown", bucket: int, tables: "Iterable[pa.Table]") -> "Findings":
     with _bounds() as bounds:
         return buckets.gather(bucket, tables, samples, bounds)
 
 
 @contextmanager
-def _bounds() -> "Iterator[Bounds]":
-    from expectations.judge import Bounds
+def _bounds() -> "Iterator[Limits]":
+    from expectations.judge import Limits
 
     with tempfile.TemporaryDirectory(prefix="firn-judge-", ignore_cleanup_errors=True) as folder:
-        yield Bounds(1, MEMORY_BYTES, folder)
+        yield Limits(1, MEMORY_BYTES, folder)
 
 
-def _with_values(records: Records, case: Case, found: "Findings", engine: Engine) -> "Findings":
+def _with_values(records: JudgedRecords, case: Case, found: "Findings", engine: Engine) -> "Findings":
     from expectations.values import wanted, with_values
 
     places = wanted([found], [case.claim])

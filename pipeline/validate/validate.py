@@ -1,10 +1,11 @@
-"""Put what plans and their compaction claim to the test, and store the verdicts on their stage.
+"""Audit the claims of plans and their compaction, and store the verdicts on their stage.
 
-The expectations measure for themselves; nothing of how the cleaner works is shared with them.
+The expectations measure independently and share nothing with the cleaner's implementation.
 """
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -12,19 +13,21 @@ from typing import Any
 
 from expectations.verdict import Verdict
 from pipeline.engine import Engine
-from pipeline.errors import FirnError, RefusedError, UnavailableError
+from pipeline.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles
+from pipeline.plan.failure import mark
 from pipeline.policy import samples_of, validation_of
-from pipeline.stage import Stage, mark, parts_of
-from pipeline.validate.cases import Records, cases_of
+from pipeline.staging.inputs import planned_inputs
+from pipeline.staging.stage import Stage, parts_of
+from pipeline.validate.cases import JudgedRecords, cases_of
 from pipeline.validate.tasks import findings_of
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict on one plan of a stage, or the error that kept it, or the whole stage, from having one.
+    """The verdict on one plan of a stage, or the error that kept the plan or the whole stage from getting one.
 
     ``plan`` is its id; None when the error is the stage's.
     """
@@ -41,7 +44,7 @@ class Judged:
 
     @property
     def failure(self) -> str:
-        """Why it did not pass, in one line; empty when it did."""
+        """The reason why it did not pass, in one line; empty when it passed."""
         if self.verdict is None:
             return str(self.error)
         broken = "; ".join(f"{finding.name}: {finding.observed}" for finding in self.verdict.failures)
@@ -49,17 +52,17 @@ class Judged:
 
 
 def validate(lake: Lake, stages: Sequence[str], engine: Engine) -> list[Judged]:
-    """Judge every stage of ``stages``, in tasks of ``engine``: the results of their plans, in that order.
+    """Judge the results of every plan in ``stages``, in that order, in tasks of ``engine``.
 
-    Errors are collected, not raised (C20); plans that have no result, because compacting refused them, are left out. A
-    result that has a verdict already keeps it; one that failed marks its plan. Validation results are stored under the
-    lake's reports folder.
+    Errors are collected, not raised (C20); plans without a result, because compacting refused them, are left out. A
+    result keeps an existing verdict; a failed one marks its plan. Validation results are stored under the lake's
+    reports folder.
     """
     return list(chain.from_iterable(_of_job(lake, identifier, engine) for identifier in stages))
 
 
 def build_reports(lake: Lake) -> Path:
-    """Build the data-quality pages of all stored validation results; the path of the first page."""
+    """Build the data-quality pages of all stored validation results; returns the path of the first page."""
     from expectations import build_data_docs
 
     return build_data_docs(lake.reports_folder)
@@ -74,16 +77,16 @@ def _of_job(lake: Lake, identifier: str, engine: Engine) -> list[Judged]:
 
 
 def _judged(lake: Lake, identifier: str, engine: Engine) -> list[Judged]:
+    conflicts: Mapping[str, ConflictError] = {}
     try:
         with lake.answering():
             stage = Stage.load(lake, identifier)
-            recorded = stage.verdicts
-            if recorded is None:
+            if stage.verdicts is None:
                 stage.check()
-                verdicts = _verdicts(lake, stage, engine)
-                stage.record_verdicts(lake, {plan: verdict.to_dict() for plan, verdict in verdicts.items()})
+                verdicts, conflicts = _verdicts(lake, stage, engine)
+                stage.record_verdicts({plan: verdict.to_dict() for plan, verdict in verdicts.items()})
             else:
-                verdicts = {plan: _recorded(identifier, verdict) for plan, verdict in recorded.items()}
+                verdicts = {plan: _recorded(identifier, verdict) for plan, verdict in stage.verdicts.items()}
     except FirnError as error:
         return [Judged(identifier, identifier, None, error)]
     found = []
@@ -91,8 +94,12 @@ def _judged(lake: Lake, identifier: str, engine: Engine) -> list[Judged]:
         if plan.id in verdicts:
             judged = Judged(identifier, plan.title, verdicts[plan.id], None, plan.id)
             if not judged.passed and stage.failure is None:
-                mark(lake, identifier, plan, "validate", judged.failure)
+                # If the mark can't be written, the next run retries the plan.
+                with suppress(FirnError):
+                    mark(lake, plan, "validate", judged.failure)
             found.append(judged)
+        elif plan.id in conflicts:
+            found.append(Judged(identifier, plan.title, None, conflicts[plan.id], plan.id))
     return found
 
 
@@ -105,17 +112,22 @@ def _recorded(identifier: str, said: Mapping[str, Any]) -> Verdict:
         ) from error
 
 
-def _verdicts(lake: Lake, stage: Stage, engine: Engine) -> Mapping[str, Verdict]:
-    """The verdict on each plan of the stage that has record counts."""
+def _verdicts(lake: Lake, stage: Stage, engine: Engine) -> tuple[Mapping[str, Verdict], Mapping[str, ConflictError]]:
+    """The verdicts on plans of the stage with a result, and conflicts of plans that must be made again."""
     from expectations.verdicts import verdicts
 
     started = time.monotonic()
     properties = lake.table(stage.target).properties
-    cases = cases_of(stage, trusted=validation_of(properties) == "fingerprint")
-    records = Records.of(DataFiles.of(stage.table), Columns.of(stage.table, stage.identifier))
+    done = [plan for plan in stage.plans if stage.of_plan(plan.id)]
+    inputs = planned_inputs(lake.table(stage.target), done)
+    cases = cases_of(stage, inputs.files, trusted=validation_of(properties) == "fingerprint")
+    if not cases:
+        raise next(iter(inputs.conflicts.values()))
+    records = JudgedRecords.of(DataFiles.of(stage.table), Columns.of(stage.table, stage.identifier))
     try:
         found = findings_of(records, cases, samples_of(properties), engine)
     except (RefusedError, UnavailableError) as error:
         raise UnavailableError(f"stage {stage.identifier} ({stage.title}): it could not be judged: {error}") from error
     claims = [case.claim for case in cases]
-    return verdicts(claims, found, lake.reports_folder, seconds=time.monotonic() - started)
+    judged = verdicts(claims, found, lake.reports_folder, seconds=time.monotonic() - started)
+    return judged, inputs.conflicts

@@ -1,4 +1,4 @@
-"""Puts a commit in a table's history to the same judge, as an outsider would: values are read on both sides."""
+"""Submit a commit in a table's history to the same judge, as an outsider would: values are read on both sides."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found about one plan of a commit: its claim, and a line for each promise."""
+    """The verdict on one plan of a commit: its claim, and a line for each promise."""
 
     snapshot_id: int
     claim: "Claim"
@@ -25,14 +25,14 @@ class Verified:
 
     @property
     def passed(self) -> bool:
-        """Whether every promise was kept."""
+        """True when every promise was kept."""
         return not any(row.broken for row in self.rows)
 
 
 def verify(lake: Lake, identifier: str, snapshot_id: int | None, engine: Engine) -> list[Verified]:
     """Judge the plans of the commit that made ``snapshot_id``, by default Firn's newest one with a result.
 
-    Raises RefusedError where that can't be told any more, or there is no such commit.
+    Raises RefusedError when there is no such commit, or it can no longer be judged.
     """
     from expectations.findings import rows
 
@@ -41,7 +41,7 @@ def verify(lake: Lake, identifier: str, snapshot_id: int | None, engine: Engine)
     found = []
     for case in commit.cases:
         tried: list[tuple[Case, tuple[Row, ...]]] = []
-        # Where the log ended when the plan was made: in the snapshot before, or with what the plan has read.
+        # The log end at planning time: that of the snapshot before, or the last offset that the plan read.
         for end in commit.ends[case.claim.plan_id]:
             own = ended_at(case, end)
             tried.append((own, rows(own.claim, findings_of(commit.records, [own], samples, engine)[0])))

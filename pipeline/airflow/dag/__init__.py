@@ -1,1 +1,1 @@
-"""The DAG of a table and its tasks, in the order of a run, and `firn_maintain`, which looks after all tables."""
+"""The DAG of a table and its tasks, in the order of a run, and `firn_maintain`, which maintains all tables."""

@@ -1,4 +1,4 @@
-"""`firn` as a child process of a task: what it took in memory is given back, and who kills the task kills it too."""
+"""`firn` as a child process of a task: its memory is freed when it ends, and killing the task kills it too."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, Refus
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 10
-"""How long a child that shall end may take before it is killed."""
+"""Seconds that a child has to end before it is killed."""
 
 _BY_EXIT_CODE = {kind.exit_code: kind for kind in (RefusedError, ConflictError, UnavailableError, OutcomeUnknownError)}
 
@@ -21,7 +21,7 @@ class Command:
     """One run of `firn`; its output is the task's log."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        # A group of its own, as Spark's JVM and its workers may be children of the child.
+        # A separate process group, because Spark's JVM and its workers may be children of the child.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pipeline", *arguments],
             env={**os.environ, **environment},
@@ -33,14 +33,14 @@ class Command:
         )
 
     def wait(self) -> int:
-        """Its exit code, once it ended."""
+        """Wait until it ends; returns its exit code."""
         assert self._process.stdout
         for line in self._process.stdout:
             log.info("%s", line.rstrip())
         return self._process.wait()
 
     def end(self) -> None:
-        """End it and its children, unless it ended."""
+        """End it and its children, unless it has ended."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._process.poll() is not None:
                 return
@@ -52,6 +52,6 @@ class Command:
 
 
 def meant_by(exit_code: int, said: str) -> FirnError | None:
-    """The error that an exit code of `firn` stands for; None of others, such as a killed process's."""
+    """The error for an exit code of `firn`; None for other codes, such as that of a killed process."""
     kind: type[FirnError] | None = _BY_EXIT_CODE.get(exit_code)
     return kind(f"{said} What firn said stands above in this log.") if kind else None

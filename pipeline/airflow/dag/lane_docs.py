@@ -1,4 +1,4 @@
-"""What each lane does, for the people who meet it in Airflow: Markdown, shown beside the tasks."""
+"""Documentation of the lanes in Markdown, which Airflow shows beside the tasks."""
 
 DAG = """
 ### {table}

@@ -1,4 +1,4 @@
-"""The DAG `firn_maintain`: between runs somebody has to look after every table, busy or not."""
+"""The DAG `firn_maintain`: maintenance of every table between runs, busy or not."""
 
 import logging
 from collections.abc import Sequence
@@ -13,24 +13,25 @@ log = logging.getLogger(__name__)
 
 DAG_ID = "firn_maintain"
 DATA_AT_HOUR = 0
-"""The run that was due in this hour (UTC) looks for data files that nothing holds: that lists them all."""
+"""Hour (UTC) of the run that searches for unreferenced data files, which means listing all files."""
 _DOC = """
 ### Looking after all tables
 
-Every hour, for each table: stages that nobody will publish are discarded, what the limits of the quarantine no longer
-allow is dropped, the table's page and its metrics are brought up to date. Old plan files and reports go, of all tables.
-The run of midnight (UTC) and those by hand also delete data files of Firn's that no snapshot holds. What was removed,
-and why, stands in the logs of the tasks; `firn gc TABLE` shows what would be. No Spark, and nothing is compacted: that
-is what the DAG of each table does. Snapshots of the tables are not expired: that is for their owners.
+Every hour, for each table: stages that nobody will publish are discarded, what lies in quarantine or among the removed
+tombstones for longer than the table's limits leaves those branches, the table's page and its metrics are brought up to
+date. Old plan files and reports go, of all tables. The run of midnight (UTC) and those by hand also delete data files
+of Firn's that no snapshot holds. What was removed, and why, stands in the logs of the tasks; `firn gc TABLE` shows what
+would be. No Spark, and nothing is compacted: that is what the DAG of each table does. Snapshots of the tables are not
+expired: that is for their owners.
 """
 
 
 def maintain(tables: Sequence[TableSettings]) -> DAG:
-    """The DAG that looks after ``tables``."""
+    """The DAG that maintains ``tables``."""
     names = [table.name for table in tables]
     with DAG(
         dag_id=DAG_ID,
-        description="Look after all tables: what is of no use any more, pages, metrics",
+        description="Look after all tables: stale files, pages, metrics",
         doc_md=_DOC,
         tags=["firn"],
         schedule="@hourly",
@@ -50,7 +51,7 @@ def maintain(tables: Sequence[TableSettings]) -> DAG:
         },
     ) as dag:
         look_after.override(map_index_template="{{ table }}").expand(table=chosen())
-        # Beside the tables, not after them: one that fails must not keep it, and it must not hide that.
+        # In parallel with the tables: a failing table must not prevent it, and its success must not hide the failure.
         tidy_home()
     return dag
 
@@ -64,7 +65,7 @@ def chosen() -> list[str]:
 
 @task
 def look_after(table: str) -> None:
-    """Remove what is of no use any more of a table, say what, and bring its page and its metrics up to date."""
+    """Remove what is stale of a table, log it, and bring its page and its metrics up to date."""
     context = get_current_context()
     context["table"] = table  # type: ignore[typeddict-unknown-key]  # for the name of the mapped task
 
@@ -100,5 +101,5 @@ def tidy_home() -> None:
     for one in found:
         log.info("%s", one)
     if any(one.goes and one.kind is Kind.REPORT for one in found):
-        # Their front page lists what is there.
+        # The front page lists the existing reports.
         reports.build(lake)

@@ -1,4 +1,4 @@
-"""Planning in a task: what is due goes into files, which the next tasks and their commands read."""
+"""Planning in a task: due plans are written to files, which the next tasks and their commands read."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING, TypedDict
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from pipeline.airflow.dag.form import ALL, clock_of, scope_of
+from pipeline.airflow.dag.params import ALL, clock_of, scope_of
 
 if TYPE_CHECKING:
     from pipeline.lake import Lake
-    from pipeline.plan import Job as PackedPlans
-    from pipeline.plan import Plan
+    from pipeline.plan import Job, Plan
 
 log = logging.getLogger(__name__)
 
 PLANS_SHOWN = 50
 
 
-class Job(TypedDict):
-    """One batch of plans: its name, the plans in words, what they read, and the arguments of the two commands that work
-    on it: the plans' files, their stages."""
+class MappedJob(TypedDict):
+    """One batch of plans: its name, the plans in words, their input bytes, and the arguments of the two commands that
+    process it (the plans' files, their stages)."""
 
     name: str
     plans: list[str]
@@ -40,7 +39,7 @@ def skip_unless_wanted(lane: str) -> None:
 
 
 def plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
-    """Plan what is due in the lane, and write the plans down; skips the task when nothing is, or nothing shall be."""
+    """Plan what is due in the lane and store the plans; skips the task when nothing is due, or in a dry run."""
     context = get_current_context()
 
     from pipeline.plan import plan_table
@@ -63,13 +62,13 @@ def plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
     return plans
 
 
-def jobs_of(plans: "Sequence[Plan]", folder: Path, plans_per_job: int) -> list[Job]:
-    """A job for every so many plans, whose files lie in ``folder``."""
+def jobs_of(plans: "Sequence[Plan]", folder: Path, plans_per_job: int) -> list[MappedJob]:
+    """Jobs of up to ``plans_per_job`` plans each, whose files lie in ``folder``."""
     return [_job(plans[start : start + plans_per_job], folder) for start in range(0, len(plans), plans_per_job)]
 
 
-def plan_files(jobs: Iterable[Job]) -> list[Path]:
-    """The plan files of all jobs: what follows the command's name."""
+def plan_files(jobs: Iterable[MappedJob]) -> list[Path]:
+    """The plan files of all jobs, taken from the arguments after the command's name."""
     return [Path(path) for job in jobs for path in job["compact"][1:]]
 
 
@@ -80,20 +79,20 @@ def read_plans(paths: Iterable[str | Path]) -> "list[Plan]":
     return [Plan.read(Path(path)) for path in paths]
 
 
-def packed(paths: Iterable[str | Path]) -> "list[PackedPlans]":
-    """The plans of one job by the stage that they share, as `firn compact` packs them."""
+def packed(paths: Iterable[str | Path]) -> "list[Job]":
+    """The plans of one job grouped by shared stage, as `firn compact` packs them."""
     from pipeline.plan import jobs_of as pack
 
     return pack(read_plans(paths))
 
 
-def _job(plans: "Sequence[Plan]", folder: Path) -> Job:
+def _job(plans: "Sequence[Plan]", folder: Path) -> MappedJob:
     from pipeline.plan import jobs_of as pack
 
     others = f" and {len(plans) - 1} more" if len(plans) > 1 else ""
     shown = [plan.title for plan in plans[:PLANS_SHOWN]]
     more = [f"… and {len(plans) - PLANS_SHOWN} more"] if len(plans) > PLANS_SHOWN else []
-    return Job(
+    return MappedJob(
         name=f"{plans[0].topic_partition}{others}",
         plans=shown + more,
         input_bytes=sum(plan.bytes for plan in plans),

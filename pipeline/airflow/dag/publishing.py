@@ -1,4 +1,4 @@
-"""Publishing in a task: one commit after the other, each for the plans of one stage."""
+"""Publishing in a task: one commit after another, each for the plans of one stage."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from pipeline.airflow.configuration import TableSettings
 from pipeline.airflow.dag import reports
-from pipeline.airflow.dag.planning import Job, packed, plan_files
+from pipeline.airflow.dag.planning import MappedJob, packed, plan_files
 from pipeline.airflow.site.addresses import address_of
 from pipeline.airflow.site.links import AS_OF, links_of
 from pipeline.airflow.watch.assets import announce
@@ -22,17 +22,16 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from pipeline.lake import Lake
-    from pipeline.plan import Job as PackedPlans
-    from pipeline.plan import Plan
-    from pipeline.publish import Publication, Published
+    from pipeline.plan import Job, Plan
+    from pipeline.publish import Publication, PublishResult
 
 log = logging.getLogger(__name__)
 
 PUBLISH, REJECT = "Publish", "Reject"
 
 
-class Outcome(TypedDict):
-    """What publish did in one lane: titles of published plans, and why a topic partition was not."""
+class LaneOutcome(TypedDict):
+    """The outcome of publish in one lane: titles of published plans, and reasons for unpublished topic partitions."""
 
     lane: str
     published: list[str]
@@ -40,10 +39,10 @@ class Outcome(TypedDict):
 
 
 class PublishOperator(HITLOperator):
-    """Publishes every stage that passed; one that did not is named, and holds up no other.
+    """Operator that publishes every stage that passed; one that did not is named, and does not delay the others.
 
-    A run that was asked to ask waits for the answer of a person, with the figures, in no worker slot; without one in
-    time nothing is published.
+    A run with approval shows a person the figures and waits for the answer without a worker slot; without an answer in
+    time, nothing is published.
     """
 
     template_fields: Collection[str] = ("jobs", "as_of", *HITLOperator.template_fields)
@@ -62,10 +61,10 @@ class PublishOperator(HITLOperator):
         self.lane = lane
         self.jobs = jobs
 
-    def execute(self, context: "Context") -> Outcome:
-        """Publish, or wait until somebody says so."""
+    def execute(self, context: "Context") -> LaneOutcome:
+        """Publish, or defer until a person approves."""
         if context["params"]["ask"]:
-            from pipeline.airflow.dag.asking import figures_of
+            from pipeline.airflow.dag.approval import figures_of
             from pipeline.clock import parse
             from pipeline.lake import Lake
 
@@ -73,12 +72,12 @@ class PublishOperator(HITLOperator):
             reports.build(lake)
             pages = address_of(self.table, "/reports", as_of=parse(self.as_of))
             self.body = f"{figures_of(lake, self._due())}\n\n[Data-quality reports]({pages})"
-            waits: Outcome = super().execute(context)
+            waits: LaneOutcome = super().execute(context)
             return waits
         return self._publish()
 
-    def execute_complete(self, context: "Context", event: dict[str, Any]) -> Outcome:
-        """Somebody answered, or nobody did."""
+    def execute_complete(self, context: "Context", event: dict[str, Any]) -> LaneOutcome:
+        """Resume after an answer or a timeout."""
         if event.get("error_type") == "timeout":
             raise AirflowFailException(f"nobody answered within {self.response_timeout}: nothing was published")
         answer = super().execute_complete(context, event)
@@ -87,7 +86,7 @@ class PublishOperator(HITLOperator):
         who = answer["responded_by_user"] or {}
         raise AirflowSkipException(f"{who.get('name', 'somebody')} rejected it: nothing was published")
 
-    def _publish(self) -> Outcome:
+    def _publish(self) -> LaneOutcome:
         from pipeline.publish import publish_stages
 
         return each(
@@ -98,21 +97,23 @@ class PublishOperator(HITLOperator):
             ),
         )
 
-    def _due(self) -> "list[PackedPlans]":
-        jobs: list[Job] = self.jobs
+    def _due(self) -> "list[Job]":
+        jobs: list[MappedJob] = self.jobs
         return [own for job in jobs for own in packed(plan_files([job]))]
 
 
-def each(table: str, lane: str, work: "Iterable[tuple[Collection[Plan], Callable[[Lake], Published]]]") -> Outcome:
-    """Carry out one commit after the other, each for some plans; what can't be published is named.
+def each(
+    table: str, lane: str, work: "Iterable[tuple[Collection[Plan], Callable[[Lake], PublishResult]]]"
+) -> LaneOutcome:
+    """Run one commit after another, each for some plans; plans that can't be published are named.
 
-    Raises UnavailableError while there are tries left and something did not answer: what is published stays so.
+    Raises UnavailableError when a service did not answer and tries are left; published plans stay published.
     """
     from pipeline.lake import Lake
 
     lake = Lake.load()
     publications: list[Publication] = []
-    outcome = Outcome(lane=lane, published=[], failed={})
+    outcome = LaneOutcome(lane=lane, published=[], failed={})
     unanswered: list[str] = []
     for plans, commit in work:
         done, reasons = _carried_out(lake, plans, commit)
@@ -136,11 +137,11 @@ def each(table: str, lane: str, work: "Iterable[tuple[Collection[Plan], Callable
 
 
 def _carried_out(
-    lake: "Lake", plans: "Collection[Plan]", commit: "Callable[[Lake], Published]"
+    lake: "Lake", plans: "Collection[Plan]", commit: "Callable[[Lake], PublishResult]"
 ) -> "tuple[Sequence[Publication], Mapping[str, FirnError | str]]":
     try:
         done = commit(lake)
-    except Exception as error:  # whatever it is, the other topic partitions must not wait for it
+    except Exception as error:  # no error may hold up the other topic partitions
         log.exception("%s plans were not published", len(plans))
         reason = error if isinstance(error, FirnError) else str(error)
         return (), dict.fromkeys((plan.id for plan in plans), reason)

@@ -1,4 +1,4 @@
-"""Building the data-quality pages in a task."""
+"""The build of the data-quality pages in a task."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -8,8 +8,8 @@ if TYPE_CHECKING:
 
 
 def build(lake: "Lake") -> str:
-    """Build the pages of all stored validation results; the path of the first one."""
-    # Hundreds of lines about itself, from its import on, would bury what the task says.
+    """Build the pages of all stored validation results; returns the path of the front page."""
+    # Great Expectations logs hundreds of lines from its import on, which would bury the task's own.
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
 
     from pipeline.validate import build_reports

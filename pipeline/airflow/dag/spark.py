@@ -1,6 +1,6 @@
-"""`firn` as a task: the same command that a person types, by spark-submit, on a Spark Connect server, or without Spark.
+"""`firn` as a task: the same command as on the command line, by spark-submit, on Spark Connect, or without Spark.
 
-The connection says which Spark. A task that is killed kills its application; the log of the driver is the task's.
+The connection selects the Spark cluster. Killing the task kills its application; the driver's log is the task's log.
 """
 
 import json
@@ -28,23 +28,23 @@ log = logging.getLogger(__name__)
 
 APPLICATION = Path(__file__).parents[2] / "__main__.py"
 CONNECT = "spark_connect"
-"""The connection type of a Spark Connect server."""
+"""Connection type of a Spark Connect server."""
 
 _EXIT_CODE = re.compile(r"Error code is: (\d+)")
 _HERE = {"conn_type": "spark", "host": "local[*]"}
-"""The connection of who has made none: Spark inside the task."""
+"""Connection used when none is defined: Spark inside the task."""
 
 
 class FirnOperator(SparkSubmitOperator):
-    """`firn` on the engine that the table asks for. ``application_args`` are its command and arguments; ``plans`` are
-    what they stand for, a line each, for people to read in the rendered template; ``topic_partitions`` names a mapped
-    task; ``input_bytes`` is what the plans read.
+    """Operator that runs `firn` on the engine that the table is configured for. ``application_args`` are the command
+    and its arguments; ``plans`` describe them, one line each, in the rendered template; ``topic_partitions`` names a
+    mapped task; ``input_bytes`` is the number of bytes that the plans read.
 
-    Only an application of spark-submit starts a JVM: the engine ``local`` is a child process of the task, and so is the
-    client of a Spark Connect server. Fails with the error that the exit code of `firn` stands for, so that a retry
-    policy can tell what may be tried again. Any other exit code, such as that of a process that was killed, is an
-    AirflowException, which is tried again in the first ``crash_retries`` tries only, whatever the task's ``retries``: a
-    crash may cost hours, a catalog that was down costs seconds.
+    Only spark-submit starts a JVM: the engine ``local`` is a child process of the task, and so is the client of a Spark
+    Connect server. Fails with the error for the exit code of `firn`, so that a retry policy can distinguish errors
+    worth retrying. Any other exit code, such as that of a killed process, is an AirflowException, which is retried in
+    the first ``crash_retries`` tries only, regardless of the task's ``retries``: a crash may cost hours, a catalog that
+    was down costs seconds.
     """
 
     template_fields: Sequence[str] = (
@@ -80,11 +80,11 @@ class FirnOperator(SparkSubmitOperator):
         self._command: Command | None = None
 
     def execute(self, context: "Context") -> None:
-        """Run `firn`, and wait for its end."""
+        """Run `firn` and wait until it ends."""
         engine = self._chosen()
         given: list[str] = self.application_args or []
         asked = [*given[:1], "--engine", engine, *given[1:]]
-        # What spark-submit is given, and people see.
+        # The arguments that spark-submit gets and the UI shows.
         self.application_args = asked
         try:
             if engine == "local":
@@ -103,14 +103,14 @@ class FirnOperator(SparkSubmitOperator):
             raise
 
     def on_kill(self) -> None:
-        """End what works for this task."""
+        """End the process or application of this task."""
         if self._command:
             self._command.end()
         else:
             super().on_kill()
 
     def _chosen(self) -> str:
-        """The engine for what the plans read: ``auto`` is decided here, as Spark has to be submitted to."""
+        """The engine for the plans' input; ``auto`` is decided here, because Spark needs a submission."""
         if self.engine != "auto":
             return self.engine
         from pipeline.engine import Engines
@@ -129,7 +129,7 @@ class FirnOperator(SparkSubmitOperator):
 
 
 def task_of(command: str, settings: TableSettings, engine: str) -> Mapping[str, Any]:
-    """The fixed arguments of a FirnOperator that runs ``firn <command>``: the same for all such tasks of a table."""
+    """The fixed arguments of a FirnOperator for ``firn <command>``, the same for all such tasks of a table."""
     return {
         "task_id": command,
         "table": settings.name,
@@ -138,7 +138,7 @@ def task_of(command: str, settings: TableSettings, engine: str) -> Mapping[str, 
         "name": f"firn {command} {settings.name}",
         "application": str(APPLICATION),
         "conf": settings.spark,
-        # This very Python is the driver's.
+        # The driver uses this Python.
         "env_vars": {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
         "crash_retries": settings.spark_retries,
         "pool": settings.pool,
@@ -149,7 +149,7 @@ def task_of(command: str, settings: TableSettings, engine: str) -> Mapping[str, 
 
 
 def remote_of(connection: str) -> str | None:
-    """The address of the Spark Connect server that the connection, or SPARK_REMOTE, names; None of any other Spark."""
+    """The address of the Spark Connect server in the connection, or in SPARK_REMOTE; None for any other Spark."""
     try:
         found = Connection.get(connection)
     except AirflowNotFoundException:
@@ -162,10 +162,10 @@ def remote_of(connection: str) -> str | None:
 
 
 def check_connection(connection: str) -> None:
-    """Fail the task when its Spark connection is not there: Airflow's operator would submit to yarn without a word.
+    """Fail the task when its Spark connection is not defined: Airflow's operator would silently submit to yarn.
 
-    The default one need not be there. Then SPARK_REMOTE says where Spark is, or Spark runs in the task itself
-    (``local[*]``), and the log says so.
+    The default connection may be undefined. Then SPARK_REMOTE gives the address of Spark, or Spark runs in the task
+    itself (``local[*]``), and the log says so.
     """
     try:
         Connection.get(connection)
@@ -179,5 +179,5 @@ def check_connection(connection: str) -> None:
         if os.environ.get("SPARK_REMOTE"):
             return
         log.info("there is no connection %s: Spark runs here, with master %s", connection, _HERE["host"])
-        # Airflow's own way to define a connection; for the process of this task alone.
+        # Airflow's own way to define a connection, for this task's process only.
         os.environ[variable] = json.dumps(_HERE)

@@ -1,4 +1,4 @@
-"""The DAG of one table: a task group per lane, one after the other, then report, verdict and sweep."""
+"""The DAG of one table: a task group per lane, one after another, then report, verdict and sweep."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -19,17 +19,17 @@ from airflow.sdk import (
 
 from pipeline.airflow.configuration import Settings, TableSettings
 from pipeline.airflow.dag import lane_docs
-from pipeline.airflow.dag.finishing import report, sweep, turn, verdict
-from pipeline.airflow.dag.form import LANES, RETAIN, params
-from pipeline.airflow.dag.planning import Job, jobs_of, plans_due, read_plans, skip_unless_wanted
-from pipeline.airflow.dag.publishing import Outcome, PublishOperator, each
+from pipeline.airflow.dag.params import LANES, RETAIN, params
+from pipeline.airflow.dag.planning import MappedJob, jobs_of, plans_due, read_plans, skip_unless_wanted
+from pipeline.airflow.dag.publishing import LaneOutcome, PublishOperator, each
 from pipeline.airflow.dag.spark import FirnOperator, check_connection, task_of
+from pipeline.airflow.dag.teardown import report, sweep, turn, verdict
 from pipeline.airflow.signals.notices import deadlines, notifiers
 from pipeline.airflow.site.links import AS_OF, links_of
 from pipeline.airflow.watch.assets import compacted, outlet_of, schedule_of
 from pipeline.errors import ConflictError, OutcomeUnknownError, RefusedError, UnavailableError
 
-# What did not answer or lost a race may be tried again; what was refused gets the same answer.
+# Timeouts and lost races are worth a retry; a refusal would only be repeated.
 RETRIES = ExceptionRetryPolicy(
     [
         RetryRule([UnavailableError, OutcomeUnknownError, ConflictError], RetryAction.RETRY),
@@ -39,7 +39,7 @@ RETRIES = ExceptionRetryPolicy(
 
 
 def default_args(settings: Settings) -> dict[str, Any]:
-    """Whose the tasks are, and how they are tried again."""
+    """Default arguments of the tasks: their owner and their retries."""
     return {
         "owner": settings.owner,
         "retries": settings.retries,
@@ -49,9 +49,9 @@ def default_args(settings: Settings) -> dict[str, Any]:
 
 
 def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
-    """The DAG of one table; ``watched`` are all tables that the triggerer looks at.
+    """The DAG of one table; ``watched`` are all tables that the triggerer polls.
 
-    The report is about what was validated; the verdict is about every lane.
+    The report covers the lanes that were validated; the verdict covers every lane.
     """
     with DAG(
         dag_id=settings.dag_id,
@@ -67,7 +67,7 @@ def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
         params=params(),
         deadline=deadlines(settings) or None,
     ) as dag:
-        # Any: at this point they are references to results, which the tasks receive as what they are annotated with.
+        # Any: these are references to results here; the tasks receive the annotated types.
         jobs_of_lanes: list[Any] = []
         first = turn.override(doc_md=lane_docs.TASKS["turn"])(settings.name)
         dropped, outcome = retain_lane(settings)
@@ -75,7 +75,7 @@ def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
         outcomes: list[Any] = [outcome]
         for lane in LANES:
             jobs, outcome = compacting_lane(settings, lane)
-            chain(outcomes[-1], jobs)  # a lane plans on what the one before it has published
+            chain(outcomes[-1], jobs)  # a lane plans on the snapshot that the previous lane published
             jobs_of_lanes.append(jobs)
             outcomes.append(outcome)
         reported: Any = report.override(doc_md=lane_docs.TASKS["report"])(settings.name, outcomes[1:], as_of=AS_OF)
@@ -84,13 +84,13 @@ def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
             doc_md=lane_docs.TASKS["verdict"], on_failure_callback=notifiers(settings), retries=0
         )(outcomes)
         swept = sweep.override(doc_md=lane_docs.TASKS["sweep"])(settings.name, dropped, jobs_of_lanes, outcomes)
-        # A teardown: it runs whatever happened, and the run is not judged by it.
+        # A teardown runs in any case, and does not affect the state of the run.
         chain(outcomes, reported, judged, swept.as_teardown())
     return dag
 
 
 def retain_lane(settings: TableSettings) -> tuple[Any, Any]:
-    """The task group of lane retain; returns references to its plan files and its outcome."""
+    """Build the task group of lane retain; returns references to its plan files and its outcome."""
     with TaskGroup(group_id=RETAIN, tooltip=lane_docs.LANES[RETAIN]):
         dropped: Any = plan_retain.override(doc_md=lane_docs.of_lane(RETAIN, "plan"))(settings.name)
         outcome: Any = drop.override(outlets=[outlet_of(settings.name)], doc_md=lane_docs.of_lane(RETAIN, "drop"))(
@@ -100,7 +100,7 @@ def retain_lane(settings: TableSettings) -> tuple[Any, Any]:
 
 
 def compacting_lane(settings: TableSettings, lane: str) -> tuple[Any, Any]:
-    """The task group of another lane; returns references to its jobs and its outcome."""
+    """Build the task group of another lane; returns references to its jobs and its outcome."""
     with TaskGroup(group_id=lane, tooltip=lane_docs.LANES[lane]):
 
         @task_group(group_id="jobs")
@@ -114,19 +114,19 @@ def compacting_lane(settings: TableSettings, lane: str) -> tuple[Any, Any]:
                 doc_md=lane_docs.of_lane(lane, "compact"),
             )
             judge = FirnOperator(
-                # Another JVM pays only for what one machine can't judge soon.
+                # Another JVM pays off only for input that one machine can't judge soon.
                 **task_of("validate", settings, "local" if settings.engine == "local" else "auto"),
                 application_args=validate,
                 topic_partitions=name,
                 plans=plans,
                 input_bytes=input_bytes,
-                # Plans that failed to compact must not keep the others from their verdict.
+                # Plans that failed to compact must not keep the others from being validated.
                 trigger_rule=TriggerRule.ALL_DONE,
                 doc_md=lane_docs.of_lane(lane, "validate"),
             )
             chain(work, judge)
 
-        # Whatever became of the lane before: what is due here is due.
+        # A lane runs regardless of the outcome of the lane before.
         jobs: Any = plan.override(
             trigger_rule=TriggerRule.ALL_DONE, inlets=[compacted(settings.name)], doc_md=lane_docs.of_lane(lane, "plan")
         )(settings.name, lane, settings.connection if settings.engine != "local" else None, settings.plans_per_job)
@@ -145,7 +145,7 @@ def compacting_lane(settings: TableSettings, lane: str) -> tuple[Any, Any]:
 
 @task(task_id="plan")
 def plan_retain(table: str) -> list[str]:
-    """Plan which segments are past retention; skipped when none is."""
+    """Plan the segments that are past retention; skipped when there are none."""
     from pipeline.lake import Lake
 
     skip_unless_wanted(RETAIN)
@@ -154,8 +154,8 @@ def plan_retain(table: str) -> list[str]:
 
 
 @task
-def drop(table: str, plans: list[str]) -> Outcome:
-    """Drop the segments of every plan: metadata only, so there is nothing to compact or to validate."""
+def drop(table: str, plans: list[str]) -> LaneOutcome:
+    """Drop the segments of every plan, in metadata only: there is nothing to compact or validate."""
     from pipeline.publish import retain_plans
 
     due = read_plans(plans)
@@ -163,10 +163,10 @@ def drop(table: str, plans: list[str]) -> Outcome:
 
 
 @task
-def plan(table: str, lane: str, connection: str | None, plans_per_job: int) -> list[Job]:
-    """Plan what is due in the lane, a job for every so many plans; skipped when nothing is.
+def plan(table: str, lane: str, connection: str | None, plans_per_job: int) -> list[MappedJob]:
+    """Plan what is due in the lane, in jobs of up to ``plans_per_job`` plans; skipped when nothing is due.
 
-    ``connection`` is what the jobs need to reach Spark; None where they don't.
+    ``connection`` is the Spark connection that the jobs need; None when they need none.
     """
     from pipeline.lake import Lake
 

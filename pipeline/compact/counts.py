@@ -1,0 +1,48 @@
+"""The record counts of a plan: the outcomes of the records that it read (C24)."""
+
+from collections.abc import Sequence
+
+from pyiceberg.manifest import DataFile
+
+from pipeline.compact.outcome import Outcome
+from pipeline.compact.tasks import Result
+from pipeline.history.record_counts import RecordCounts
+from pipeline.plan import Input, Plan
+from pipeline.sense import Lane
+from pipeline.staging.result import PlanFiles
+
+
+def counts_of(plan: Plan, files: PlanFiles, result: Result) -> RecordCounts:
+    """The record counts of ``plan``, whose result is in ``files``."""
+    counts = result.counts
+    taken = [segment for segment in plan.inputs if segment.path not in result.in_place]
+    in_place = [segment for segment in plan.inputs if segment.path in result.in_place]
+    repeated = counts[Outcome.REPEATED] + (0 if plan.lane is Lane.MERGE else _further_listings(taken))
+    restored = counts[Outcome.RESTORED]
+    return RecordCounts(
+        records_in=sum(segment.records for segment in taken) + restored,
+        records_out=_records(files.kept),
+        superseded=counts[Outcome.SUPERSEDED] + repeated,
+        repeated=repeated,
+        tombstones_removed=_records(files.removed_tombstones),
+        quarantined=_records(files.quarantined),
+        restored=restored,
+        aborted=counts[Outcome.ABORTED],
+        markers_removed=counts[Outcome.MARKER_REMOVED],
+        bytes_in=sum(segment.bytes for segment in taken),
+        bytes_out=sum(file.file_size_in_bytes for file in files.kept),
+        segments_in=len(taken),
+        segments_out=len(files.kept),
+        segments_in_place=len(in_place),
+        records_in_place=sum(segment.records for segment in in_place),
+        bytes_in_place=sum(segment.bytes for segment in in_place),
+    )
+
+
+def _further_listings(taken: Sequence[Input]) -> int:
+    """Records of repeated listings of a file, beyond the first: the file is read once."""
+    return sum(one.records - one.records // one.copies for one in taken)
+
+
+def _records(files: Sequence[DataFile]) -> int:
+    return sum(file.record_count for file in files)

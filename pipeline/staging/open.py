@@ -1,0 +1,49 @@
+"""Open a job's stage: record the plans once their inputs are confirmed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFile
+
+from pipeline.errors import ConflictError
+from pipeline.lake import Lake
+from pipeline.lake.job_documents import JobDocuments
+from pipeline.plan import Job
+from pipeline.plan.failure import PLANS, plans_text
+from pipeline.plan.plan import LEVEL_OUT
+from pipeline.staging.inputs import planned_inputs
+from pipeline.staging.stage import Stage
+
+
+@dataclass(frozen=True)
+class OpenedStage:
+    """A stage to compact: its viable plans, their data files by path, and the conflicts of the other plans."""
+
+    stage: Stage
+    files: Mapping[str, DataFile]
+    conflicts: Mapping[str, ConflictError]
+
+
+def open_stage(lake: Lake, job: Job) -> OpenedStage:
+    """The stage of ``job``; takes over one that an earlier try left behind (C25).
+
+    Plans that must be made again, because an input is no longer live in the target or has row-level deletes, have no
+    files. Raises ConflictError when no plan is left; RefusedError when the plans are for another table, or the lane
+    makes no segments.
+    """
+    for plan in job:
+        plan.of_lane(*LEVEL_OUT)
+    target = lake.table(job.table)
+    documents = JobDocuments.of(target, job.id)
+    if documents.texts(PLANS):
+        stage = Stage.of(job.table, documents)
+        if stage.result or stage.is_split:
+            # Later changes concern single plans; publishing checks each.
+            return OpenedStage(stage, {}, {})
+    checked = planned_inputs(target, job.plans)
+    if not checked.files:
+        raise next(iter(checked.conflicts.values()))
+    if not documents.texts(PLANS):
+        documents.write(PLANS, plans_text(job.plans))
+    files = {file.file_path: file for own in checked.files.values() for file in own}
+    return OpenedStage(Stage.load(lake, job.stage), files, checked.conflicts)
