@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from pipeline.clock import to_ms
 from pipeline.engine import Engine
 from pipeline.lake import Lake, records
+from pipeline.lake.branches import QUARANTINE, on_branch
 from pipeline.land import land
-from pipeline.quarantine.quarantine import find
 from pipeline.run import run
 from pipeline.sense import Lane
 from tests.conformance.workloads import Entry, Group, Mode, Workload
@@ -143,7 +143,6 @@ def _quarantined(lake: Lake, table: str) -> dict[str, list[int]]:
 
 
 def _quarantine_rows(lake: Lake, table: str) -> Iterator[tuple[str, int]]:
-    quarantine = find(lake, table)
-    if quarantine:
-        for row in quarantine.scan(selected_fields=("topic", "offset")).to_arrow().to_pylist():
-            yield row["topic"], row["offset"]
+    quarantine = on_branch(lake.table(table), QUARANTINE)
+    for row in quarantine.scan(selected_fields=("topic", "offset")).to_arrow().to_pylist():
+        yield row["topic"], row["offset"]

@@ -59,7 +59,9 @@ def foretold(topic: Topic, plan: Plan) -> dict[int, Outcome]:
     found: dict[int, Outcome] = {}
     for key in KEYS:
         explained = explain_key(topic.lake, topic.table, None if key is None else (key,), plan.now_ms)
-        of_key = KeyRecords([kept.record for kept in explained.kept], explained.buried, has_key=key is not None)
+        of_key = KeyRecords(
+            [kept.record for kept in explained.kept], explained.removed_tombstones, has_key=key is not None
+        )
         cleaning = Cleaning.of(of_key, plan)
         found |= {one.offset: cleaning.outcome(place) for place, one in enumerate(of_key.present)}
     return found

@@ -134,7 +134,7 @@ def test_c26_any_topic_name_goes_all_the_way(topic: Topic, lake: Lake) -> None:
     assert {(row["topic"], row["offset"]) for row in topic.rows()} == {
         (name, offset) for name in names for offset in (1, 3)
     }
-    assert {row["topic"] for row in topic.rows(f"{topic.table}__quarantine")} == set(names)
+    assert {row["topic"] for row in topic.quarantined()} == set(names)
     home = on_disk(lake.table(topic.table).location())
     files = {Path(task.file.file_path.removeprefix("file:")) for task in lake.table(topic.table).scan().plan_files()}
     assert len(files) == len(names)

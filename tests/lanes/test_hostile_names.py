@@ -10,10 +10,10 @@ import pytest
 from pipeline.airflow.site.page import table_html
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.land import land
-from pipeline.overview import Query, read
 from pipeline.publish import retain_plans
 from pipeline.sense import Lane
-from pipeline.status import status_of, write_snapshot
+from pipeline.status import Query, read
+from pipeline.status.gather import status_of, write_snapshot
 from pipeline.validate import build_reports
 from tests.support.fuzz import HOSTILE_NAMES
 from tests.support.pages import Page
@@ -62,7 +62,7 @@ def test_c1_c2_c5_names_are_names_in_every_lane(topic: Topic, tmp_path: Path) ->
     batches.append(landed(topic, tmp_path, 4))
     topic.clean(Lane.FULL, force=True)
     assert seen(topic) == {name: model(batches) for name in HOSTILE_NAMES}
-    quarantined = topic.rows(f"{topic.table}__quarantine")
+    quarantined = topic.quarantined()
     assert {row["topic"] for row in quarantined} == set(HOSTILE_NAMES)
     assert {row["value"] for row in quarantined} == {b"lost"}
     (status,) = status_of(topic.lake, topic.table, NOW)

@@ -1,10 +1,8 @@
 """Records that turn up below what was cleaned never bring a deleted value back (C7, C9)."""
 
+from pipeline.gc.jobs import discard
 from pipeline.publish import publish
 from pipeline.sense import Lane
-from pipeline.stage import Stage, discard
-from pipeline.tombstones import tombstones
-from tests.support.lakes import handover
 from tests.support.topics import DAY, NOW, Topic, updates
 
 HISTORY = updates("a=1", "b=1", "a=", "c=1")
@@ -18,8 +16,8 @@ def deleted(topic: Topic) -> Topic:
     return topic
 
 
-def test_c9_a_removed_tombstone_is_kept_beside_the_table(topic: Topic) -> None:
-    (row,) = deleted(topic).rows(f"{topic.table}__tombstones")
+def test_c9_a_removed_tombstone_is_kept_on_a_branch(topic: Topic) -> None:
+    (row,) = deleted(topic).removed_tombstones()
     assert (row["offset"], row["key"], row["value"]) == (2, b"a", None)
 
 
@@ -57,7 +55,7 @@ def test_c9_removed_twice_and_needed_a_third_time(topic: Topic) -> None:
         topic.land(HISTORY[:1]).clean("full", NOW + times * DAY)
         topic.clean("full", NOW + (times + 1) * DAY, force=True)
         assert topic.offsets() == [1, 3]
-    assert [row["offset"] for row in topic.rows(f"{topic.table}__tombstones")] == [2, 2, 2]
+    assert [row["offset"] for row in topic.removed_tombstones()] == [2, 2, 2]
     topic.land(HISTORY[:1]).clean("full", NOW + 3 * DAY)
     assert topic.offsets() == [1, 2, 3]
 
@@ -67,35 +65,32 @@ def test_a_new_value_is_not_deleted_by_an_old_tombstone(topic: Topic) -> None:
     assert topic.offsets() == [1, 3, 4]
 
 
-def append_tombstones(topic: Topic, stage: Stage) -> None:
-    """Hand over what the stage removes, as publishing does before its commit."""
-    files = {plan_id: own.buried for plan_id, own in stage.sorted_files().items()}
-    tombstones.append(handover(topic.lake, stage), stage.plans, files)
-
-
-def test_c25_a_plan_that_is_given_up_takes_its_tombstones_back(topic: Topic) -> None:
-    """Handed over before the commit, taken back when the commit never comes: the tombstone is in the table still."""
+def test_c25_a_plan_that_is_given_up_removes_no_tombstone(topic: Topic) -> None:
     topic.land(HISTORY).clean("full")
     (name,) = topic.validated(topic.plans("full", NOW + DAY, force=True))
-    stage = Stage.load(topic.lake, name)
-    append_tombstones(topic, stage)
-    assert len(topic.rows(f"{topic.table}__tombstones")) == 1
     discard(topic.lake, name)
-    assert topic.rows(f"{topic.table}__tombstones") == []
-    assert topic.offsets() == [1, 2, 3]
+    assert (topic.removed_tombstones(), topic.offsets()) == ([], [1, 2, 3])
 
 
-def test_c25_published_twice_is_buried_once(topic: Topic) -> None:
+def test_c25_published_twice_is_remembered_once(topic: Topic) -> None:
     topic.land(HISTORY).clean("full")
     (name,) = topic.validated(topic.plans("full", NOW + DAY, force=True))
-    stage = Stage.load(topic.lake, name)
-    append_tombstones(topic, stage)
     publish(topic.lake, name)
     assert publish(topic.lake, name).repeated
-    assert [row["offset"] for row in topic.rows(f"{topic.table}__tombstones")] == [2]
+    assert [row["offset"] for row in topic.removed_tombstones()] == [2]
+
+
+def test_c9_main_and_the_branch_move_with_one_commit(topic: Topic) -> None:
+    """No reader sees a tombstone on neither side: the table has never been without it."""
+    topic.land(HISTORY).clean("full")
+    before = topic.lake.table(topic.table).metadata_location
+    topic.clean("full", NOW + DAY, force=True)
+    table = topic.lake.table(topic.table)
+    assert [entry.metadata_file for entry in table.metadata.metadata_log][-1] == before
+    assert (topic.offsets(), len(topic.removed_tombstones())) == ([1, 3], 1)
 
 
 def test_a_topic_in_order_reads_no_removed_tombstones(topic: Topic) -> None:
     deleted(topic).land(updates("d=1", "e=1", start=4))
     (plan,) = topic.plans("full", NOW + DAY)
-    assert (plan.lane, plan.buried) == (Lane.FULL, ())
+    assert (plan.lane, plan.removed_tombstones) == (Lane.FULL, ())

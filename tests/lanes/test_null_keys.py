@@ -17,4 +17,4 @@ def test_c4_a_null_key_at_the_log_end_waits_there(topic: Topic) -> None:
     assert topic.offsets() == [0, 1]
     topic.land(updates("a=2", start=2)).clean("full", force=True)
     assert topic.offsets() == [2]
-    assert [row["offset"] for row in topic.rows(f"{topic.table}__quarantine")] == [1]
+    assert [row["offset"] for row in topic.quarantined()] == [1]

@@ -22,7 +22,7 @@ def test_c1_within_one_segment_and_without_a_key(topic: Topic) -> None:
     batch = [*updates("a=1", "b=1"), Record(2, None, b"x"), Record(2, None, b"x"), *updates("b=1", "c=1", start=3)]
     (counts,) = topic.land([*batch, batch[-2]]).clean("full")
     assert topic.offsets() == [0, 3, 4]
-    assert [row["offset"] for row in topic.rows(f"{topic.table}__quarantine")] == [2]
+    assert [row["offset"] for row in topic.quarantined()] == [2]
     assert (counts.records_in, counts.superseded, counts.repeated, counts.quarantined) == (7, 3, 2, 1)
 
 

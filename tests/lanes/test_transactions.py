@@ -12,7 +12,6 @@ from pipeline.errors import ConflictError
 from pipeline.lake import records
 from pipeline.land import land
 from pipeline.publish import publish
-from pipeline.quarantine import quarantine
 from tests.support.log_segments import Entry, batch, marker, segment
 from tests.support.topics import DAY, LOW_THRESHOLDS, NOW, Topic
 
@@ -123,7 +122,7 @@ def test_c10_aborted_records_without_a_key_are_not_quarantined(log: Log) -> None
     log.land("1 -=1", "1 a=1", "1 abort", "-=2", "z=1")
     assert log.full() == {"aborted": 2, "quarantined": 1}
     assert log.offsets() == [2, 4]
-    (row,) = log.topic.rows(f"{log.topic.table}{quarantine.SUFFIX}")
+    (row,) = log.topic.quarantined()
     assert row["offset"] == 3
 
 

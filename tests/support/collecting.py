@@ -1,49 +1,67 @@
-"""What the tests of the collector share: how it is called, what it says, a quarantine to look at."""
+"""What the tests of the collector share: how it is called, what it says, side branches to look at."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from pyiceberg.table import Table
-
 from pipeline import clock
-from pipeline.gc import Finding, Kind, collect_table
+from pipeline.gc import Garbage, Kind, collect_table
 from pipeline.lake import Lake
+from pipeline.lake.branches import QUARANTINE, QUARANTINED, REMOVED, REMOVED_TOMBSTONES, on_branch
 from pipeline.publish import publish
-from pipeline.quarantine.quarantine import find
-from pipeline.stage import QUARANTINED
 from tests.support import lakes
 from tests.support.lakes import TABLE, Fates, append_two, only_plan, ready, row
 
 HOUR_MS = 3_600_000
 
 
-def collect(lake: Lake, after_ms: int = 0, *, remove: bool = True) -> list[Finding]:
+def collect(lake: Lake, after_ms: int = 0, *, remove: bool = True) -> list[Garbage]:
     """What the collector finds when it is so much later than now."""
     return collect_table(lake, TABLE, clock.now_ms() + after_ms, remove=remove)
 
 
-def gone(found: Iterable[Finding], kind: Kind) -> dict[str, str]:
+def gone(found: Iterable[Garbage], kind: Kind) -> dict[str, str]:
     """Name and reason of what goes."""
     return {one.name: one.reason for one in found if one.goes and one.kind is kind}
 
 
-def kept(found: Iterable[Finding], kind: Kind) -> dict[str, str]:
+def kept(found: Iterable[Garbage], kind: Kind) -> dict[str, str]:
     """Name and reason of what stays."""
     return {one.name: one.reason for one in found if not one.goes and one.kind is kind}
 
 
-def quarantined(lake: Lake, start: int = 0) -> set[Path]:
-    """Land a record without a key and a newer one, and publish a cleaning; the files in quarantine."""
+def files_on(lake: Lake, branch: str) -> set[Path]:
+    """The data files of ``branch`` as it is now."""
+    return {lakes.on_disk(path) for path in lakes.paths(on_branch(lake.table(TABLE), branch))}
+
+
+def offsets_on(lake: Lake, branch: str) -> list[int]:
+    """The offsets that a reader of ``branch`` sees, sorted."""
+    found = on_branch(lake.table(TABLE), branch).scan(selected_fields=("offset",)).to_arrow()
+    return sorted(found["offset"].to_pylist())
+
+
+def quarantined(lake: Lake, start: int = 0) -> Path:
+    """Land a record without a key at offset ``start`` and a newer one, and publish a cleaning; the file in quarantine
+    that it has added."""
+    before = files_on(lake, QUARANTINE)
     append_two(lake, row(start, key=None, headers=[]), row(start + 1, headers=[]))
     plan = only_plan(lake)
     seen = lake.table(TABLE).scan().to_arrow().to_pylist()
     rows = [one | {"level": QUARANTINED if one["key"] is None else 3} for one in seen if one["offset"] >= start]
     superseded = plan.records - len(rows)
     publish(lake, ready(lake, plan, rows, Fates(superseded=superseded, quarantined=1)).identifier)
-    return {lakes.on_disk(path) for path in lakes.paths(find_quarantine(lake))}
+    (file,) = files_on(lake, QUARANTINE) - before
+    return file
 
 
-def find_quarantine(lake: Lake) -> Table:
-    table = find(lake, TABLE)
-    assert table is not None
-    return table
+def removed_tombstone(lake: Lake, start: int = 0) -> Path:
+    """Land a tombstone at offset ``start`` and a newer record, and publish a cleaning that removes the tombstone; the
+    file of removed tombstones that it has added."""
+    before = files_on(lake, REMOVED_TOMBSTONES)
+    append_two(lake, row(start, value=None, headers=[]), row(start + 1, headers=[]))
+    plan = only_plan(lake)
+    rows = [row(start, value=None, headers=[], level=REMOVED), row(start + 1, headers=[])]
+    fates = Fates(superseded=plan.records - 2, tombstones_removed=1)
+    publish(lake, ready(lake, plan, rows, fates).identifier)
+    (file,) = files_on(lake, REMOVED_TOMBSTONES) - before
+    return file

@@ -1,6 +1,6 @@
-"""Real SQL catalogs that do what they are asked to and don't say so.
+"""A real SQL catalog that does what it is asked to and doesn't say so.
 
-PyIceberg loads the classes through its own ``py-catalog-impl`` setting.
+PyIceberg loads the class through its own ``py-catalog-impl`` setting.
 """
 
 from typing import Any
@@ -9,21 +9,28 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table
 from sqlalchemy.exc import OperationalError
 
+from pipeline.lake import Lake
+
 
 class ForgetfulCatalog(SqlCatalog):
-    """Applies one commit to a table that is no stage and then says that the connection broke: in Python's words, or in
-    SQLAlchemy's when it ``says`` = ``sql``. With ``down`` = ``yes`` it loads nothing then."""
+    """Applies one commit and then says that the connection broke: in Python's words, or in SQLAlchemy's when it
+    ``says`` = ``sql``; or that it is busy, when it ``says`` = ``busy``. With ``down`` = ``yes`` it loads nothing then.
+    """
 
     forgot = False
 
     def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
         response = super().commit_table(table, requirements, updates)
-        if "__stage_" not in table.name()[-1] and not self.forgot:
+        if not self.forgot:
             self.forgot = True
             reason = ConnectionError("the connection broke")
-            if self.properties.get("says") == "sql":
-                raise OperationalError("COMMIT", {}, reason, connection_invalidated=True)
-            raise reason
+            match self.properties.get("says"):
+                case "sql":
+                    raise OperationalError("COMMIT", {}, reason, connection_invalidated=True)
+                case "busy":
+                    raise OperationalError("COMMIT", {}, Exception("database is locked"))
+                case _:
+                    raise reason
         return response
 
     def load_table(self, identifier: Any) -> Table:
@@ -32,20 +39,8 @@ class ForgetfulCatalog(SqlCatalog):
         return super().load_table(identifier)
 
 
-class BusyCatalog(SqlCatalog):
-    """Registers a table, and is busy the first time that it is to load it, which is for its answer."""
-
-    def __init__(self, name: str, **properties: str) -> None:
-        super().__init__(name, **properties)
-        self.registered: set[Any] = set()
-        self.answered: set[Any] = set()
-
-    def register_table(self, identifier: Any, metadata_location: str, overwrite: bool = False) -> Table:
-        self.registered.add(identifier)
-        return super().register_table(identifier, metadata_location, overwrite)
-
-    def load_table(self, identifier: Any) -> Table:
-        if identifier in self.registered - self.answered:
-            self.answered.add(identifier)
-            raise OperationalError("SELECT", {}, Exception("database is locked"))
-        return super().load_table(identifier)
+def through(lake: Lake, down: str, says: str = "") -> Lake:
+    """``lake`` through such a catalog."""
+    own = {key: value for key, value in lake.properties.items() if key != "type"}
+    impl = f"{ForgetfulCatalog.__module__}.{ForgetfulCatalog.__name__}"
+    return Lake(lake.name, own | {"py-catalog-impl": impl, "down": down, "says": says}, lake.home)

@@ -62,7 +62,7 @@ HOSTILE_NAMES = (
         "\u2066x",
         "\ufeff",
     ),
-    *("größe é", "\U0001f4a9", "__stage_x", "x__stage_0123456789abcdef", "x__quarantine", "x__tombstones", "t" * 249),
+    *("größe é", "\U0001f4a9", "_firn", "firn_quarantine", "x/0123456789abcdef", "t" * 249),
 )
 """Names that mean something to a shell, SQL, a file system, HTML, Markdown, a template, a terminal, or Firn."""
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from expectations import Claim, Finding, Fingerprint, Part, Verdict
+from expectations.column_mapping import KAFKAS
 from expectations.judge import judge
-from expectations.reading import KAFKAS
 from expectations.tables import AFTER, BEFORE, IN_PLACE
 from expectations.verdicts import verdicts
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from expectations.shown import Shown
+    from expectations.redaction import Shown
 
 _MOMENT = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(

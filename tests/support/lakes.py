@@ -3,6 +3,7 @@
 Everything is real: PyIceberg on the embedded lake in a temporary folder.
 """
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,14 +20,16 @@ from pipeline.clock import from_ms
 from pipeline.errors import FirnError
 from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
-from pipeline.lake.handover import Handover
+from pipeline.lake.folders import job_folder
+from pipeline.lake.parquet_writer import ParquetFileWriter, WriteOptions
 from pipeline.lake.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Job, Plan, plan_table
-from pipeline.quarantine import quarantine
 from pipeline.segments import Segment
 from pipeline.sense import Lane
-from pipeline.stage import QUARANTINED, Books, Stage, open_stage
+from pipeline.staging.open import open_stage
+from pipeline.staging.result import PlanResult, StagedResult, files_by_plan
+from pipeline.staging.stage import Stage
 
 NOW = 1_700_000_000_000
 """The clock of the tests, epoch milliseconds."""
@@ -109,21 +112,6 @@ def files_under(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if path.is_file()} if folder.exists() else set()
 
 
-def undisturbed() -> None:
-    """What a hand-over asks before it commits, where nobody discards the stage."""
-
-
-def handover(lake: Lake, stage: Stage) -> Handover:
-    """That of a publisher of ``stage`` to whom nothing happens."""
-    return Handover(lake, lake.table(stage.target), stage.job_id, undisturbed)
-
-
-def hand_over(lake: Lake, stage: Stage) -> None:
-    """What a publisher of ``stage`` does that dies right after it."""
-    files = {stage.plan.id: [file for file in stage.files() if file.partition[2] == QUARANTINED]}
-    quarantine.append(handover(lake, stage), stage.plans, files)
-
-
 def publishes(lake: Lake, plan: Plan) -> list[int]:
     """Snapshots of the target that say they published ``plan``."""
     found = lake.table(TABLE).metadata.snapshots
@@ -151,12 +139,12 @@ class Fates:
 
 
 def opened(lake: Lake, *plans: Plan) -> Stage:
-    """The stage of the job of ``plans``, with their inputs attached."""
-    return open_stage(lake, Job(plans))
+    """The stage of the job of ``plans``, nothing written yet."""
+    return open_stage(lake, Job(plans)).stage
 
 
 def compacted(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = None, **counts: int) -> Stage:
-    """The plan's stage with ``kept`` as its result, written by PyIceberg where Spark would, and its record counts.
+    """The plan's stage with ``kept`` as its result, and its record counts.
 
     Rows get the plan's level unless they say another. ``counts`` overrides figures, so that they don't add up.
     """
@@ -173,17 +161,37 @@ class Part:
 
 
 def compacted_job(lake: Lake, parts: Sequence[Part], refused: Sequence[Plan] = (), **counts: int) -> Stage:
-    """The stage of a job of several plans likewise; of the plans that were ``refused`` it holds no result."""
-    stage = opened(lake, *(part.plan for part in parts), *refused)
-    rows = [{"level": part.plan.level_out} | one for part in parts for one in part.kept]
-    if rows:
-        stage.table.overwrite(stored(rows))
-    else:
-        stage.table.delete()
-    stage = Stage.load(lake, stage.identifier)
-    files = stage.sorted_files()
-    found = {part.plan.id: _counts_of(part, files[part.plan.id].kept, counts) for part in parts}
-    return stage.record_books(lake, Books(plans=found))
+    """The stage of a job of several plans likewise; of the plans that were ``refused`` it holds no result, and of those
+    whose inputs are gone why they must be made again."""
+    found = open_stage(lake, Job((*(part.plan for part in parts), *refused)))
+    stage, conflicts = found.stage, {plan_id: str(conflict) for plan_id, conflict in found.conflicts.items()}
+    files = write(stage, [{"level": part.plan.level_out} | one for part in parts for one in part.kept])
+    owners = {part.plan.topic_partition: part.plan.id for part in parts}
+    by_plan = files_by_plan(stage.table, stage.identifier, owners, files)
+    results = {
+        part.plan.id: PlanResult(counts=_counts_of(part, by_plan[part.plan.id].kept, counts), fingerprint="0")
+        for part in parts
+    }
+    stage.record_result(
+        StagedResult.of(stage.table, stage.documents.location, stage.opening, results, conflicts, files)
+    )
+    return Stage.load(lake, stage.identifier)
+
+
+def write(stage: Stage, rows: Sequence[Row]) -> list[DataFile]:
+    """Data files with ``rows`` in the folder of the job, one for each topic partition and level."""
+    table, found = stage.table, []
+    groups: dict[tuple[str, int, int], list[Row]] = {}
+    for one in rows:
+        groups.setdefault((one["topic"], one["partition"], one["level"]), []).append(one)
+    for partition, own in groups.items():
+        path = f"{job_folder(table, stage.job_id)}/{uuid.uuid4()}.parquet"
+        options = WriteOptions(table.schema(), dict(table.properties))
+        writer = ParquetFileWriter(table.io.new_output(path), options, partition)
+        for batch in stored(own).cast(schema_to_pyarrow(table.schema())).to_batches():
+            writer.write(batch)
+        found.append(writer.close().data_file(table.spec().spec_id))
+    return found
 
 
 def _counts_of(part: Part, files: Sequence[DataFile], counts: Mapping[str, int]) -> RecordCounts:
@@ -208,8 +216,9 @@ def verdict(passed: bool) -> dict[str, Any]:
 
 def judged(lake: Lake, stage: Stage, passed: bool = True) -> Stage:
     """The stage with a verdict on its current result."""
-    judged_plans = stage.books.plans if stage.books else [plan.id for plan in stage.plans]
-    return stage.record_verdicts(lake, {plan_id: verdict(passed) for plan_id in judged_plans})
+    judged_plans = stage.result.plans if stage.result else [plan.id for plan in stage.plans]
+    stage.record_verdicts({plan_id: verdict(passed) for plan_id in judged_plans})
+    return Stage.load(lake, stage.identifier)
 
 
 def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = None) -> Stage:

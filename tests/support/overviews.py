@@ -5,8 +5,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.overview import COLUMNS, Details, Level, Publication, Quarantined, Summary, Verdict
-from pipeline.overview import file as overview_file
+from pipeline.status import LaneVerdict, Status, Summary
+from pipeline.status.document import Details, LaneCommit, Level, Quarantined
+from pipeline.status.rows import COLUMNS
+from pipeline.status.status import write
 
 TAKEN = 1_795_240_800_000
 """When they were taken, epoch milliseconds."""
@@ -50,6 +52,7 @@ def row_of(topic: str, partition: int, **others: Any) -> dict[str, Any]:
         "cleanable_bytes": landed + merged,
         "first_dirty_offset": partition * 1000,
         "due_in_ms": None,
+        "retained": None,
         "due": [],
         "in_the_way": [],
         "waiting": [],
@@ -80,7 +83,7 @@ def row_of(topic: str, partition: int, **others: Any) -> dict[str, Any]:
     return row | others
 
 
-def verdict_of(number: int, table: str = "shop.orders", **others: Any) -> Verdict:
+def verdict_of(number: int, table: str = "shop.orders", **others: Any) -> LaneVerdict:
     """The verdict on the plan of that number; every seventh failed."""
     facts: dict[str, Any] = {
         "table": table,
@@ -95,7 +98,7 @@ def verdict_of(number: int, table: str = "shop.orders", **others: Any) -> Verdic
         "records_out": 31_000,
         "failures": () if number % 7 != 3 else ("2 newer records are missing, 1 of them a tombstone.",),
     }
-    return Verdict(**facts | others)
+    return LaneVerdict(**facts | others)
 
 
 def write_overview(
@@ -135,7 +138,7 @@ def write_overview(
             Quarantined(
                 topic_partition=row["name"],
                 reason="null key",
-                plan="38c89567529d45fc",
+                job="38c89567529d45fc",
                 records=row["quarantined"],
                 base_offset=row["first_dirty_offset"],
                 last_offset=row["first_dirty_offset"] + 400,
@@ -146,18 +149,25 @@ def write_overview(
         "strays": (),
         "doubts": ("orders: max.compaction.lag.ms 600000 can't be held at what lands now: merge and full take 25 min",),
     }
-    return overview_file.write(
+    status = Status.of(
         home,
         Summary.model_validate(summary | {name: value for name, value in facts.items() if name in summary}),
         Details.model_validate(details | {name: value for name, value in facts.items() if name in details}),
-        pa.Table.from_pylist(rows, schema=COLUMNS),
+        pa.Table.from_pylist([row | {"levels": levels_of(row)} for row in rows], schema=COLUMNS),
     )
+    return write(status)
 
 
-def publication_of(number: int) -> Publication:
+def levels_of(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The levels of a topic partition as a status holds them, from figures such as ``l0_bytes``."""
+    sizes = ("segments", "records", "bytes")
+    return [{"level": level} | {what: row[f"l{level}_{what}"] for what in sizes} for level in range(4)]
+
+
+def publication_of(number: int) -> LaneCommit:
     """A commit that is ``number`` hours old."""
     several = number % 3 == 1
-    return Publication(
+    return LaneCommit(
         snapshot_id=1809724136472545229 - number,
         at_ms=TAKEN - number * HOUR,
         lane=("full", "idle", "merge", "tier")[number % 4],

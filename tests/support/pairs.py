@@ -7,7 +7,10 @@ from random import Random
 from typing import Any
 
 import pyarrow.parquet as pq
+from pyiceberg.table.refs import MAIN_BRANCH
 
+from pipeline.lake.branches import QUARANTINE, REMOVED_TOMBSTONES, SIDE_BRANCHES, on_branch
+from pipeline.segments.read import read_entries
 from pipeline.sense import Lane
 from tests.support.lakes import on_disk
 from tests.support.topics import DAY, NOW, Record, Topic
@@ -47,22 +50,18 @@ class Pair:
             [counts.model_copy(update={"bytes_in": 0, "bytes_out": 0}) for counts in side] for side in (ours, theirs)
         ]
         assert plain[0] == plain[1]
-        for suffix in ("", "__quarantine", "__tombstones"):
-            assert files(one, suffix) == files(other, suffix)
+        for branch in (MAIN_BRANCH, *SIDE_BRANCHES):
+            assert files(one, branch) == files(other, branch)
         return len(ours)
 
 
-def files(topic: Topic, suffix: str = "") -> Files:
-    """The data files of a topic's table, or of one beside it."""
-    name = f"{topic.table}{suffix}"
-    if not topic.lake.catalog.table_exists(name):
-        return []
+def files(topic: Topic, branch: str) -> Files:
+    """The data files on a branch of a topic's table."""
     found = []
-    for task in topic.lake.table(name).scan().plan_files():
-        rows = pq.read_table(on_disk(task.file.file_path), partitioning=None).to_pylist()
-        # Plans of two tables have two names.
-        plain = [{name: value for name, value in row.items() if name != "quarantine_plan"} for row in rows]
-        found.append(((task.file.partition[0], task.file.partition[1]), plain))
+    for entry, _ in read_entries(on_branch(topic.lake.table(topic.table), branch)):
+        file = entry.data_file
+        rows = pq.read_table(on_disk(file.file_path), partitioning=None).to_pylist()
+        found.append(((file.partition[0], file.partition[1]), rows))
     return sorted(found, key=lambda file: (*file[0], file[1][0]["offset"]))
 
 
@@ -82,8 +81,8 @@ def through_all_lanes(pair: Pair, seed: int) -> None:
         published += pair.clean(lane, now)
     pair.clean(Lane.FULL, now + DAY)
     assert published > 2 * PARTITIONS
-    assert files(pair.topics[0], "__quarantine")
-    assert files(pair.topics[0], "__tombstones")
+    assert files(pair.topics[0], QUARANTINE)
+    assert files(pair.topics[0], REMOVED_TOMBSTONES)
 
 
 def _record(offset: int, partition: int, chance: Random) -> Record:

@@ -85,7 +85,7 @@ def plan_inputs(
     """The inputs of a plan over ``segments``; with ``may_stay`` nothing but a newer record changes its tail."""
     written = [(held, *_written(folder, held)) for held in (*segments, *removed)]
     inputs = [_input(held, source, may_stay) for held, source in written]
-    taken, buried = inputs[: len(segments)], inputs[len(segments) :]
+    taken, removed_tombstones = inputs[: len(segments)], inputs[len(segments) :]
     offsets = [row.offset for held in segments for row in held.rows]
     plan = Plan(
         table="db.t",
@@ -97,7 +97,7 @@ def plan_inputs(
         now_ms=NOW,
         reason="a test",
         inputs=tuple(sorted(taken, key=lambda one: one.order)),
-        buried=tuple(buried),
+        removed_tombstones=tuple(removed_tombstones),
         inputs_per_segment=2 if lane is Lane.MERGE else None,
         segment_bytes=segment_bytes,
         clean_below=clean_below,
@@ -108,7 +108,7 @@ def plan_inputs(
     ).sealed()
     files = DataFiles("table db.t", SCHEMA, {0: SPEC}, None, {})
     by_path = {source.path: source for _, source in written}
-    every = [InputSegment(by_path[one.path], one, one.level) for one in (*plan.inputs, *plan.buried)]
+    every = [InputSegment(by_path[one.path], one, one.level) for one in (*plan.inputs, *plan.removed_tombstones)]
     return PlanInputs(plan, files, KAFKA, tuple(every))
 
 

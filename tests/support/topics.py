@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from pipeline.compact.compact import Compacted, compact
 from pipeline.engine import Engine
 from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake, records
+from pipeline.lake.branches import QUARANTINE, REMOVED_TOMBSTONES, on_branch
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.land import land
 from pipeline.plan import Plan, plan_table
@@ -145,10 +147,18 @@ class Topic:
         assert [lane.failures for lane in done if lane.failures] == []
         return done
 
-    def rows(self, table: str | None = None) -> list[dict[str, Any]]:
-        """Every row that a reader sees, in offset order, all columns."""
-        found = self.lake.table(table or self.table).scan().to_arrow().to_pylist()
+    def rows(self, branch: str = MAIN_BRANCH) -> list[dict[str, Any]]:
+        """Every row that a reader of ``branch`` sees, in offset order, all columns; none where there is no branch."""
+        found = on_branch(self.lake.table(self.table), branch).scan().to_arrow().to_pylist()
         return sorted(found, key=lambda row: (row["partition"], row["offset"]))
+
+    def quarantined(self) -> list[dict[str, Any]]:
+        """Every row in quarantine, in offset order."""
+        return self.rows(QUARANTINE)
+
+    def removed_tombstones(self) -> list[dict[str, Any]]:
+        """Every removed tombstone that is remembered, in offset order."""
+        return self.rows(REMOVED_TOMBSTONES)
 
     def seen(self, partition: int = 0) -> list[Record]:
         """The records that a reader sees of ``partition``, in offset order."""

@@ -23,21 +23,25 @@ from typer.testing import CliRunner
 
 from pipeline.adopt import Choice, adopt, release
 from pipeline.cli.main import app
+from pipeline.compact.compact import compact
+from pipeline.engine.local import LocalEngine
 from pipeline.errors import ConflictError, RefusedError
-from pipeline.history.record_counts import RecordCounts
+from pipeline.gc.jobs import discard
+from pipeline.history import ancestors
 from pipeline.lake import Lake
+from pipeline.lake.branches import QUARANTINE, SIDE_BRANCHES, on_branch
 from pipeline.lake.columns import Columns
-from pipeline.lake.handover import Handover
 from pipeline.lake.mapping import COLUMNS, RELEASED
 from pipeline.lake.topic_partition import TopicPartition
-from pipeline.plan import plan_table
+from pipeline.plan import Job, plan_table
 from pipeline.publish import publish
-from pipeline.quarantine import batches, quarantine
+from pipeline.quarantine import batches
 from pipeline.quarantine import records as quarantined
 from pipeline.segments import Segment, Segments, read
 from pipeline.sense import Lane
-from pipeline.stage import Books, Stage, discard
-from pipeline.status import status_of
+from pipeline.staging.open import open_stage
+from pipeline.status.gather import status_of
+from pipeline.validate import validate
 from tests.support import lakes
 from tests.support.lakes import NOW
 
@@ -105,6 +109,14 @@ def event(seq: int, source: str = "web", shard: int = 0, **others: Any) -> dict[
     } | others
 
 
+def validated(lake: Lake, identifier: str) -> str:
+    """Compact and validate the one plan of a full clean; the name of its stage."""
+    (outcome,) = compact(lake, [lakes.only_plan(lake, identifier=identifier)], LocalEngine())
+    (judged,) = validate(lake, [outcome.stage], LocalEngine())
+    assert judged.passed, judged.failure
+    return outcome.stage
+
+
 def segments_of(lake: Lake, identifier: str) -> Segments:
     return read(lake.table(identifier), identifier)
 
@@ -121,9 +133,10 @@ class TestAdopting:
         append(lake, cdc, change(1), change(2, op="d"))
         before, files = lakes.snapshot(lake, cdc), lakes.paths(lake.table(cdc))
         adopt(lake, cdc, BY_ID)
-        assert lakes.snapshot(lake, cdc) == before
-        assert lakes.paths(lake.table(cdc)) == files
         table = lake.table(cdc)
+        assert [one.snapshot_id for one in ancestors(table)][1:] == [before]
+        assert lakes.paths(table) == files
+        assert [len(on_branch(table, branch).scan().to_arrow()) for branch in SIDE_BRANCHES] == [0, 0]
         assert [field.name for field in table.schema().fields][-2:] == ["level", "delete_horizon"]
         assert [field.name for field in table.spec().fields] == ["level"]
 
@@ -181,10 +194,9 @@ class TestAdopting:
 
     def test_without_a_timestamp_column_time_is_the_commits(self, lake: Lake, cdc: str) -> None:
         append(lake, cdc, change(1))
-        adopt(lake, cdc, BY_ID)
-        table = lake.table(cdc)
-        snapshot = table.current_snapshot()
+        snapshot = lake.table(cdc).current_snapshot()
         assert snapshot is not None
+        adopt(lake, cdc, BY_ID)
         segment = only(segments_of(lake, cdc))
         assert segment.oldest_ms == segment.newest_ms == snapshot.timestamp_ms
 
@@ -225,10 +237,12 @@ class TestAdopting:
         append(lake, cdc, change(1), change(2))
         adopt(lake, cdc, BY_ID)
         append(lake, cdc, change(3))
-        stage = lakes.opened(lake, lakes.only_plan(lake, identifier=cdc))
-        assert sorted(row["lsn"] for row in stage.table.scan().to_arrow().to_pylist()) == [1, 2, 3]
-        assert Columns.of(stage.table, stage.identifier) == Columns.of(lake.table(cdc), cdc)
-        assert Stage.load(lake, stage.identifier).has_inputs
+        opened = open_stage(lake, Job((lakes.only_plan(lake, identifier=cdc),)))
+        assert set(opened.files) == lakes.paths(lake.table(cdc))
+        assert {file.spec_id for file in opened.files.values()} == {0, 1}
+        assert Columns.of(opened.stage.table, opened.stage.identifier) == Columns.of(lake.table(cdc), cdc)
+        publish(lake, validated(lake, cdc))
+        assert [row["lsn"] for row in lake.table(cdc).scan().to_arrow().to_pylist()] == [3]
 
 
 class TestRefusals:
@@ -429,20 +443,22 @@ class TestReleasing:
         assert columns.level == "firn_level"
         found = segments_of(lake, events)
         assert [(one.base_offset, one.level, one.problem) for one in found] == [(at, 0, None) for at in range(4)]
-        stage = lakes.opened(lake, lakes.only_plan(lake, identifier=events))
-        assert sorted(stage.table.scan().to_arrow()["seq"].to_pylist()) == [0, 1, 2, 3]
+        publish(lake, validated(lake, events))
+        assert lake.table(events).scan().to_arrow()["seq"].to_pylist() == [3]
 
-    @pytest.mark.parametrize("suffix", ["__quarantine", "__tombstones"])
-    def test_c26_what_lies_beside_a_table_is_not_taken_over_by_another_mapping(
-        self, lake: Lake, cdc: str, suffix: str
+    @pytest.mark.parametrize("branch", SIDE_BRANCHES)
+    def test_c26_what_lies_on_a_branch_is_not_taken_over_by_another_mapping(
+        self, lake: Lake, cdc: str, branch: str
     ) -> None:
         adopt(lake, cdc, BY_ID)
-        make(lake, f"{cdc}{suffix}", CDC_SCHEMA)
+        table = lake.table(cdc)
+        table.append(pa.Table.from_pylist([change(1)], schema=table.schema().as_arrow()), branch=branch)
         release(lake, cdc, drop_columns=True)
-        with pytest.raises(RefusedError, match=f"{cdc}{suffix} is left from before; allowed: rename or drop it"):
+        with pytest.raises(RefusedError, match=f"its branch {branch} holds records from before; allowed: drop the bra"):
             adopt(lake, cdc, BY_ID)
-        lake.catalog.drop_table(f"{cdc}{suffix}")
+        lake.table(cdc).manage_snapshots().remove_branch(branch).commit()
         adopt(lake, cdc, BY_ID)
+        assert len(on_branch(lake.table(cdc), branch).scan().to_arrow()) == 0
 
     def test_c26_a_table_that_is_not_adopted(self, lake: Lake, cdc: str) -> None:
         for drop in (False, True):
@@ -461,58 +477,36 @@ class TestReleasing:
         release(lake, cdc)
 
 
-class TestSideTables:
-    """What a plan moves beside the table follows the table's columns."""
+class TestQuarantine:
+    """What a plan moves to the branch has the table's own columns."""
 
-    def test_c5_a_quarantine_has_the_columns_that_the_table_was_given_since(self, lake: Lake, cdc: str) -> None:
+    def test_c5_what_is_in_quarantine_follows_the_columns_of_the_table(self, lake: Lake, cdc: str) -> None:
         adopt(lake, cdc, Choice(("region",), "lsn"))
         for lsn in (1, 3):
             append(lake, cdc, change(lsn), change(lsn + 1, region="eu"))
-            target = lake.table(cdc)
-            plan = lakes.only_plan(lake, identifier=cdc)
-            (file,) = [entry.file for entry in target.scan().plan_files()][:1]
-            quarantine.append(Handover(lake, target, plan.id, lakes.undisturbed), [plan], {plan.id: [file]})
+            publish(lake, validated(lake, cdc))
             with lake.table(cdc).update_schema() as update:
                 update.add_column(f"later{lsn}", StringType())
-        beside = quarantine.find(lake, cdc)
-        assert beside is not None
-        names = [field.name for field in beside.schema().fields]
-        assert "later1" in names
-        assert "later3" not in names
-        assert len(beside.scan().to_arrow()) == 4
-        assert [(str(one.topic_partition), one.records) for one in batches(lake, cdc)] == [("customers-0", 2)] * 2
-        with pytest.raises(RefusedError, match=f"allowed: read them from {cdc}__quarantine"):
+        beside = lake.table(cdc).scan().use_ref(QUARANTINE).to_arrow()
+        assert sorted(beside["lsn"].to_pylist()) == [1, 3]
+        assert beside["region"].to_pylist() == [None, None]
+        assert lake.table(cdc).scan().to_arrow()["lsn"].to_pylist() == [4]
+        assert [(str(one.topic_partition), one.records) for one in batches(lake, cdc)] == [("customers-0", 1)] * 2
+        with pytest.raises(RefusedError, match=f"read them from the branch {QUARANTINE}, by any Iceberg client"):
             quarantined(lake, cdc, 10)
 
-    def test_a_stage_of_another_mapping_or_partitioning_is_not_published(self, lake: Lake, cdc: str) -> None:
-        adopt(lake, cdc, BY_ID)
-        append(lake, cdc, change(1), change(2))
-        with lake.table(cdc).update_spec() as update:
-            update.add_identity("region")
-        stage = lakes.opened(lake, lakes.only_plan(lake, identifier=cdc))
-        stage.table.overwrite(
-            stage.table.scan()
-            .to_arrow()
-            .set_column(stage.table.schema().find_field("level").field_id - 1, "level", pa.array([3, 3], pa.int32()))
-        )
-        stage = Stage.load(lake, stage.identifier)
-        counts = RecordCounts(
-            records_in=2,
-            records_out=2,
-            superseded=0,
-            tombstones_removed=0,
-            quarantined=0,
-            bytes_in=1,
-            bytes_out=1,
-            segments_in=1,
-            segments_out=1,
-        )
-        stage = stage.record_books(lake, Books(plans={stage.plan.id: counts}))
-        stage = lakes.judged(lake, stage)
-        with lake.table(cdc).update_spec() as update:
-            update.remove_field("region")
-        with pytest.raises(ConflictError, match=f"the partitioning of table {cdc} was changed"):
-            publish(lake, stage.identifier)
+
+def test_c22_a_stage_of_another_partitioning_is_not_published(lake: Lake, cdc: str) -> None:
+    adopt(lake, cdc, BY_ID)
+    append(lake, cdc, change(1), change(2))
+    with lake.table(cdc).update_spec() as update:
+        update.add_identity("region")
+    stage = validated(lake, cdc)
+    with lake.table(cdc).update_spec() as update:
+        update.remove_field("region")
+    with pytest.raises(ConflictError, match=f"the partitioning of table {cdc} was changed since; plan again"):
+        publish(lake, stage)
+    assert sorted(lake.table(cdc).scan().to_arrow()["lsn"].to_pylist()) == [1, 2]
 
 
 def test_the_commands(lake: Lake, cdc: str, monkeypatch: pytest.MonkeyPatch) -> None:

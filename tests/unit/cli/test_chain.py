@@ -7,7 +7,8 @@ import pytest
 
 from pipeline.lake import Lake
 from pipeline.plan import Plan
-from pipeline.stage import mark, stages_of
+from pipeline.plan.failure import mark
+from pipeline.staging.stage import stages_of
 from tests.support import lakes
 from tests.support.in_process import Firn, refused
 from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
@@ -143,9 +144,11 @@ class TestStages:
     ) -> None:
         assert landed == TABLE
         stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1)).identifier
-        ran = firn("publish", f"{TABLE}__stage_0", stage, "--json")
+        ran = firn("publish", f"{TABLE}/{'0' * 16}", stage, "--json")
         assert (ran.code, len(ran.json)) == (1, 1)
-        assert ran.err.startswith(f"firn: table {TABLE}__stage_0 does not exist")
+        assert ran.err.startswith(
+            f"firn: there is no stage {TABLE}/{'0' * 16}; allowed: one that `firn stages {TABLE}`"
+        )
 
     def test_a_conflict_is_exit_code_3(self, firn: Firn, landed: str, lake: Lake) -> None:
         stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1)).identifier
@@ -159,11 +162,11 @@ class TestStages:
         ran = firn("discard", stage)
         assert (ran.code, ran.out) == (0, f"discarded {stage}, deleted 1 data files\n")
         assert stages_of(lake, landed) == []
-        refused(firn("discard", stage), "does not exist")
+        refused(firn("discard", stage), f"there is no stage {stage}; allowed: one that `firn stages {landed}` lists")
 
     def test_c20_discard_goes_on_after_a_refusal(self, firn: Firn, landed: str, lake: Lake) -> None:
         stage = lakes.opened(lake, only_plan(lake)).identifier
-        ran = firn("discard", f"{TABLE}__stage_0", stage)
+        ran = firn("discard", f"{TABLE}/{'0' * 16}", stage)
         assert ran.code == 1
         assert f"discarded {stage}" in ran.out
         assert stages_of(lake, landed) == []
@@ -171,7 +174,8 @@ class TestStages:
     def test_c20_a_failed_stage_is_listed_shelved_shown_and_retried(self, firn: Firn, landed: str, lake: Lake) -> None:
         lake.set_properties(landed, {"firn.clean.segments": "9"})
         plan = only_plan(lake)
-        mark(lake, lakes.opened(lake, plan).identifier, plan, "compact", "two different records")
+        lakes.compacted(lake, plan, [row(1)], Fates(superseded=1))
+        mark(lake, plan, "compact", "two different records")
         (listed,) = firn("stages", landed, "--json").json
         assert (listed["state"], listed["failure"]["reason"]) == ("failed", "two different records")
         assert "failed in compact" in firn("stages", landed).out

@@ -25,7 +25,7 @@ def test_it_shows_what_would_go_and_why(firn: Firn, landed: str, lake: Lake, orp
     stage = lakes.opened(lake, only_plan(lake)).identifier
     ran = firn("gc", landed)
     assert ran.code == 0
-    assert "no snapshot holds them; older than" in ran.out.replace("\n", " ")
+    assert "no snapshot refers to them; older than" in ran.out.replace("\n", " ")
     assert f"{landed}: 1 files, 4 bytes; nothing is changed without --yes" in ran.out
     assert stage in ran.out
     assert "Firn's home: nothing to remove" in ran.out

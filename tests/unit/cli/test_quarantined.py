@@ -1,19 +1,22 @@
-"""quarantine lists and exports (C5)."""
+"""quarantine lists, exports and clears (C5)."""
 
+import io
 from pathlib import Path
 
 import pytest
 
 from pipeline.lake import Lake, records
+from pipeline.lake.branches import QUARANTINED
 from pipeline.publish import publish
-from pipeline.stage import QUARANTINED
+from pipeline.quarantine import records as records_in_quarantine
+from tests.support import lakes
 from tests.support.in_process import Firn, Ran, refused
 from tests.support.lakes import TABLE, Fates, append, only_plan, ready, row
 
 
 @pytest.fixture
-def plan(lake: Lake) -> str:
-    """The plan that moved the records without a key at offsets 0 and 1 of orders-0 to the quarantine."""
+def job(lake: Lake) -> str:
+    """The job that moved the records without a key at offsets 0 and 1 of orders-0 to the quarantine."""
     records.create(lake, TABLE, {})
     lost = [row(0, key=None, value=b"who \x00am I"), row(1, key=None, value=None)]
     append(lake, [*lost, row(2)])
@@ -27,23 +30,23 @@ def test_without_a_quarantine_it_says_so(firn: Firn, landed: str) -> None:
     assert firn("quarantine", landed, "--export", "x.jsonl").out == f"{landed}: nothing to export\n"
 
 
-def test_batches_say_where_why_and_by_which_plan(firn: Firn, plan: str) -> None:
+def test_batches_say_where_why_and_by_which_job(firn: Firn, job: str) -> None:
     batch = {
-        "topic": "orders", "partition": 0, "reason": "null key", "plan": plan,
+        "topic": "orders", "partition": 0, "reason": "null key", "job": job,
         "records": 2, "base_offset": 0, "last_offset": 1,
     }  # fmt: skip
     assert firn("quarantine", TABLE, "--json").json == [batch]
-    assert firn("quarantine", TABLE, "--json", "--plan", "other").json == []
+    assert firn("quarantine", TABLE, "--json", "--job", "other").json == []
     assert firn("quarantine", TABLE, "--json", "--partition", "orders-0").json == [batch]
-    assert all(text in firn("quarantine", TABLE).out for text in ("orders-0", "null key", plan))
+    assert all(text in firn("quarantine", TABLE).out for text in ("orders-0", "null key", job))
 
 
-def test_records_show_how_their_values_begin_where_reports_may(firn: Firn, plan: str, lake: Lake) -> None:
+def test_records_show_how_their_values_begin_where_reports_may(firn: Firn, job: str, lake: Lake) -> None:
     kept_back, _ = firn("quarantine", TABLE, "--records", "--json").json
     assert (kept_back["value_bytes"], kept_back["value"]) == (9, None)
     lake.set_properties(TABLE, {"firn.report.samples": "full"})
     first, second = firn("quarantine", TABLE, "--records", "--json").json
-    assert (first["offset"], first["timestamp"], first["plan"]) == (0, "2023-11-14T22:12:20.000Z", plan)
+    assert (first["offset"], first["timestamp"], first["job"]) == (0, "2023-11-14T22:12:20.000Z", job)
     assert (first["value_bytes"], first["value"]) == (9, "who \\x00am I")
     assert (second["offset"], second["value_bytes"], second["value"]) == (1, None, None)
     shown = firn("quarantine", TABLE, "--records", "--limit", "1").out
@@ -51,7 +54,34 @@ def test_records_show_how_their_values_begin_where_reports_may(firn: Firn, plan:
     assert "1 of 2 records" in shown
 
 
-def test_records_are_exported(firn: Firn, plan: str, tmp_path: Path) -> None:
-    ran = firn("quarantine", TABLE, "--export", tmp_path / "lost.parquet", "--plan", plan)
+def test_records_are_exported(firn: Firn, job: str, tmp_path: Path) -> None:
+    ran = firn("quarantine", TABLE, "--export", tmp_path / "lost.parquet", "--job", job)
     assert (ran.code, ran.out) == (0, f"wrote 2 records to {tmp_path / 'lost.parquet'}\n")
     refused(firn("quarantine", TABLE, "--export", tmp_path / "lost.parquet"), "exists already; allowed: a new file")
+
+
+@pytest.mark.usefixtures("job")
+def test_c5_it_is_cleared_with_yes(firn: Firn, lake: Lake) -> None:
+    assert firn("quarantine", TABLE, "--clear", "--yes") == Ran(0, f"{TABLE}: 2 records taken out of quarantine\n", "")
+    assert firn("quarantine", TABLE, "--json").json == []
+    assert firn("quarantine", TABLE, "--clear", "--yes").out == f"{TABLE}: 0 records taken out of quarantine\n"
+    assert lakes.offsets(lake) == [2]
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("y", 0, 0), ("n", 1, 2), ("", 1, 2)])
+@pytest.mark.usefixtures("job")
+def test_c5_without_yes_it_asks(
+    firn: Firn, lake: Lake, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, left: int
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{answer}\n" if answer else ""))
+    ran = firn("quarantine", TABLE, "--clear")
+    assert (ran.code, f"{TABLE}: take 2 records out of quarantine?" in ran.out) == (code, True)
+    assert len(records_in_quarantine(lake, TABLE, 10)) == left
+
+
+def test_c5_only_what_is_selected_is_cleared(firn: Firn, job: str) -> None:
+    for options in (("--partition", "orders-1"), ("--job", "0" * 16)):
+        ran = firn("quarantine", TABLE, "--clear", *options)
+        assert (ran.code, ran.out) == (0, f"{TABLE}: 0 records taken out of quarantine\n"), "there is nothing to ask"
+    ran = firn("quarantine", TABLE, "--clear", "--yes", "--partition", "orders-0", "--job", job)
+    assert ran.out == f"{TABLE}: 2 records taken out of quarantine\n"

@@ -15,9 +15,9 @@ from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
 from pipeline.explain import KeyExplanation, explain_key, key_of_digest, parse_key
 from pipeline.lake import Lake, records
+from pipeline.lake.branches import QUARANTINED, REMOVED
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.publish import publish
-from pipeline.stage import BURIED, QUARANTINED
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, Row, append, only_plan, ready, row
 
@@ -175,10 +175,10 @@ class TestKept:
     def test_c9_a_removed_tombstone_supersedes_what_turned_up_late(self, lake: Lake) -> None:
         create(lake, {})
         append(lake, [dead(5, NOW - 1, level=3), row(9, b"end", level=3)])
-        buried = [dead(5, NOW - 1, level=BURIED), row(9, b"end")]
-        publish(lake, ready(lake, only_plan(lake), buried, Fates(tombstones_removed=1)).identifier)
+        removed_tombstones = [dead(5, NOW - 1, level=REMOVED), row(9, b"end")]
+        publish(lake, ready(lake, only_plan(lake), removed_tombstones, Fates(tombstones_removed=1)).identifier)
         found = explain_key(lake, TABLE, (b"k",), NOW)
-        assert (found.kept, [version.offset for version in found.buried]) == ((), [5])
+        assert (found.kept, [version.offset for version in found.removed_tombstones]) == ((), [5])
         append(lake, [row(2)])
         text = "superseded by offset 5, a removed tombstone that comes back; goes with the next full, which is due"
         assert why(lake) == {2: ("C2", text, None)}

@@ -131,7 +131,7 @@ class TestGone:
     def test_c26_one_that_never_was_is_refused(self, lake: Lake, name: str) -> None:
         create(lake, {})
         append(lake, [row(0)])
-        with pytest.raises(RefusedError, match=r"holds no segment .* none of the 1 commits .*; allowed: a path, "):
+        with pytest.raises(RefusedError, match=r"holds no segment .* none of the 2 commits .*; allowed: a path, "):
             explain_segment(lake, TABLE, name, NOW)
 
 

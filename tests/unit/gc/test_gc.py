@@ -1,6 +1,7 @@
-"""What is collected of a table: nothing that a snapshot holds, everything else once it is past its limit (C25)."""
+"""What is collected of a table: nothing that a snapshot refers to, everything else once it is past its limit (C25)."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,24 +10,24 @@ from pyarrow.fs import FileSystem
 from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 
 from pipeline import clock
-from pipeline.errors import FirnError, RefusedError, UnavailableError
-from pipeline.gc import Kind, collect_table, data
+from pipeline.errors import ConflictError, FirnError, RefusedError, UnavailableError
+from pipeline.gc import Kind, collect_table
+from pipeline.gc.limits import SETTLED_MS
 from pipeline.history.published_plans import commits_folder
 from pipeline.lake import Lake, records
-from pipeline.lake.derive import derive
+from pipeline.lake.branches import QUARANTINE
 from pipeline.lake.folders import DATA_PATH, data_folder
 from pipeline.plan import Plan, plan_table
+from pipeline.plan.failure import mark
 from pipeline.policy.policy import DAY_MS
 from pipeline.publish import publish
-from pipeline.quarantine.quarantine import SUFFIX
 from pipeline.segments.read import read_entries
 from pipeline.sense import Lane
-from pipeline.stage import Stage, mark, stages_of
-from pipeline.stage.claim import LEASE_MS, Claim, claimed
-from pipeline.stage.holders import look_at_stages
+from pipeline.staging.stage import Stage, stages_of
 from tests.support import lakes
 from tests.support.collecting import HOUR_MS, collect, gone, kept, quarantined
 from tests.support.lakes import TABLE, Fates, append, append_two, compacted, only_plan, ready, row
+from tests.support.late import late
 
 LATER = 4 * DAY_MS
 """Past the default age of orphans."""
@@ -61,7 +62,7 @@ def stray(lake: Lake, folder: str, name: str = "stray.parquet") -> Path:
 
 
 class TestData:
-    """Data files of Firn's that no snapshot holds."""
+    """Data files of Firn's that no snapshot refers to."""
 
     @pytest.mark.usefixtures("table")
     def test_a_table_without_anything_has_nothing_to_collect(self, lake: Lake) -> None:
@@ -80,7 +81,7 @@ class TestData:
         assert not any(one.goes for one in found)
         (held,) = found
         assert (held.files, held.bytes) == (1, sum(file.stat().st_size for file in files))
-        assert "only past snapshots hold them" in held.reason
+        assert "only past snapshots refer to them" in held.reason
         assert lake.table(TABLE).scan(snapshot_id=published_as).to_arrow()["offset"].to_pylist() == [1]
 
     def test_what_was_expired_goes_with_its_folders(self, lake: Lake, plan: Plan) -> None:
@@ -111,17 +112,8 @@ class TestData:
         path = stray(lake, f"_firn/{plan.id}")
         (found,) = collect(lake, 3 * DAY_MS - HOUR_MS)
         assert (found.goes, found.files, found.bytes) == (False, 1, 4)
-        assert found.reason == "no snapshot holds them; not older than firn.gc.orphans.age.ms = 259200000"
+        assert found.reason == "no snapshot refers to them; not older than firn.gc.orphans.age.ms = 259200000"
         assert path.exists()
-
-    @pytest.mark.parametrize("suffix", ["__quarantine", "__tombstones"])
-    def test_c5_what_a_publisher_that_died_has_copied_goes(self, lake: Lake, plan: Plan, suffix: str) -> None:
-        derive(lake, lake.table(TABLE), f"{TABLE}{suffix}", f"{lake.table(TABLE).location()}{suffix}", {})
-        path = lakes.on_disk(data_folder(lake.table(f"{TABLE}{suffix}"))) / plan.id / "copy.parquet"
-        path.parent.mkdir(parents=True)
-        path.write_bytes(b"PAR1")
-        assert list(gone(collect(lake, LATER), Kind.DATA)) == [f"file://{path.parent}"]
-        assert not path.parent.exists()
 
     def test_the_age_limit_is_the_tables_own(self, lake: Lake, plan: Plan) -> None:
         path = stray(lake, f"_firn/{plan.id}")
@@ -149,83 +141,66 @@ class TestData:
         assert path.exists()
 
     def test_c25_the_folder_of_a_stage_is_left_alone(self, lake: Lake, plan: Plan) -> None:
-        """A stage that is being written to is not what its metadata say: sweeping decides about it as a whole."""
+        """A stage that is being written to is not what its documents say: sweeping decides about it as a whole."""
         stage = ready(lake, plan, [row(1)], Fates(superseded=1))
         path = stray(lake, f"_firn/{plan.id}")
         aged(lake)
         assert not any(one.goes for one in collect(lake))
         publish(lake, stage.identifier)
         assert lakes.offsets(lake) == [1]
-        assert not path.exists(), "dropping the stage takes it away"
+        assert not path.exists(), "deleting the stage takes it away"
 
-    def test_c25_a_stage_holds_inputs_that_the_table_no_longer_has(self, lake: Lake, plan: Plan) -> None:
-        (file,) = published(lake, plan, 1)
-        append(lake, [row(2)])
-        lakes.opened(lake, only_plan(lake))
-        lake.table(TABLE).delete("offset = 1")
-        expire(lake)
-        aged(lake)
-        (staged,) = stages_of(lake, TABLE)
-        mark(lake, staged, Stage.load(lake, staged).plan, "compact", "told so")
-        assert Kind.DATA not in {one.kind for one in collect(lake, remove=False) if one.goes}
-        assert file.exists()
-
-    def test_c5_the_quarantine_holds_files(self, lake: Lake, table: str) -> None:
-        (file,) = quarantined(lake)
+    def test_c5_the_quarantine_refers_to_files(self, lake: Lake, table: str) -> None:
+        file = quarantined(lake)
         expire(lake)
         found = collect(lake, LATER)
         assert not any(one.goes for one in found)
         assert file.exists()
         (stays,) = found
-        assert (stays.kind, stays.files, stays.name) == (Kind.QUARANTINE, 1, f"{table}{SUFFIX}")
+        assert (stays.kind, stays.files, stays.name) == (Kind.QUARANTINE, 1, f"{table} ({QUARANTINE})")
 
-    def test_c25_what_is_published_meanwhile_is_not_deleted(
-        self, lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Between the first look and the deletion another process refers to what nothing held."""
+    def test_c25_what_is_published_meanwhile_is_not_deleted(self, lake: Lake, plan: Plan) -> None:
+        """Between the first look and the deletion another process refers to what nothing referred to."""
         (file,) = published(lake, plan, 1)
         (entry,) = [entry for entry, _ in read_entries(lake.table(TABLE))]
         lake.table(TABLE).delete("offset = 1")
         expire(lake)
-        looks: list[str] = []
-
-        def look_late(*arguments: object) -> None:
-            look_at_stages(*arguments)  # type: ignore[arg-type]
-            looks.append("")
-            if len(looks) == 2:
-                with lake.table(TABLE).transaction() as change, change.update_snapshot().fast_append() as again:
-                    again.append_data_file(entry.data_file)
-
-        monkeypatch.setattr(data, "look_at_stages", look_late)
-        found = collect(lake, LATER)
-        assert len(looks) == 2
+        slow, catalog = late(lake, "records", "yes")
+        with ThreadPoolExecutor(1) as other:
+            collecting = other.submit(collect, slow, LATER)
+            assert catalog.came.wait(60)
+            with lake.table(TABLE).transaction() as change, change.update_snapshot().fast_append() as again:
+                again.append_data_file(entry.data_file)
+            catalog.go.set()
+            found = collecting.result()
         assert list(kept(found, Kind.DATA).values()) == [
             "when they should go they were in use again, or could not be deleted"
         ]
         assert file.exists()
         assert lakes.offsets(lake) == [1]
 
-    def test_c25_what_is_staged_meanwhile_is_not_deleted(
-        self, lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_c25_what_is_staged_meanwhile_is_not_deleted(self, lake: Lake, plan: Plan) -> None:
+        """A job that is staged again writes files of its own: what an earlier try of it left is still an orphan."""
         path = stray(lake, f"_firn/{plan.id}")
-
-        def look_late(*arguments: object) -> None:
-            look_at_stages(*arguments)  # type: ignore[arg-type]
-            if not stages_of(lake, TABLE):
-                lakes.opened(lake, plan)
-
-        monkeypatch.setattr(data, "look_at_stages", look_late)
-        assert gone(collect(lake, LATER), Kind.DATA) == {}
-        assert path.exists()
+        slow, catalog = late(lake, "records", "yes")
+        with ThreadPoolExecutor(1) as other:
+            collecting = other.submit(collect, slow, LATER)
+            assert catalog.came.wait(60)
+            stage = ready(lake, plan, [row(1)], Fates(superseded=1))
+            catalog.go.set()
+            found = collecting.result()
+        assert [one.files for one in found if one.goes] == [1]
+        assert not path.exists()
+        publish(lake, stage.identifier)
+        assert lakes.offsets(lake) == [1]
 
     def test_snapshots_that_are_expired_all_the_time_leave_everything(self, lake: Lake, plan: Plan) -> None:
-        """Who can't tell what is held deletes nothing (C26)."""
+        """Who can't tell what is referred to deletes nothing (C26)."""
         published(lake, plan, 1)
         path = stray(lake, f"_firn/{plan.id}")
         for manifest in lakes.on_disk(lake.table(TABLE).location()).glob("metadata/*-m0.avro"):
             manifest.unlink()
-        with pytest.raises(UnavailableError, match="what snapshots hold can't be told"):
+        with pytest.raises(UnavailableError, match="what snapshots refer to can't be told"):
             collect(lake, LATER)
         assert path.exists()
 
@@ -293,7 +268,7 @@ class TestStages:
         stage = compacted(lake, plan, [row(1)], Fates(superseded=1))
         (found,) = collect(lake)
         assert (found.kind, found.name, found.goes, found.files) == (Kind.STAGE, stage.identifier, False, 1)
-        assert found.bytes == sum(file.file_size_in_bytes for file in stage.files())
+        assert found.bytes == size_of(stage)
         assert found.reason == "it may still be published (compacted)"
 
     def test_c25_one_that_is_too_old_goes_when_that_is_asked_for(self, lake: Lake, plan: Plan) -> None:
@@ -303,46 +278,68 @@ class TestStages:
         assert "firn.stage.max.age.ms allows 86400000" in gone(shown, Kind.STAGE)[stage.identifier]
         assert list(gone(collect(lake, DAY_MS + HOUR_MS), Kind.STAGE)) == [stage.identifier]
         assert stages_of(lake, TABLE) == []
+        assert not lakes.on_disk(stage.documents.location).exists()
         assert collect(lake, DAY_MS + HOUR_MS) == []
 
-    def test_c25_one_that_is_being_published_stays(self, lake: Lake, plan: Plan) -> None:
+    def test_c25_one_that_is_being_published_does_no_harm(self, lake: Lake, plan: Plan) -> None:
+        """A publisher stands still in its commit while its stage is collected for its age."""
         stage = ready(lake, plan, [row(1)], Fates(superseded=1))
-        with claimed(lake, stage.identifier, Claim.PUBLISH):
+        slow, catalog = late(lake, "records", "yes")
+        with ThreadPoolExecutor(1) as other:
+            publishing = other.submit(publish, slow, stage.identifier)
+            assert catalog.came.wait(60)
             found = collect(lake, DAY_MS + HOUR_MS)
-        assert "another process claimed it" in kept(found, Kind.STAGE)[stage.identifier]
+            catalog.go.set()
+            with pytest.raises(ConflictError, match="was discarded meanwhile; plan again"):
+                publishing.result()
+        assert list(gone(found, Kind.STAGE)) == [stage.identifier]
+        assert lakes.offsets(lake) == [0, 1]
+        assert all(lakes.on_disk(path).exists() for path in lakes.held(lake.table(TABLE)))
 
     def test_c20_of_a_failed_one_the_marker_stays(self, lake: Lake, plan: Plan) -> None:
-        stage = compacted(lake, plan, [row(1)], Fates(superseded=1))
-        mark(lake, stage.identifier, plan, "validate", "two records of a key")
-        assert gone(collect(lake), Kind.STAGE)[stage.identifier].startswith("only its marker stays: it failed in valid")
+        compacted(lake, plan, [row(1)], Fates(superseded=1))
+        mark(lake, plan, "validate", "two records of a key")
+        assert gone(collect(lake), Kind.STAGE)[plan.stage].startswith("only its marker stays: it failed in validate")
         (marker,) = collect(lake, LATER)
         assert (marker.goes, marker.files) == (False, 0)
         assert "failed in validate" in marker.reason
 
     def test_c25_published_files_are_not_counted_with_a_stage_that_was_left(self, lake: Lake, plan: Plan) -> None:
+        """Its publisher died before it deleted the stage."""
         stage = ready(lake, plan, [row(1)], Fates(superseded=1))
-        metadata, home = stage.table.metadata_location, lakes.on_disk(stage.table.location())
-        copy = {path: path.read_bytes() for path in lakes.files_under(home)}
+        documents = {path: path.read_bytes() for path in lakes.files_under(lakes.on_disk(stage.documents.location))}
         publish(lake, stage.identifier)
-        for path, content in copy.items():
+        for path, content in documents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        lake.catalog.register_table(stage.identifier, metadata)
-        (found,) = [one for one in collect(lake) if one.kind is Kind.STAGE]
-        assert (found.goes, found.files) == (True, 0)
+        (found,) = collect(lake)
+        assert (found.kind, found.goes, found.files) == (Kind.STAGE, True, 0)
         assert lakes.offsets(lake) == [1]
+        assert stages_of(lake, TABLE) == []
 
-    def test_what_former_stages_left_is_named(self, lake: Lake, plan: Plan) -> None:
-        stage = lakes.opened(lake, plan)
-        lake.catalog.drop_table(stage.identifier)
-        document = lakes.on_disk(commits_folder(lake.table(TABLE))) / "lost.json"
+    def test_c25_what_former_stages_left_goes(self, lake: Lake, plan: Plan) -> None:
+        """A process died before it had written its plans down, another one before its commit."""
+        stage = compacted(lake, plan, [row(1)], Fates(superseded=1))
+        for path in lakes.on_disk(stage.documents.location).glob("plans-*.json"):
+            path.unlink()
+        document = lakes.on_disk(commits_folder(lake.table(TABLE))) / "0123456789abcdef-lost.json"
         document.parent.mkdir()
         document.write_text("[]")
-        found = collect(lake, LEASE_MS + HOUR_MS)
-        assert list(gone(found, Kind.STAGE_FOLDER)) == [stage.table.location()]
-        assert list(gone(found, Kind.PLAN_LIST)) == [str(document)]
+        found = collect(lake, LATER)
+        assert "its plans are gone" in gone(found, Kind.STAGE)[stage.identifier]
+        assert list(gone(found, Kind.PLAN_LIST)) == [commits_folder(lake.table(TABLE))]
         assert not document.exists()
-        assert collect(lake, LEASE_MS + HOUR_MS) == []
+        assert not lakes.on_disk(stage.documents.location).exists()
+        assert collect(lake, LATER) == []
+
+    def test_c25_one_that_is_just_being_opened_stays(self, lake: Lake, plan: Plan) -> None:
+        """Its plans are there as a file, but not whole yet."""
+        stage = lakes.opened(lake, plan)
+        (path,) = lakes.on_disk(stage.documents.location).glob("plans-*.json")
+        path.write_bytes(path.read_bytes()[:100])
+        assert kept(collect(lake, SETTLED_MS // 2), Kind.STAGE) == {stage.identifier: "it is being opened"}
+        assert list(gone(collect(lake, 2 * SETTLED_MS), Kind.STAGE)) == [stage.identifier]
+        assert not path.exists()
 
     @pytest.mark.usefixtures("table")
     def test_beyond_the_limit_the_oldest_that_nobody_works_on_goes(self, lake: Lake) -> None:
@@ -350,7 +347,11 @@ class TestStages:
             append_two(lake, row(0, partition=partition), row(1, partition=partition))
         plans = plan_table(lake, TABLE, Lane.FULL, lakes.NOW, force=True)
         stages = [compacted(lake, one, [row(1, partition=one.partition)], Fates(superseded=1)) for one in plans]
-        own = sum(file.file_size_in_bytes for file in stages[0].files())
+        for number, one in enumerate(stages):
+            for path in lakes.files_under(lakes.on_disk(one.documents.location)):
+                then = clock.now_ms() / 1000 - 10 + number
+                os.utime(path, (then, then))
+        own = size_of(stages[0])
         lake.set_properties(TABLE, {"firn.gc.stages.bytes": str(2 * own + 100)})
         assert gone(collect(lake), Kind.STAGE) == {}, "they may be at work"
         found = collect(lake, 2 * HOUR_MS)
@@ -364,3 +365,8 @@ def aged(lake: Lake) -> None:
     then = clock.now_ms() / 1000 - 10 * DAY_MS / 1000
     for path in lakes.files_under(lakes.on_disk(lake.table(TABLE).location()) / "data"):
         os.utime(path, (then, then))
+
+
+def size_of(stage: Stage) -> int:
+    """The bytes of the data files of a stage."""
+    return sum(file.file_size_in_bytes for own in stage.files.values() for file in own.all)

@@ -1,4 +1,4 @@
-"""Random histories of a table with collections in between, against a model of what is held and what has to be gone."""
+"""Random histories of a table with collections in between, against a model of what is referred to and what must go."""
 
 import itertools
 import os
@@ -11,16 +11,18 @@ from typing import Final
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from pipeline import clock
+from pipeline import clock, quarantine
 from pipeline.errors import ConflictError
 from pipeline.gc import Kind, collect_table
 from pipeline.lake import Lake, records
+from pipeline.lake.branches import QUARANTINED
 from pipeline.lake.folders import data_folder
 from pipeline.plan import plan_table
+from pipeline.plan.plan import stage_parts
 from pipeline.policy.policy import DAY_MS
 from pipeline.publish import publish
 from pipeline.sense import Lane
-from pipeline.stage import QUARANTINED, stages_of
+from pipeline.staging.stage import Stage, stages_of
 from tests.support import lakes
 from tests.support.lakes import Fates, row
 
@@ -29,7 +31,22 @@ ORPHANS_AGE_MS: Final = 3 * DAY_MS
 _numbers = itertools.count()
 
 changes = st.sampled_from(
-    ["land", "land", "stage", "stage", "publish", "publish", "forget", "stray", "drop", "expire", "tag", "age", "limit"]
+    [
+        "land",
+        "land",
+        "stage",
+        "stage",
+        "publish",
+        "publish",
+        "forget",
+        "stray",
+        "drop",
+        "expire",
+        "tag",
+        "age",
+        "limit",
+        "clear",
+    ]
 )
 collections = st.sampled_from([0, 2 * HOUR_MS, 30 * HOUR_MS, 4 * DAY_MS, 6 * DAY_MS])
 histories = st.lists(st.tuples(st.lists(changes, min_size=2, max_size=6), collections), min_size=1, max_size=3)
@@ -74,9 +91,10 @@ class History:
                     return
 
     def forget(self) -> None:
-        """A process died with its stage, or a writer outlived it."""
+        """A process died while it deleted a stage, or a writer outlived it."""
         for name in stages_of(self.lake, self.table)[:1]:
-            self.lake.catalog.drop_table(name)
+            for path in lakes.files_under(lakes.on_disk(Stage.load(self.lake, name).documents.location)):
+                path.unlink()
 
     def stray(self) -> None:
         """What killed writers leave: one of Firn's, one of others."""
@@ -92,11 +110,9 @@ class History:
             self.lake.table(self.table).delete("partition = 0")
 
     def expire(self) -> None:
-        """The owner expires the snapshots of the table, and of its quarantine."""
-        for name in (self.table, f"{self.table}__quarantine"):
-            if self.lake.catalog.table_exists(name):
-                maintenance = self.lake.table(name).maintenance
-                maintenance.expire_snapshots().older_than(datetime(2100, 1, 1, tzinfo=UTC)).commit()
+        """The owner expires the snapshots of the table, those of its quarantine among them."""
+        maintenance = self.lake.table(self.table).maintenance
+        maintenance.expire_snapshots().older_than(datetime(2100, 1, 1, tzinfo=UTC)).commit()
 
     def tag(self) -> None:
         snapshot_id = lakes.snapshot(self.lake, self.table)
@@ -113,17 +129,17 @@ class History:
     def limit(self) -> None:
         self.lake.set_properties(self.table, {"firn.gc.quarantine.age.ms": str(DAY_MS), "firn.gc.stages.bytes": "9000"})
 
+    def clear(self) -> None:
+        """Somebody clears the quarantine."""
+        quarantine.clear(self.lake, self.table)
+
     @property
     def _data(self) -> Path:
         return lakes.on_disk(self.lake.table(self.table).location()) / "data"
 
-    def held(self) -> set[Path]:
-        """Files that a reader can reach, in any snapshot of any table that there is."""
-        namespace = self.table.partition(".")[0]
-        return set(itertools.chain.from_iterable(map(self._held_by, self.lake.tables(namespace))))
-
-    def _held_by(self, name: str) -> Iterator[Path]:
-        table = self.lake.table(name)
+    def held(self) -> Iterator[Path]:
+        """Files that a reader can reach, in any snapshot of any branch."""
+        table = self.lake.table(self.table)
         for snapshot in table.metadata.snapshots:
             for task in table.scan(snapshot_id=snapshot.snapshot_id).plan_files():
                 yield lakes.on_disk(task.file.file_path)
@@ -131,10 +147,10 @@ class History:
     def removable(self, now_ms: int) -> set[Path]:
         """Files of Firn's that are past the limit, that nobody can reach, and whose stage is gone."""
         folder = lakes.on_disk(data_folder(self.lake.table(self.table)))
-        staged = {name.rpartition("_")[2] for name in stages_of(self.lake, self.table)}
+        staged = {stage_parts(name)[1] for name in stages_of(self.lake, self.table)}
         return {
             path
-            for path in lakes.files_under(folder) - self.held()
+            for path in lakes.files_under(folder) - set(self.held())
             if path.relative_to(folder).parts[0] not in staged and now_ms - path.stat().st_mtime * 1000 > ORPHANS_AGE_MS
         }
 
@@ -145,8 +161,8 @@ class History:
         shown = collect_table(self.lake, self.table, now_ms, remove=False)
         done = collect_table(self.lake, self.table, now_ms, remove=True)
         assert {one for one in shown if one.goes} <= {one for one in done if one.goes}, "what is shown goes"
-        held = self.held()
-        assert {path for path in held if not path.exists()} == set(), "no file that is held was removed"
+        held = set(self.held())
+        assert {path for path in held if not path.exists()} == set(), "no file that is referred to was removed"
         assert {path for path in self.foreign if not path.exists()} == set(), "nor another writer's"
         assert lakes.offsets(self.lake, self.table) == offsets, "readers see what they saw"
         assert self.removable(now_ms) == set(), "everything past its limit is gone"
@@ -165,7 +181,7 @@ class History:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(histories)
-def test_c25_only_what_nothing_holds_is_collected(lake: Lake, happened: list[tuple[list[str], int]]) -> None:
+def test_c25_only_what_nothing_refers_to_is_collected(lake: Lake, happened: list[tuple[list[str], int]]) -> None:
     history = History(lake)
     records.create(lake, history.table, {})
     history.land()

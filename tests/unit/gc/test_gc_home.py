@@ -8,11 +8,12 @@ import pytest
 
 from pipeline import clock, lease
 from pipeline.errors import RefusedError
-from pipeline.gc import Finding, Kind, collect_home
+from pipeline.gc import Garbage, Kind, collect_home
+from pipeline.gc.jobs import discard
 from pipeline.lake import Lake
 from pipeline.plan import Plan
+from pipeline.plan.failure import mark
 from pipeline.policy.policy import DAY_MS
-from pipeline.stage import discard, mark
 from tests.support import lakes
 from tests.support.lakes import TABLE, append_two, only_plan, row
 
@@ -21,7 +22,7 @@ HOUR_MS = 3_600_000
 
 def collect(
     lake: Lake, after_ms: int = 0, *, remove: bool = True, working: frozenset[str] | None = None
-) -> list[Finding]:
+) -> list[Garbage]:
     """What the collector finds so much later; ``working``: the runs that the scheduler says are at work."""
     works = None if working is None else lambda _, run_id: run_id in working
     return collect_home(lake, clock.now_ms() + after_ms, remove=remove, works=works)
@@ -64,7 +65,8 @@ class TestPlans:
         assert not file.exists()
 
     def test_c20_a_failure_marker_does_not(self, lake: Lake, plan: Plan, file: Path) -> None:
-        mark(lake, lakes.opened(lake, plan).identifier, plan, "compact", "told so")
+        lakes.opened(lake, plan)
+        mark(lake, plan, "compact", "told so")
         collect(lake, 2 * DAY_MS)
         assert not file.exists()
 
@@ -164,7 +166,8 @@ class TestReports:
     def test_c20_what_failed_and_still_waits_stays(self, lake: Lake, table: str) -> None:
         append_two(lake, row(0), row(1))
         plan = only_plan(lake)
-        mark(lake, lakes.opened(lake, plan).identifier, plan, "validate", "two records of a key")
+        lakes.opened(lake, plan)
+        mark(lake, plan, "validate", "two records of a key")
         failed = report(lake, "failed", days=200, passed=False, plan=plan.id)
         report(lake, "solved", days=200, passed=False, plan="f" * 16)
         report(lake, "passed", days=200, plan=plan.id)

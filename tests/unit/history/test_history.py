@@ -57,15 +57,14 @@ def test_a_plan_on_main_is_known_as_published(lake: Lake, plan: Plan) -> None:
         *(plan.topic_partition, COUNTS),
     )
     assert newest_clock(target) == NOW
-    assert len(list(ancestors(target))) == 3
+    assert len(list(ancestors(target))) == 4, "the empty one that the table began with, two appends, and this one"
 
 
 def test_a_snapshot_of_a_side_branch_is_no_part_of_the_history(lake: Lake, plan: Plan) -> None:
+    before = [one.snapshot_id for one in ancestors(lake.table(lakes.TABLE))]
     target = commit(lake, told(lake, plan), branch="side")
+    assert [one.snapshot_id for one in ancestors(target)] == before
     assert (published(target, plan.id), published_plans(target, [plan.id]), newest_clock(target)) == (None, {}, None)
-    assert [one.snapshot_id for one in ancestors(target)] == [
-        one.snapshot_id for one in reversed(target.metadata.snapshots[:2])
-    ]
     side = target.metadata.snapshot_by_name("side")
     assert side is not None
     assert commit_clocks(target)[side.snapshot_id].by_firn, "a file may come to main from there"
@@ -74,7 +73,7 @@ def test_a_snapshot_of_a_side_branch_is_no_part_of_the_history(lake: Lake, plan:
 def test_c29_the_history_ends_at_an_expired_snapshot(lake: Lake, table: str) -> None:
     for offset in range(3):
         append(lake, [row(offset)])
-    first, second, third = (one.snapshot_id for one in lake.table(table).metadata.snapshots)
+    *_, first, second, third = (one.snapshot_id for one in lake.table(table).metadata.snapshots)
     lake.table(table).maintenance.expire_snapshots().by_id(second).commit()
     left = lake.table(table)
     assert [one.snapshot_id for one in ancestors(left)] == [third]
@@ -118,5 +117,5 @@ def test_c16_waiting_segments_are_told(lake: Lake, plan: Plan, waiting: int, who
 @pytest.mark.usefixtures("table")
 def test_c16_without_a_count_of_waiting_segments_a_clean_was_not_whole(lake: Lake) -> None:
     target = commit(lake, {"firn.now-ms": str(NOW)})
-    (clock,) = commit_clocks(target).values()
+    clock = commit_clocks(target)[lakes.snapshot(lake) or 0]
     assert (clock.by_firn, clock.whole) == (True, False)

@@ -8,23 +8,20 @@ import pytest
 
 from expectations.wording import plain
 from pipeline import lease
-from pipeline.airflow.dag.asking import figures_of
+from pipeline.airflow.dag.approval import figures_of
 from pipeline.airflow.site.page import overview_html, problem_html, reports_html, table_html
 from pipeline.cli import main
 from pipeline.errors import FirnError, RefusedError
 from pipeline.lake import Lake, records
 from pipeline.lake.condition import quoted
-from pipeline.lake.naming import BESIDE, STAGE, check_name
+from pipeline.lake.naming import check_name
 from pipeline.messages import printable
-from pipeline.overview import Overview, Query, read
-from pipeline.plan import Job, Plan, plan_table
-from pipeline.plan.plan import STAGE_INFIX
-from pipeline.quarantine import quarantine
+from pipeline.plan import Job, plan_table
 from pipeline.sense import Lane
-from pipeline.tombstones import tombstones
+from pipeline.status import Query, Status, read
 from tests.support import lakes
 from tests.support.fuzz import HOSTILE_NAMES
-from tests.support.lakes import NOW, TABLE, append, only_plan, row
+from tests.support.lakes import NOW, append, only_plan, row
 from tests.support.overviews import TAKEN, publication_of, row_of, verdict_of, write_overview
 from tests.support.pages import Page
 
@@ -56,7 +53,7 @@ def test_pages_show_names_as_text(tmp_path: Path, name: str) -> None:
     done = publication_of(0).model_copy(update={"what": name, "reason": name})
     write_overview(tmp_path, table, rows, verdicts=(broken,), publications=(done,), strays=(name,), doubts=(name,))
     found = read(tmp_path, table)
-    assert isinstance(found, Overview)
+    assert isinstance(found, Status)
     for page in (
         table_html(found, Query(text=name), TAKEN),
         overview_html([found.summary], {table: name}, TAKEN),
@@ -118,30 +115,41 @@ def test_names_become_no_paths_nor_templates(tmp_path: Path, name: str) -> None:
     assert {path.parent for path in tmp_path.rglob("*.lease")} == {tmp_path / "runs"}
 
 
-@pytest.mark.parametrize(
-    "name", ["../../x", "a/b", "a\\b", "", "a\nb", "\x00", "\u202ex", "t__stage_x", "t__quarantine"]
-)
+@pytest.mark.parametrize("name", ["../../x", "a/b", "a\\b", "", "a\nb", "\x00", "\u202ex"])
 def test_c26_a_table_can_not_be_called_so(lake: Lake, name: str) -> None:
-    for identifier in (f"db.{name}", f"db.{name}.t" if "__" not in name else f"db.{name}"):
+    for identifier in (f"db.{name}", f"db.{name}.t"):
         with pytest.raises(RefusedError, match="allowed: "):
             records.create(lake, identifier, {})
     assert lake.namespaces() == []
 
 
-def test_the_names_that_are_kept_are_those_of_firns_own_tables() -> None:
-    assert STAGE == STAGE_INFIX
-    assert set(BESIDE) == {quarantine.SUFFIX, tombstones.SUFFIX}
-    check_name("a.b.größe-1_x`y")
+@pytest.mark.parametrize("name", ["a.b.größe-1_x`y", "db.t__stage_x", "db._firn", "db.firn_quarantine"])
+def test_any_other_name_will_do(name: str) -> None:
+    check_name(name)
 
 
-def test_a_table_that_is_called_like_a_stage_hides_no_stage(lake: Lake, table: str, firn: Firn, tmp_path: Path) -> None:
-    """Another writer's table of such a name is named, and left alone."""
+@pytest.mark.parametrize("name", ["", "..", "../0123456789abcdef", "0123456789ABCDEF", "0123456789abcde", "x" * 16])
+def test_c26_a_stage_is_called_by_a_job_id_and_by_no_path(lake: Lake, table: str, firn: Firn, name: str) -> None:
+    before = lakes.files_under(lake.home)
+    for command in ("publish", "discard"):
+        code, out, err = firn(command, f"{table}/{name}")
+        assert (code, out) == (1, "")
+        said = "is not a table name" if "/" in name else "is not a stage; allowed: <namespace>.<table>/<job id>"
+        assert said in err
+    assert lakes.files_under(lake.home) == before
+
+
+def test_folders_that_are_no_job_are_no_stage_and_stay(lake: Lake, table: str, firn: Firn) -> None:
+    """What others put beside Firn's documents is left alone."""
     append(lake, [row(0), row(1)])
-    plan: Plan = only_plan(lake)
-    lakes.opened(lake, plan)
-    other = f"{TABLE}{STAGE}mine"
-    lake.catalog.create_table(other, lake.table(table).schema())
-    code, out, err = firn("stages", table)
-    assert (code, plan.id in out, f"table {other} is not a stage" in err) == (1, True, True)
+    stage = lakes.opened(lake, only_plan(lake))
+    folder = lakes.on_disk(stage.documents.location).parent
+    others = [folder / "notes.txt", folder / "0123456789ABCDEF" / f"plans-{'0' * 64}.json", folder / "x" / "plans.json"]
+    for path in others:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("[]")
+    code, out, err = firn("stages", table, "--json")
+    assert (code, out.count('"stage"'), stage.identifier in out, err) == (0, 1, True, "")
     assert firn("sweep", table)[0] == 0
-    assert other in lake.tables("lake")
+    assert firn("discard", stage.identifier)[0] == 0
+    assert all(path.exists() for path in others)

@@ -1,4 +1,5 @@
-"""What Firn asks of a catalog: read and write in the namespace of its table, and nothing else (docs/security.md)."""
+"""What Firn asks of a catalog: to read and write its table, and of the store: to read and write that table's locations.
+Nothing is created or listed beside it (docs/security.md)."""
 
 from pathlib import Path
 from typing import Any
@@ -8,25 +9,31 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
+from pipeline import clock
 from pipeline.explain import explain_key
+from pipeline.gc import collect_table
+from pipeline.gc.jobs import discard
+from pipeline.gc.sweep import retry, sweep
 from pipeline.lake import Lake, records
+from pipeline.lake.branches import QUARANTINED, REMOVED
 from pipeline.land import land
 from pipeline.plan import Job, plan_table
+from pipeline.plan.failure import mark
 from pipeline.publish import publish, retain_plans
-from pipeline.quarantine import batches
+from pipeline.quarantine import batches, clear
 from pipeline.sense import Lane
-from pipeline.stage import BURIED, QUARANTINED, discard, open_stage, sweep
-from pipeline.status import status_of, write_snapshot
+from pipeline.staging.open import open_stage
+from pipeline.status.gather import status_of, write_snapshot
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, Fates, append, kafka, only_plan, ready, row
 
 DAY = 86_400_000
-USED = {"load_table", "list_tables", "table_exists", "register_table", "commit_table", "drop_table"}
+USED = {"load_table", "commit_table"}
 """All that maintaining a table takes; `firn create` also makes namespace and table."""
 
 
 class NarrowCatalog(SqlCatalog):
-    """The SQL catalog for somebody who may read and write in namespace ``lake`` only, and neither make nor drop one."""
+    """The SQL catalog for somebody who may read and write ``lake.records``, and list, make or drop nothing."""
 
     calls: set[str]
 
@@ -35,16 +42,13 @@ class NarrowCatalog(SqlCatalog):
         super().__init__(name, **properties)
 
     def allow(self, call: str, identifier: Any) -> None:
-        namespace = (
-            Catalog.namespace_from(identifier) if call != "list_tables" else Catalog.identifier_to_tuple(identifier)
-        )
-        if call not in USED or namespace != ("lake",):
+        if call not in USED or Catalog.identifier_to_tuple(identifier) != ("lake", "records"):
             raise PermissionError(f"{call} of {identifier}")
         self.calls.add(call)
 
 
 def _narrow(call: str) -> Any:
-    def guarded(self: NarrowCatalog, identifier: Any, *arguments: Any, **named: Any) -> Any:
+    def guarded(self: NarrowCatalog, identifier: Any = (), *arguments: Any, **named: Any) -> Any:
         self.allow(call, identifier.name() if call == "commit_table" else identifier)
         return getattr(super(NarrowCatalog, self), call)(identifier, *arguments, **named)
 
@@ -54,32 +58,39 @@ def _narrow(call: str) -> Any:
 for _call in (
     *("load_table", "list_tables", "table_exists", "register_table", "commit_table", "drop_table", "create_table"),
     *("purge_table", "rename_table", "create_namespace", "drop_namespace", "update_namespace_properties"),
-    *("list_namespaces", "load_namespace_properties", "list_views", "drop_view"),
+    *("list_namespaces", "load_namespace_properties", "list_views", "drop_view", "create_table_transaction"),
 ):
     setattr(NarrowCatalog, _call, _narrow(_call))
 
 
 @pytest.fixture
 def narrow(lake: Lake, table: str) -> Lake:
-    """``lake`` for whoever may not leave the table's namespace; another one is beside it."""
-    records.create(lake, "other.records", {})
+    """``lake`` for whoever may read and write one table; others are beside it, in its namespace and in another one."""
+    for other in ("other.records", "lake.others"):
+        records.create(lake, other, {})
     lake.set_properties(table, {"firn.cleanup.policy": "compact,delete"})
     where = {name: value for name, value in lake.properties.items() if name != "type"}
     return Lake(lake.name, where | {"py-catalog-impl": f"{__name__}.{NarrowCatalog.__name__}"}, lake.home)
 
 
-def test_a_whole_cycle_stays_in_the_namespace(narrow: Lake, lake: Lake, tmp_path: Path) -> None:
-    """Land, plan, stage, publish with quarantine and tombstones, retain, discard, sweep, status, explain."""
+def test_a_whole_cycle_needs_the_table_and_its_locations_only(narrow: Lake, lake: Lake, tmp_path: Path) -> None:
+    """Land, plan, stage, publish to main and both side branches, clear, retain, discard, sweep, collect, retry, status,
+    explain."""
+    others = {path: path.stat().st_mtime_ns for path in beside(lake)}
     pq.write_table(kafka([row(0), row(1, key=None), row(2, b"gone", None)]), tmp_path / "records.parquet")
     land(narrow, TABLE, [tmp_path / "records.parquet"])
     append(narrow, [row(3), row(4, b"z")])
     open_stage(narrow, Job((only_plan(narrow, Lane.MERGE),)))
     discard(narrow, Job((only_plan(narrow, Lane.MERGE),)).stage)
-    kept = [row(1, key=None, level=QUARANTINED), row(2, b"gone", None, level=BURIED), row(3), row(4, b"z")]
+    mark(narrow, only_plan(narrow), "compact", "told so")
+    assert len(retry(narrow, TABLE)) == 1
+    kept = [row(1, key=None, level=QUARANTINED), row(2, b"gone", None, level=REMOVED), row(3), row(4, b"z")]
     fates = Fates(superseded=1, quarantined=1, tombstones_removed=1)
     publish(narrow, ready(narrow, only_plan(narrow), kept, fates).identifier)
     assert [batch.records for batch in batches(narrow, TABLE)] == [1]
+    assert clear(narrow, TABLE) == 1
     sweep(narrow, TABLE)
+    collect_table(narrow, TABLE, clock.now_ms() + 90 * DAY, remove=True)
     status_of(narrow, TABLE, NOW)
     write_snapshot(narrow, TABLE, NOW)
     explain_key(narrow, TABLE, (b"k",), NOW)
@@ -90,8 +101,12 @@ def test_a_whole_cycle_stays_in_the_namespace(narrow: Lake, lake: Lake, tmp_path
     assert isinstance(catalog, NarrowCatalog)
     assert catalog.calls == USED
     with pytest.raises(PermissionError):
-        catalog.load_table("other.records")
+        catalog.load_table("lake.others")
+    assert {path: path.stat().st_mtime_ns for path in beside(lake)} == others, "files outside of the table's own folder"
+    assert lake.tables("lake") == ["lake.others", TABLE], "nothing was created beside it"
+
+
+def beside(lake: Lake) -> set[Path]:
+    """The files of the warehouse that do not lie below the table's location."""
     location = lakes.on_disk(lake.table(TABLE).location())
-    beside = {location, *(Path(f"{location}{suffix}") for suffix in ("__quarantine", "__tombstones"))}
-    written = {path for path in lakes.files_under(location.parents[1]) if "other" not in path.parts}
-    assert all(beside & set(path.parents) for path in written), "files outside of the table's own folders"
+    return {path for path in lakes.files_under(location.parents[1]) if location not in path.parents}

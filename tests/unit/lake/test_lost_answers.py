@@ -1,4 +1,4 @@
-"""The catalog applied the commit of a publish but did not say so: what the table needs is not cleared away (C25)."""
+"""The catalog applied a commit but did not say so: what the table needs is not cleared away (C25)."""
 
 from pathlib import Path
 
@@ -6,20 +6,27 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline import quarantine
-from pipeline.errors import OutcomeUnknownError, UnavailableError
-from pipeline.lake import Lake
+from pipeline.errors import OutcomeUnknownError, RefusedError, UnavailableError
+from pipeline.gc.jobs import discard
+from pipeline.gc.sweep import sweep
+from pipeline.history import ancestors
+from pipeline.lake import Lake, records
+from pipeline.lake.branches import HAS_SIDE_BRANCHES, QUARANTINED, SIDE_BRANCHES
 from pipeline.land import land
 from pipeline.publish import publish
-from pipeline.stage import QUARANTINED, Stage
+from pipeline.staging.stage import Stage, stages_of
 from tests.support import lakes
-from tests.support.lakes import Fates, append, only_plan, ready, row
+from tests.support.forgetful import through
+from tests.support.lakes import TABLE, Fates, append, only_plan, ready, row
+from tests.support.stages import data_of
 
-FORGETFUL = "tests.support.forgetful.ForgetfulCatalog"
-BUSY = "tests.support.forgetful.BusyCatalog"
+WAYS = ["", "sql", "busy"]
+"""Python's words, SQLAlchemy's, and a catalog that says it is busy."""
 
 
 @pytest.fixture
 def stage(lake: Lake, table: str) -> Stage:
+    assert table
     append(lake, [row(0, b"a"), row(1, b"b")])
     append(lake, [row(2, b"a")])
     append(lake, [row(3, b"z")])
@@ -33,16 +40,18 @@ def keyless(lake: Lake) -> Stage:
     return ready(lake, only_plan(lake), kept, Fates(quarantined=1))
 
 
-def through(lake: Lake, down: str, catalog: str = FORGETFUL, says: str = "") -> Lake:
-    properties = {key: value for key, value in lake.properties.items() if key != "type"}
-    return Lake(lake.name, properties | {"py-catalog-impl": catalog, "down": down, "says": says}, lake.home)
+def commits(lake: Lake) -> int:
+    return len(list(ancestors(lake.table(TABLE))))
 
 
-@pytest.mark.parametrize("says", ["", "sql"])
+@pytest.mark.parametrize("says", WAYS)
 def test_c25_a_lost_answer_is_found_out(lake: Lake, stage: Stage, says: str) -> None:
+    before = commits(lake)
     published = publish(through(lake, "no", says=says), stage.identifier)
     assert not published.repeated
+    assert published.snapshot_id == lakes.snapshot(lake)
     assert lakes.offsets(lake) == [1, 2, 3]
+    assert commits(lake) == before + 1
 
 
 def test_c25_a_catalog_that_goes_down_leaves_everything(lake: Lake, stage: Stage) -> None:
@@ -51,6 +60,14 @@ def test_c25_a_catalog_that_goes_down_leaves_everything(lake: Lake, stage: Stage
     assert lakes.offsets(lake) == [1, 2, 3]
     assert publish(lake, stage.identifier).repeated
     assert lakes.offsets(lake) == [1, 2, 3]
+
+
+def test_c25_who_discards_then_deletes_nothing_that_is_published(lake: Lake, stage: Stage) -> None:
+    with pytest.raises(OutcomeUnknownError):
+        publish(through(lake, "yes"), stage.identifier)
+    assert discard(lake, stage.identifier) == 0
+    assert lakes.offsets(lake) == [1, 2, 3]
+    assert stages_of(lake, TABLE) == []
 
 
 @pytest.mark.parametrize("says", ["", "sql"])
@@ -62,21 +79,55 @@ def test_c25_a_landing_without_an_answer_is_not_landed_twice(lake: Lake, table: 
     assert lakes.offsets(lake) == [0, 1]
 
 
-def test_c25_a_table_that_was_registered_without_an_answer_keeps_its_metadata(lake: Lake, table: str) -> None:
-    """Asked again, the catalog says that there is such a table: it is this one, and not somebody else's."""
-    busy = through(lake, "no", BUSY)
-    stage = keyless(busy)
-    publish(busy, stage.identifier)
+@pytest.mark.parametrize("says", WAYS)
+@pytest.mark.usefixtures("table")
+def test_c5_c25_what_is_quarantined_is_there_once(lake: Lake, says: str) -> None:
+    stage = keyless(lake)
+    assert not publish(through(lake, "no", says=says), stage.identifier).repeated
     assert lakes.offsets(lake) == [1]
-    assert [one.offset for one in quarantine.records(lake, table, 10)] == [0]
+    assert [one.offset for one in quarantine.records(lake, TABLE, 10)] == [0]
+
+
+@pytest.mark.usefixtures("table")
+def test_c5_c25_nor_is_it_moved_again_when_the_catalog_is_back(lake: Lake) -> None:
+    stage = keyless(lake)
+    with pytest.raises(OutcomeUnknownError):
+        publish(through(lake, "yes"), stage.identifier)
+    assert publish(lake, stage.identifier).repeated
+    assert [one.offset for one in quarantine.records(lake, TABLE, 10)] == [0]
+
+
+@pytest.mark.parametrize("says", WAYS)
+def test_c25_a_discard_whose_newer_snapshot_had_no_answer_is_carried_on(lake: Lake, stage: Stage, says: str) -> None:
+    before = commits(lake)
+    swept = sweep(through(lake, "no", says=says), TABLE, [stage.job_id])
+    if says != "busy":  # which is asked again, and finds that main has moved on
+        assert "the connection broke" in swept.kept[stage.identifier]
+        assert stages_of(lake, TABLE) == [stage.identifier]
+        assert lakes.files_under(data_of(stage)), "nothing is deleted before it is known"
+        sweep(lake, TABLE)
+    assert stages_of(lake, TABLE) == []
+    assert lakes.files_under(data_of(stage)) == set()
+    assert lakes.offsets(lake) == [0, 1, 2, 3]
+    assert commits(lake) == before + (1 if says == "busy" else 2)
 
 
 @pytest.mark.parametrize("says", ["", "sql"])
-def test_c5_a_hand_over_without_an_answer_loses_nothing(lake: Lake, table: str, says: str) -> None:
-    """Its files are the quarantine's by then."""
-    stage = keyless(lake)
+def test_c25_a_table_that_was_created_without_an_answer_is_whole(lake: Lake, says: str) -> None:
+    """A catalog that does not answer is not taken for one that refuses."""
     with pytest.raises(UnavailableError, match="the connection broke"):
-        publish(through(lake, "no", says=says), stage.identifier)
-    publish(lake, stage.identifier)
-    assert lakes.offsets(lake) == [1]
-    assert [one.offset for one in quarantine.records(lake, table, 10)] == [0]
+        records.create(through(lake, "no", says=says), TABLE, {})
+    table = lake.table(TABLE)
+    assert set(SIDE_BRANCHES) <= set(table.metadata.refs)
+    assert HAS_SIDE_BRANCHES not in table.properties
+    with pytest.raises(RefusedError, match="exists already"):
+        records.create(lake, TABLE, {})
+    publish(lake, keyless(lake).identifier)
+    assert [one.offset for one in quarantine.records(lake, TABLE, 10)] == [0]
+
+
+def test_c25_nor_is_one_that_is_busy(lake: Lake) -> None:
+    table = records.create(through(lake, "no", says="busy"), TABLE, {})
+    assert set(SIDE_BRANCHES) <= set(table.metadata.refs)
+    assert HAS_SIDE_BRANCHES not in table.properties
+    assert len(table.metadata.snapshots) == 1 + len(SIDE_BRANCHES)

@@ -4,20 +4,21 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table import Table
 
 from pipeline.lake import Lake, records
+from pipeline.lake.branches import QUARANTINE, QUARANTINED, on_branch
 from pipeline.land import land
 from pipeline.plan import Plan, plan_table
 from pipeline.policy import Policies
 from pipeline.publish import publish
-from pipeline.quarantine import quarantine
 from pipeline.sense import Lane
-from pipeline.stage import QUARANTINED, stages_of
-from pipeline.status import status_of
+from pipeline.staging.stage import stages_of
+from pipeline.status.gather import status_of
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, Fates, kafka, on_disk, ready, row
 
-KAFKA_NAMES = ("a.segment.bytes", "a.delete", "__stage_x", "x__quarantine", "a.b-c_D", "-", "t" * 249)
+KAFKA_NAMES = ("a.segment.bytes", "a.delete", "firn_quarantine", "_firn", "a.b-c_D", "-", "t" * 249)
 """Kafka allows letters, digits, `.`, `_` and `-`, up to 249 of them."""
 OTHER_NAMES = ("..", ".", "a/../../b", "50%", "größe é", 'it\'s "so"', "x=y&z", "{{ name }}", "<b>", "`t`", "a\nb")
 """What a foreign writer may have put there."""
@@ -38,17 +39,18 @@ def test_c26_any_topic_goes_all_the_way(lake: Lake, tmp_path: Path, topic: str) 
     kept = [landed[1], landed[2] | {"level": QUARANTINED}, landed[3]]
     publish(lake, ready(lake, plan, kept, Fates(superseded=1, quarantined=1)).identifier)
 
-    assert {(one["topic"], one["offset"]) for one in rows(lake, TABLE)} == {(topic, 1), (topic, 3)}
-    assert [(one["topic"], one["offset"]) for one in rows(lake, f"{TABLE}{quarantine.SUFFIX}")] == [(topic, 2)]
+    assert {(one["topic"], one["offset"]) for one in rows(lake.table(TABLE))} == {(topic, 1), (topic, 3)}
+    quarantine = on_branch(lake.table(TABLE), QUARANTINE)
+    assert [(one["topic"], one["offset"]) for one in rows(quarantine)] == [(topic, 2)]
     (status,) = status_of(lake, TABLE, NOW)
     assert [part.topic_partition.topic for part in status.partitions] == [topic]
     assert stages_of(lake, TABLE) == []
-    for table in (lake.table(TABLE), lake.table(f"{TABLE}{quarantine.SUFFIX}")):
+    for table in (lake.table(TABLE), quarantine):
         for path in map(on_disk, lakes.paths(table)):
             assert on_disk(table.location()) / "data" in path.resolve().parents
             assert path.exists()
     assert set(lake.home.parent.iterdir()) - around == {tmp_path / "plans"}
 
 
-def rows(lake: Lake, identifier: str) -> list[lakes.Row]:
-    return list(lake.table(identifier).scan().to_arrow().to_pylist())
+def rows(table: Table) -> list[lakes.Row]:
+    return list(table.scan().to_arrow().to_pylist())

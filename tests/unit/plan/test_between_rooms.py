@@ -9,7 +9,7 @@ from pipeline.publish import publish, retain
 from pipeline.segments import read
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane, sense_table
-from pipeline.status import status_of
+from pipeline.status.gather import status_of
 from tests.support import lakes
 from tests.support.foreign import append_empty_file, rewrite_manifests
 from tests.support.lakes import NOW, Fates, append, only_plan, ready, row

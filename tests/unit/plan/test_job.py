@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import RefusedError
 from pipeline.plan import Input, Job, Plan, jobs_of
-from pipeline.plan.job import Limits
+from pipeline.plan.job import JobLimits
 from pipeline.segments.segment import LANDED, TAIL
 from pipeline.sense import Lane
 from tests.support.lakes import NOW, TABLE
@@ -63,11 +63,11 @@ plans = st.lists(
     ),
     max_size=20,
 )
-limits = st.builds(Limits, bytes=st.integers(0, 200), records=st.integers(0, 200), plans=st.integers(1, 5))
+limits = st.builds(JobLimits, bytes=st.integers(0, 200), records=st.integers(0, 200), plans=st.integers(1, 5))
 
 
 @given(plans, limits)
-def test_every_plan_is_in_one_job_and_no_job_is_over_its_limits(found: list[Plan], allowed: Limits) -> None:
+def test_every_plan_is_in_one_job_and_no_job_is_over_its_limits(found: list[Plan], allowed: JobLimits) -> None:
     jobs = jobs_of(found, allowed)
     assert jobs == jobs_of(found, allowed)
     assert sorted(one.id for job in jobs for one in job) == sorted(one.id for one in found)
@@ -85,7 +85,7 @@ def test_every_plan_is_in_one_job_and_no_job_is_over_its_limits(found: list[Plan
 
 @given(plans, limits)
 def test_the_order_of_work_is_kept_within_a_job_and_by_the_first_plans_of_jobs(
-    found: list[Plan], allowed: Limits
+    found: list[Plan], allowed: JobLimits
 ) -> None:
     place = {id(one): number for number, one in enumerate(found)}
     jobs = jobs_of(found, allowed)
@@ -96,12 +96,12 @@ def test_the_order_of_work_is_kept_within_a_job_and_by_the_first_plans_of_jobs(
 
 def test_small_plans_share_a_job_and_a_large_one_between_them_closes_none() -> None:
     found = [plan(0), plan(1, size=901), plan(2), plan(3)]
-    assert partitions(jobs_of(found, Limits(bytes=900))) == [[0, 2, 3], [1]]
+    assert partitions(jobs_of(found, JobLimits(bytes=900))) == [[0, 2, 3], [1]]
 
 
 def test_a_job_is_closed_by_the_first_plan_that_has_no_room() -> None:
     found = [plan(0, 600), plan(1, 600), plan(2, 100)]
-    assert partitions(jobs_of(found, Limits(bytes=900))) == [[0], [1, 2]]
+    assert partitions(jobs_of(found, JobLimits(bytes=900))) == [[0], [1, 2]]
 
 
 def test_plans_of_the_same_topic_partition_never_share_a_job() -> None:
@@ -112,7 +112,7 @@ def test_plans_of_the_same_topic_partition_never_share_a_job() -> None:
     "facts",
     [
         {"transactional": True},
-        {"buried": (input_of(-1, 0, 3),)},
+        {"removed_tombstones": (input_of(-1, 0, 3),)},
         {"inputs": (input_of(TAIL, 0, 20), input_of(LANDED, 20, 30))},
         {"inputs": (input_of(TAIL, 0, 20), input_of(LANDED, -1, -1, records=0))},
         {"segment_bytes": 7},
@@ -135,7 +135,7 @@ def test_a_job_is_known_by_its_plans_whatever_their_order() -> None:
     assert Job((one,)).title == one.title
     digest = hashlib.sha256("".join(sorted((one.id, two.id))).encode()).hexdigest()[:16]
     assert Job((two, one)).id == Job((one, two)).id == digest
-    assert Job((two, one)).stage == f"{TABLE}__stage_{digest}"
+    assert Job((two, one)).stage == f"{TABLE}/{digest}"
     assert Job((two, one)).title == "orders-1 and 1 more, full: 2 segments"
 
 

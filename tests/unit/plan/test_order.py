@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan
-from pipeline.plan.admission import RunBudget, admit
 from pipeline.plan.make import candidates
 from pipeline.plan.order import due_since, gain, inputs_of
+from pipeline.plan.run_budget import RunBudget, admit
 from pipeline.policy import Policies, Policy
 from pipeline.policy.policy import DAY_MS, LONG_MAX
 from pipeline.segments import Segment, Segments

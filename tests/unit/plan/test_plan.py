@@ -242,7 +242,7 @@ CHANGES: dict[str, Any] = {
     "partition": 4,
     "now_ms": NOW + 1,
     "reason": "because",
-    "buried": [{"path": "x", "level": -2, "base_offset": 0, "last_offset": 0, "records": 1, "bytes": 1}],
+    "removed_tombstones": [{"path": "x", "level": -2, "base_offset": 0, "last_offset": 0, "records": 1, "bytes": 1}],
     "inputs_per_segment": 2,
     "segment_bytes": 1001,
     "clean_below": 3,
@@ -326,7 +326,7 @@ def test_a_plan_is_written_under_its_id_and_read_back(tmp_path: Path) -> None:
     path = plan.write(tmp_path / "new" / "plans")
     assert path.name == f"{plan.id}.json"
     assert Plan.read(path) == plan
-    assert plan.stage == f"lake.records__stage_{plan.id}"
+    assert plan.stage == f"lake.records/{plan.id}"
 
 
 @pytest.mark.parametrize("name", ["none.json", "."])

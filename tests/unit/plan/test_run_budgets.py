@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pipeline.lake import Lake
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import plan_table, plan_work
-from pipeline.plan.admission import Candidate, RunBudget, admit
 from pipeline.plan.make import candidates
+from pipeline.plan.run_budget import Candidate, RunBudget, admit
 from pipeline.policy import Policies, Policy
 from pipeline.policy.policy import LONG_MAX
 from pipeline.segments import Segments

@@ -24,7 +24,7 @@ from pipeline.segments import Segment
 from pipeline.segments.segment import LANDED, MERGED, TAIL
 from pipeline.sense import PartitionState
 from pipeline.sense.arrivals import arrivals_of
-from pipeline.status import status_of
+from pipeline.status.gather import status_of
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, append, row, segment
 
 MINUTE_MS, HOUR_MS, MIB = 60_000, 3_600_000, 1 << 20

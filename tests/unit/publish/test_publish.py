@@ -1,6 +1,5 @@
 """Publishing: exactly what was validated, all or nothing, beside appenders and other publishers, and only once."""
 
-import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,15 +9,16 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 
 from pipeline.errors import ConflictError, FirnError, RefusedError
+from pipeline.gc.jobs import discard
+from pipeline.gc.sweep import sweep
 from pipeline.history.published_plans import published
 from pipeline.lake import Lake, records
-from pipeline.lake.folders import DATA_PATH
-from pipeline.plan import Plan, plan_table
+from pipeline.plan import Job, Plan, plan_table
 from pipeline.publish import Publication, publish
 from pipeline.segments import read
 from pipeline.sense import Lane
-from pipeline.stage import INPUTS, Stage, discard, stages_of, sweep
-from pipeline.stage.claim import Claim, claimed
+from pipeline.staging.open import open_stage
+from pipeline.staging.stage import ABANDONED, Stage, stages_of
 from tests.support import lakes
 from tests.support.foreign import append_again, delete_rows, rename, written_under_no_spec
 from tests.support.lakes import (
@@ -34,7 +34,7 @@ from tests.support.lakes import (
     ready,
     row,
 )
-from tests.unit.staging.test_stage import crash_after_commit
+from tests.support.stages import crash_after_commit, data_of, document, documents_of, kept
 
 
 @pytest.fixture
@@ -54,14 +54,14 @@ class TestPublishing:
     """What one commit does."""
 
     def test_c22_inputs_out_and_results_in_with_one_commit(self, lake: Lake, stage: Stage) -> None:
-        before = lake.table(TABLE)
+        before = len(lake.table(TABLE).metadata.snapshots)
         done = publish(lake, stage.identifier)
         after = lake.table(TABLE)
         assert lakes.offsets(lake) == [1]
         assert [one.level for one in read(after, TABLE)] == [3]
-        assert len(after.metadata.snapshots) == len(before.metadata.snapshots) + 1
+        assert len(after.metadata.snapshots) == before + 1
         assert done.snapshot_id == lakes.snapshot(lake)
-        assert (done.table, done.plan_id, done.attempts, done.repeated) == (TABLE, stage.plan.id, 1, False)
+        assert (done.table, done.plan_id, done.attempts, done.repeated) == (TABLE, stage.job_id, 1, False)
 
     def test_c22_readers_of_the_snapshot_before_are_not_disturbed(self, lake: Lake, stage: Stage) -> None:
         reader = lake.table(TABLE).scan()
@@ -69,7 +69,7 @@ class TestPublishing:
         assert sorted(reader.to_arrow()["offset"].to_pylist()) == [0, 1]
 
     def test_c23_the_files_are_the_stages_own(self, lake: Lake, stage: Stage) -> None:
-        staged = {file.file_path for file in stage.files()}
+        staged = {file.file_path for file in stage.files[stage.job_id].all}
         publish(lake, stage.identifier)
         assert lakes.paths(lake.table(TABLE)) == staged
 
@@ -89,10 +89,10 @@ class TestPublishing:
             "firn.quarantined": "0",
             "firn.segments-in": "2",
             "firn.segments-out": "1",
-            "firn.plan-id": stage.plan.id,
+            "firn.plan-id": stage.job_id,
             "firn.lane": "full",
             "firn.topic-partition": "orders-0",
-            "firn.reason": stage.plan.reason,
+            "firn.reason": stage.plans[0].reason,
             "firn.now-ms": str(NOW),
         }
         assert {name: snapshot.summary[name] for name in expected} == expected
@@ -102,7 +102,7 @@ class TestPublishing:
     def test_the_stage_is_gone_afterwards_and_its_data_is_not(self, lake: Lake, stage: Stage) -> None:
         publish(lake, stage.identifier)
         assert stages_of(lake, TABLE) == []
-        assert not lakes.on_disk(stage.table.location()).exists()
+        assert not documents_of(stage).exists()
         assert all(lakes.on_disk(path).exists() for path in lakes.paths(lake.table(TABLE)))
 
     @pytest.mark.usefixtures("table")
@@ -138,32 +138,45 @@ class Refusal:
     message: str
 
 
-def without_verdict(lake: Lake, stage: Stage) -> None:
-    with lake.table(stage.identifier).transaction() as transaction:
-        transaction.remove_properties("firn-verdict")
+def without_verdict(_: Lake, stage: Stage) -> None:
+    document(stage, "verdicts").unlink()
 
 
 def failed_verdict(lake: Lake, stage: Stage) -> None:
+    without_verdict(lake, stage)
     judged(lake, stage, passed=False)
 
 
 def another_result(lake: Lake, stage: Stage) -> None:
-    lake.table(stage.identifier).overwrite(lakes.stored([row(0, level=3)]))
+    document(stage, "result").unlink()
+    compacted(lake, stage.plans[0], [row(0)], Fates(superseded=1))
 
 
 def unbalanced_counts(lake: Lake, stage: Stage) -> None:
-    judged(lake, compacted(lake, stage.plan, [row(1)], Fates(superseded=2)))
+    """As another version of Firn may have recorded it."""
+    assert stage.result is not None
+    for kind in ("result", "verdicts"):
+        document(stage, kind).unlink()
+    counts = stage.result.plans[stage.job_id].counts.model_copy(update={"superseded": 2})
+    own = stage.result.plans[stage.job_id].model_copy(update={"counts": counts})
+    stage.documents.write("result", stage.result.model_copy(update={"plans": {stage.job_id: own}}).model_dump_json())
+    judged(lake, Stage.load(lake, stage.identifier))
 
 
 def files_gone(_: Lake, stage: Stage) -> None:
-    for file in stage.files():
+    for file in stage.files[stage.job_id].all:
         lakes.on_disk(file.file_path).unlink()
 
 
-def manifests_gone(_: Lake, stage: Stage) -> None:
-    for path in lakes.files_under(lakes.on_disk(stage.table.location())):
-        if path.suffix == ".avro":
-            path.unlink()
+def files_cut(_: Lake, stage: Stage) -> None:
+    for file in stage.files[stage.job_id].all:
+        path = lakes.on_disk(file.file_path)
+        path.write_bytes(path.read_bytes()[:-1])
+
+
+def list_gone(_: Lake, stage: Stage) -> None:
+    for path in documents_of(stage).glob("*.avro"):
+        path.unlink()
 
 
 def input_gone(lake: Lake, _: Stage) -> None:
@@ -171,7 +184,7 @@ def input_gone(lake: Lake, _: Stage) -> None:
 
 
 def row_deleted(lake: Lake, stage: Stage) -> None:
-    delete_rows(lake, stage.plan.inputs[0].path, [0])
+    delete_rows(lake, stage.plans[0].inputs[0].path, [0])
 
 
 def other_table(lake: Lake, _: Stage) -> None:
@@ -187,8 +200,13 @@ REFUSALS = {
     "unbalanced counts": Refusal(
         unbalanced_counts, RefusedError, "2 records in, but .* = 3; allowed: records in = out [+] superseded"
     ),
-    "deleted stage files": Refusal(files_gone, RefusedError, "1 of 1 files are gone, first file:"),
-    "deleted stage manifests": Refusal(manifests_gone, RefusedError, "its list of files is gone"),
+    "deleted stage files": Refusal(
+        files_gone, RefusedError, "1 of 1 files are gone or have another length, first file:"
+    ),
+    "files of another length": Refusal(
+        files_cut, RefusedError, "1 of 1 files are gone or have another length, first file:"
+    ),
+    "a deleted list of files": Refusal(list_gone, RefusedError, "its list of files is gone"),
     "an input that is gone": Refusal(input_gone, ConflictError, "1 of 2 inputs are no longer live"),
     "a row-level delete": Refusal(row_deleted, ConflictError, "a row-level delete was added to"),
     "another table's uuid": Refusal(other_table, RefusedError, "was made for table lake.records with uuid"),
@@ -205,31 +223,48 @@ def test_c23_c26_what_is_refused_leaves_the_target_as_it_was(lake: Lake, stage: 
     assert "\n" not in str(caught.value)
     assert lake.table(TABLE).metadata_location == before
     assert stages_of(lake, TABLE) == [stage.identifier], "it is there to be looked at, and discarded"
+    seen = lakes.offsets(lake)
     discard(lake, stage.identifier)
-    assert lake.table(TABLE).metadata_location == before
+    assert lakes.offsets(lake) == seen
+    assert stages_of(lake, TABLE) == []
 
 
 def test_c26_what_is_no_stage_is_refused(lake: Lake, table: str) -> None:
-    with pytest.raises(
-        RefusedError, match=r"'lake\.records' is not a stage; allowed: <namespace>\.<table>__stage_<plan id>"
-    ):
+    with pytest.raises(RefusedError, match=r"'lake\.records' is not a stage; allowed: <namespace>\.<table>/<job id>"):
         publish(lake, table)
-    with pytest.raises(RefusedError, match=r"lake\.records__stage_0 does not exist"):
-        publish(lake, f"{table}__stage_0")
+    with pytest.raises(RefusedError, match=r"there is no stage lake\.records/0{16}; allowed: one that `firn stages"):
+        publish(lake, f"{table}/{'0' * 16}")
 
 
 def test_c23_a_stage_without_a_result_is_refused(lake: Lake, plan: Plan) -> None:
     lakes.opened(lake, plan)
-    with pytest.raises(RefusedError, match="is inputs attached; allowed: a passing verdict"):
+    with pytest.raises(RefusedError, match="is planned; allowed: a passing verdict"):
         publish(lake, plan.stage)
 
 
 def test_a_stage_that_is_being_discarded_is_refused(lake: Lake, stage: Stage) -> None:
-    with (
-        claimed(lake, stage.identifier, Claim.DISCARD),
-        pytest.raises(ConflictError, match="another process claimed it \\(firn-discarding\\)"),
-    ):
+    before = lake.table(TABLE).metadata_location
+    stage.documents.write(ABANDONED, "{}")
+    with pytest.raises(ConflictError, match=f"stage {stage.identifier} was discarded meanwhile; plan again"):
         publish(lake, stage.identifier)
+    assert lake.table(TABLE).metadata_location == before
+
+
+def test_c25_a_mark_that_was_never_finished_is_a_mark(lake: Lake, stage: Stage) -> None:
+    stage.documents.write(ABANDONED, "{}")
+    document(Stage.load(lake, stage.identifier), ABANDONED).write_bytes(b"")
+    with pytest.raises(ConflictError, match="was discarded meanwhile"):
+        publish(lake, stage.identifier)
+    assert lakes.offsets(lake) == [0, 1]
+
+
+def test_c25_what_a_publish_that_was_refused_has_prepared_goes(lake: Lake, stage: Stage) -> None:
+    lake.table(TABLE).delete("offset = 0")
+    home = lakes.on_disk(lake.table(TABLE).location())
+    before = lakes.files_under(home)
+    with pytest.raises(ConflictError):
+        publish(lake, stage.identifier)
+    assert lakes.files_under(home) == before
 
 
 class TestTombstones:
@@ -301,8 +336,6 @@ class TestListedTwice:
         plan = only_plan(lake)
         assert (len(plan.inputs), plan.records) == (2, 5)
         stage = ready(lake, plan, [row(2)], Fates(superseded=4))
-        read_by_spark = stage.table.scan(snapshot_id=stage.table.metadata.refs[INPUTS].snapshot_id).to_arrow()
-        assert sorted(read_by_spark["offset"].to_pylist()) == [0, 0, 1, 1, 2]
         publish(lake, stage.identifier)
         assert lakes.offsets(lake) == [2]
         snapshot = lake.table(TABLE).current_snapshot()
@@ -350,33 +383,38 @@ class TestOnce:
         assert publish(lake, stage.identifier).repeated
         assert stages_of(lake, TABLE) == []
         assert lakes.offsets(lake) == [1]
-        assert lakes.publishes(lake, stage.plan) == [lakes.snapshot(lake)]
+        assert lakes.publishes(lake, stage.plans[0]) == [lakes.snapshot(lake)]
 
     def test_c25_a_second_stage_of_a_published_job_leaves_no_files(
         self, lake: Lake, stage: Stage, tmp_path: Path
     ) -> None:
         """Two processes make the same stage, one after the other has published: its results are nobody's."""
-        own = [lakes.on_disk(place) for place in (stage.table.location(), stage.table.properties[DATA_PATH])]
-        for number, folder in enumerate(own):
-            shutil.copytree(folder, tmp_path / str(number))
-        late = set(lakes.files_under(own[1]))
-        lake.catalog.drop_table(stage.identifier)
-        publish(lake, ready(lake, stage.plan, [row(1)], Fates(superseded=1)).identifier)
-        for number, folder in enumerate(own):
-            shutil.copytree(tmp_path / str(number), folder, dirs_exist_ok=True)
-        lake.catalog.register_table(stage.identifier, stage.table.metadata_location)
+
+        def elsewhere() -> None:
+            discard(lake, stage.identifier)
+            publish(lake, ready(lake, stage.plans[0], [row(1)], Fates(superseded=1)).identifier)
+
+        late = lakes.files_under(data_of(stage))
+        kept(stage, tmp_path / "copy", elsewhere)
+        assert late < lakes.files_under(data_of(stage))
         assert publish(lake, stage.identifier).repeated
-        assert late
-        assert not late & set(lakes.files_under(own[1]))
+        assert not late & lakes.files_under(data_of(stage))
         assert lakes.offsets(lake) == [1]
+
+    def test_c25_who_compacts_again_what_is_published_leaves_no_files(self, lake: Lake, stage: Stage) -> None:
+        """Its stage can be opened no more: the inputs are gone for that."""
+        publish(lake, stage.identifier)
+        with pytest.raises(ConflictError, match="no longer live"):
+            open_stage(lake, Job(stage.plans))
+        assert stages_of(lake, TABLE) == []
 
     def test_c25_publishing_at_the_same_time_changes_the_table_once(self, lake: Lake, stage: Stage) -> None:
         found = lakes.together(*[lambda: publish(Lake.embedded(lake.home), stage.identifier)] * 3)
         assert all(isinstance(one, Publication) for one in found), found
         assert {one.snapshot_id for one in found if isinstance(one, Publication)} == set(
-            lakes.publishes(lake, stage.plan)
+            lakes.publishes(lake, stage.plans[0])
         )
-        assert len(lakes.publishes(lake, stage.plan)) == 1
+        assert len(lakes.publishes(lake, stage.plans[0])) == 1
         assert lakes.offsets(lake) == [1]
         assert stages_of(lake, TABLE) == []
 
@@ -395,8 +433,9 @@ class TestOnce:
             lambda: discard(Lake.embedded(lake.home), stage.identifier),
         ]
         found = lakes.together(*actions)
-        was_published = published(lake.table(TABLE), stage.plan.id) is not None
+        was_published = published(lake.table(TABLE), stage.job_id) is not None
         assert lakes.offsets(lake) == ([1] if was_published else [0, 1]), found
+        assert stages_of(lake, TABLE) == []
 
     def test_a_lost_race_frees_the_stage_for_discarding(self, lake: Lake, stage: Stage) -> None:
         input_gone(lake, stage)

@@ -1,59 +1,96 @@
-"""C5: a record without a key is moved before the commit that removes it, with the reason, and never lost."""
+"""C5: a record without a key is moved by the commit that removes it from main, and never lost or there twice."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pipeline.errors import ConflictError
+from pipeline.errors import ConflictError, RefusedError
+from pipeline.gc.jobs import discard
 from pipeline.lake import Lake
-from pipeline.lake.folders import DATA_FOLDER
+from pipeline.lake.branches import HAS_SIDE_BRANCHES, QUARANTINE, QUARANTINED, REMOVED, REMOVED_TOMBSTONES, on_branch
 from pipeline.plan import plan_table
 from pipeline.publish import Publication, publish
-from pipeline.quarantine import quarantine
+from pipeline.quarantine import batches
 from pipeline.sense import Lane
-from pipeline.stage import QUARANTINED, Stage, discard, split
+from pipeline.staging.stage import Stage
 from tests.support import lakes
-from tests.support.lakes import NOW, TABLE, Fates, Part, append, append_two, hand_over, only_plan, ready, row
-from tests.unit.staging.test_stage import crash_after_commit
-
-QUARANTINE = f"{TABLE}{quarantine.SUFFIX}"
+from tests.support.lakes import NOW, TABLE, Fates, Part, append, append_two, only_plan, ready, row
+from tests.support.stages import crash_after_commit
+from tests.support.watched import Killed, Nth, die, watched
 
 pytestmark = pytest.mark.usefixtures("table")
 
 
 def null_key_stage(lake: Lake) -> Stage:
-    """A stage that moves the record without a key, offset 0, to the quarantine table."""
+    """A stage that moves the record without a key, offset 0, to the quarantine."""
     append_two(lake, row(0, key=None, value=b"lost?"), row(1))
     kept = [row(0, key=None, value=b"lost?", level=QUARANTINED), row(1)]
     return ready(lake, only_plan(lake), kept, Fates(quarantined=1))
 
 
+def tombstone_stage(lake: Lake) -> Stage:
+    """A stage that removes the tombstone at offset 0."""
+    append_two(lake, row(0, b"a", None), row(1))
+    kept = [row(0, b"a", None, level=REMOVED), row(1)]
+    return ready(lake, only_plan(lake), kept, Fates(tombstones_removed=1))
+
+
+def on(lake: Lake, branch: str) -> list[lakes.Row]:
+    return list(on_branch(lake.table(TABLE), branch).scan().to_arrow().to_pylist())
+
+
 def quarantined(lake: Lake) -> list[lakes.Row]:
-    if QUARANTINE not in lake.tables("lake"):
-        return []
-    return list(lake.table(QUARANTINE).scan().to_arrow().to_pylist())
+    return on(lake, QUARANTINE)
 
 
-def test_c5_it_is_moved_with_reason_and_plan(lake: Lake) -> None:
+def test_c5_it_is_moved_as_it_was(lake: Lake) -> None:
     stage = null_key_stage(lake)
     publish(lake, stage.identifier)
     assert lakes.offsets(lake) == [1]
     (moved,) = quarantined(lake)
-    assert (moved["quarantine_reason"], moved["quarantine_plan"]) == ("null key", stage.plan.id)
     assert (moved["topic"], moved["partition"], moved["offset"]) == ("orders", 0, 0)
     assert (moved["key"], moved["value"]) == (None, b"lost?")
     assert moved["timestamp"] == row(0)["timestamp"]
+    assert moved["level"] == QUARANTINED
+    (batch,) = batches(lake, TABLE)
+    assert (batch.reason, batch.job, batch.records) == ("null key", stage.job_id, 1)
 
 
-def test_c5_its_columns_are_the_tables_and_two_more(lake: Lake) -> None:
+@pytest.mark.parametrize(("made", "branch"), [(null_key_stage, QUARANTINE), (tombstone_stage, REMOVED_TOMBSTONES)])
+def test_c5_c9_it_goes_with_the_commit_that_takes_it_from_main(
+    lake: Lake, made: Callable[[Lake], Stage], branch: str
+) -> None:
+    """No reader sees it on both branches or on neither, whenever the publisher dies."""
+    stage = made(lake)
+    states: list[tuple[list[int], list[int]]] = []
+
+    def look(_: str) -> None:
+        states.append((lakes.offsets(lake), [one["offset"] for one in on(lake, branch)]))
+
+    publish(watched(lake, look), stage.identifier)
+    look("afterwards")
+    assert {(tuple(main), tuple(side)) for main, side in states} == {((0, 1), ()), ((1,), (0,))}
+
+
+@pytest.mark.parametrize("nth", range(1, 12))
+def test_c5_c25_wherever_the_publisher_dies_it_is_moved_once(lake: Lake, nth: int) -> None:
+    stage = null_key_stage(lake)
+    dies = Nth(nth, die)
+    try:
+        publish(watched(lake, dies), stage.identifier)
+    except Killed:
+        assert (lakes.offsets(lake), len(quarantined(lake))) in (([0, 1], 0), ([1], 1))
+    publish(lake, stage.identifier)
+    assert lakes.offsets(lake) == [1]
+    assert [moved["offset"] for moved in quarantined(lake)] == [0]
+
+
+def test_c5_a_branch_is_read_by_its_name(lake: Lake) -> None:
     publish(lake, null_key_stage(lake).identifier)
-    schema = lake.table(QUARANTINE).schema()
-    assert schema.column_names[-2:] == ["quarantine_reason", "quarantine_plan"]
-    assert schema.fields[:-2] == lake.table(TABLE).schema().fields
-    found = lake.table(QUARANTINE).scan(row_filter="quarantine_reason = 'null key' and topic = 'orders'")
-    assert found.to_arrow().num_rows == 1
-    assert lake.table(QUARANTINE).scan(row_filter="quarantine_plan = 'other'").to_arrow().num_rows == 0
+    found = lake.table(TABLE).scan(row_filter="topic = 'orders'").use_ref(QUARANTINE)
+    assert found.to_arrow()["offset"].to_pylist() == [0]
+    assert lake.table(TABLE).scan().use_ref(REMOVED_TOMBSTONES).to_arrow().num_rows == 0
 
 
 def test_c5_nothing_is_quarantined_without_a_publish(lake: Lake) -> None:
@@ -72,29 +109,15 @@ def test_c5_quarantines_of_several_plans_add_up(lake: Lake) -> None:
     assert sorted(moved["offset"] for moved in quarantined(lake)) == [0, 2]
 
 
-def test_c5_c25_after_a_crash_it_is_moved_once(lake: Lake, tmp_path: Path) -> None:
+def test_c5_c25_after_a_crash_it_is_there_once(lake: Lake, tmp_path: Path) -> None:
     stage = null_key_stage(lake)
-    hand_over(lake, stage)
-    assert len(quarantined(lake)) == 1
     crash_after_commit(lake, stage, tmp_path / "copy")
-    publish(lake, stage.identifier)
+    assert publish(lake, stage.identifier).repeated
     assert [moved["offset"] for moved in quarantined(lake)] == [0]
 
 
-def test_c5_it_lies_below_the_quarantine_and_nothing_of_it_below_the_table(lake: Lake) -> None:
-    """Tools that remove orphans look below a table's location for what the table does not refer to."""
+def test_c5_after_a_lost_race_nothing_is_moved(lake: Lake) -> None:
     stage = null_key_stage(lake)
-    publish(lake, stage.identifier)
-    (home,) = {lakes.on_disk(path).parent for path in lakes.paths(lake.table(QUARANTINE))}
-    assert home.parents[2] == lakes.on_disk(lake.table(QUARANTINE).location())
-    own = lakes.on_disk(lake.table(TABLE).location()) / "data" / DATA_FOLDER
-    kept = {lakes.on_disk(path) for path in lakes.paths(lake.table(TABLE))}
-    assert {path for path in lakes.files_under(own) if path.suffix == ".parquet"} <= kept
-
-
-def test_c5_after_a_lost_race_it_is_taken_back(lake: Lake) -> None:
-    stage = null_key_stage(lake)
-    hand_over(lake, stage)
     lake.table(TABLE).delete("offset = 1")
     with pytest.raises(ConflictError):
         publish(lake, stage.identifier)
@@ -102,52 +125,45 @@ def test_c5_after_a_lost_race_it_is_taken_back(lake: Lake) -> None:
     assert lakes.offsets(lake) == [0]
 
 
-def test_c5_a_discard_takes_it_back(lake: Lake) -> None:
-    stage = null_key_stage(lake)
-    hand_over(lake, stage)
-    discard(lake, stage.identifier)
-    assert quarantined(lake) == []
-    assert lakes.offsets(lake) == [0, 1]
-
-
 @pytest.mark.parametrize("act", [publish, discard])
-def test_c5_a_plan_whose_publish_the_history_forgot_is_not_taken_back(
+def test_c5_what_is_quarantined_stays_whatever_the_history_forgot(
     lake: Lake, tmp_path: Path, act: Callable[[Lake, str], object]
 ) -> None:
     stage = null_key_stage(lake)
     crash_after_commit(lake, stage, tmp_path / "copy")
-    (snapshot,) = lakes.publishes(lake, stage.plan)
+    (snapshot,) = lakes.publishes(lake, stage.plans[0])
     append(lake, [row(2)])
     lake.table(TABLE).maintenance.expire_snapshots().by_id(snapshot).commit()
     try:
         act(lake, stage.identifier)
     except ConflictError as error:
         assert "no longer live" in str(error)  # noqa: PT017
+    discard(lake, stage.identifier)
     assert [moved["value"] for moved in quarantined(lake)] == [b"lost?"]
     assert lakes.offsets(lake) == [1, 2]
 
 
-def test_c5_another_plan_that_was_published_instead_leaves_it_there_once(lake: Lake) -> None:
-    """The first one's inputs are gone as if it had been published; the history knows that it was not."""
+def test_c5_another_plan_that_is_published_instead_leaves_it_there_once(lake: Lake) -> None:
     stage = null_key_stage(lake)
-    hand_over(lake, stage)
     kept = [row(0, key=None, value=b"lost?", level=QUARANTINED), row(1)]
     instead = ready(lake, only_plan(lake, now_ms=NOW + 1), kept, Fates(quarantined=1))
     publish(lake, instead.identifier)
+    with pytest.raises(ConflictError, match="no longer live"):
+        publish(lake, stage.identifier)
     discard(lake, stage.identifier)
-    (moved,) = quarantined(lake)
-    assert (moved["offset"], moved["quarantine_plan"]) == (0, instead.plan.id)
+    assert [moved["offset"] for moved in quarantined(lake)] == [0]
+    assert [batch.job for batch in batches(lake, TABLE)] == [instead.job_id]
 
 
 def test_c5_what_the_parts_of_a_job_have_moved_stays_when_its_own_stage_goes(lake: Lake) -> None:
-    """Where the answer to its counts was lost it is split: the plans are published from stages of their own."""
+    """A job that failed as a whole is split: the plans are published from stages of their own."""
     append_two(lake, row(0, key=None, value=b"lost?"), row(1))
     append_two(lake, row(0, partition=1), row(1, partition=1))
     first, second = sorted(plan_table(lake, TABLE, Lane.FULL, NOW, force=True), key=lambda plan: plan.partition)
     kept = [row(0, key=None, value=b"lost?", level=QUARANTINED), row(1)]
     parts = [Part(first, kept, Fates(quarantined=1)), Part(second, [row(1, partition=1)], Fates(superseded=1))]
     whole = lakes.compacted_job(lake, parts)
-    split(lake, whole)
+    whole.record_split()
     publish(lake, ready(lake, first, kept, Fates(quarantined=1)).identifier)
     discard(lake, whole.identifier)
     assert [moved["offset"] for moved in quarantined(lake)] == [0]
@@ -157,5 +173,31 @@ def test_c5_c25_publishing_at_the_same_time_moves_it_once(lake: Lake) -> None:
     stage = null_key_stage(lake)
     found = lakes.together(*[lambda: publish(Lake.embedded(lake.home), stage.identifier)] * 3)
     assert all(isinstance(one, Publication) for one in found), found
+    assert [moved["offset"] for moved in quarantined(lake)] == [0]
+    assert lakes.offsets(lake) == [1]
+
+
+def test_c5_a_table_without_a_quarantine_refuses_it(lake: Lake) -> None:
+    """Its catalog takes one snapshot per commit, which was not known when the plan was made."""
+    stage = null_key_stage(lake)
+    lake.set_properties(TABLE, {HAS_SIDE_BRANCHES: "false"})
+    with pytest.raises(RefusedError, match=r"1 records have no key, and .* no branch .*; allowed: firn.null.keys=fail"):
+        publish(lake, stage.identifier)
+    assert lakes.offsets(lake) == [0, 1]
+
+
+def test_c9_a_table_without_one_for_removed_tombstones_does_not_remember_them(lake: Lake) -> None:
+    stage = tombstone_stage(lake)
+    lake.set_properties(TABLE, {HAS_SIDE_BRANCHES: "false"})
+    publish(lake, stage.identifier)
+    assert lakes.offsets(lake) == [1]
+    assert on(lake, REMOVED_TOMBSTONES) == []
+
+
+def test_c5_a_branch_that_is_gone_is_made_again(lake: Lake) -> None:
+    """Somebody has dropped it, or the process that created the table died before it had made it."""
+    stage = null_key_stage(lake)
+    lake.table(TABLE).manage_snapshots().remove_branch(QUARANTINE).commit()
+    publish(lake, stage.identifier)
     assert [moved["offset"] for moved in quarantined(lake)] == [0]
     assert lakes.offsets(lake) == [1]

@@ -15,11 +15,11 @@ from pipeline.publish import Publication, publish, retain, retain_plans
 from pipeline.run import run
 from pipeline.segments import read
 from pipeline.sense import Lane
-from pipeline.stage import stages_of
+from pipeline.staging.stage import stages_of
 from tests.support import lakes
 from tests.support.foreign import append_empty_file, delete_rows
+from tests.support.forgetful import through
 from tests.support.lakes import NOW, TABLE, Fates, Row, append, only_plan, ready, row
-from tests.unit.lake.test_lost_answers import through
 
 HOUR = 3_600_000
 DELETE = {"firn.cleanup.policy": "delete", "firn.retention.ms": str(HOUR)}

@@ -12,11 +12,11 @@ from pyiceberg.table import Table
 from pipeline import quarantine
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
+from pipeline.lake.branches import QUARANTINED
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.land import land
 from pipeline.publish import publish
-from pipeline.quarantine import Batch
-from pipeline.stage import QUARANTINED
+from pipeline.quarantine import Batch, Selection
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, Row, append_two, only_plan, ready, row
 
@@ -24,7 +24,7 @@ HEADERS = [{"key": "trace", "value": b"1"}, {"key": "trace", "value": b""}]
 
 
 def quarantined(lake: Lake, rows: Sequence[Row], end: int) -> str:
-    """Land ``rows`` without keys and one record at offset ``end``, and move the former away; the plan that did."""
+    """Land ``rows`` without keys and one record at offset ``end``, and move the former away; the job that did."""
     append_two(lake, rows[0], row(end))
     if rest := rows[1:]:
         lakes.append(lake, rest)
@@ -44,19 +44,19 @@ def lost(offset: int, value: bytes | None = b"lost", **others: object) -> Row:
 class TestListing:
     """Batches from metadata, records with their first bytes."""
 
-    def test_c5_every_plan_is_a_batch(self, lake: Lake) -> None:
-        plans = [
+    def test_c5_every_job_is_a_batch(self, lake: Lake) -> None:
+        jobs = [
             quarantined(lake, [lost(0), lost(1)], end=2),
             quarantined(lake, [lost(7)], end=9),
         ]
         found = quarantine.batches(lake, TABLE)
         assert sorted(found, key=lambda one: one.records, reverse=True) == [
-            Batch(TOPIC_PARTITION, "null key", plans[0], records=2, base_offset=0, last_offset=1),
-            Batch(TOPIC_PARTITION, "null key", plans[1], records=1, base_offset=7, last_offset=7),
+            Batch(TOPIC_PARTITION, "null key", jobs[0], records=2, base_offset=0, last_offset=1),
+            Batch(TOPIC_PARTITION, "null key", jobs[1], records=1, base_offset=7, last_offset=7),
         ]
-        assert quarantine.batches(lake, TABLE, plan=plans[1]) == [one for one in found if one.plan == plans[1]]
-        assert quarantine.batches(lake, TABLE, TOPIC_PARTITION) == found
-        assert quarantine.batches(lake, TABLE, TopicPartition("orders", 1)) == []
+        assert quarantine.batches(lake, TABLE, Selection(job=jobs[1])) == [one for one in found if one.job == jobs[1]]
+        assert quarantine.batches(lake, TABLE, Selection(TOPIC_PARTITION)) == found
+        assert quarantine.batches(lake, TABLE, Selection(TopicPartition("orders", 1))) == []
 
     def test_records_are_in_offset_order_and_limited(self, lake: Lake) -> None:
         first = quarantined(lake, [lost(0, b"a"), lost(5, None)], end=6)
@@ -65,14 +65,14 @@ class TestListing:
         assert [(one.value_bytes, one.value) for one in kept_back] == [(1, None), (1, None), (None, None)]
         lake.set_properties(TABLE, {"firn.report.samples": "full"})
         found = quarantine.records(lake, TABLE, 10)
-        assert [(one.offset, one.value, one.plan, one.reason) for one in found] == [
+        assert [(one.offset, one.value, one.job, one.reason) for one in found] == [
             (0, b"a", first, "null key"),
             (3, b"b", second, "null key"),
             (5, None, first, "null key"),
         ]
         assert {one.timestamp_ms for one in found} == {NOW - 60_000}
         assert quarantine.records(lake, TABLE, 2) == found[:2]
-        assert quarantine.records(lake, TABLE, 10, plan=second) == [found[1]]
+        assert quarantine.records(lake, TABLE, 10, Selection(job=second)) == [found[1]]
 
     def test_a_table_without_a_quarantine_has_nothing_there(self, lake: Lake, tmp_path: Path) -> None:
         assert quarantine.batches(lake, TABLE) == []
@@ -129,11 +129,11 @@ class TestExport:
         lines = [json.loads(line) for line in (tmp_path / "lost.jsonl").read_text().splitlines()]
         assert sorted((line["offset"], line["value"]) for line in lines) == [(0, "lost"), (0, "other"), (1, "lost")]
 
-    def test_one_plan_can_be_exported_alone(self, lake: Lake, tmp_path: Path) -> None:
+    def test_one_job_can_be_exported_alone(self, lake: Lake, tmp_path: Path) -> None:
         quarantined(lake, [lost(0), lost(1)], end=2)
         second = quarantined(lake, [lost(7)], end=9)
-        assert quarantine.export(lake, TABLE, tmp_path / "lost.parquet", plan=second) == 1
-        assert quarantine.export(lake, TABLE, tmp_path / "none.parquet", TopicPartition("orders", 1)) == 0
+        assert quarantine.export(lake, TABLE, tmp_path / "lost.parquet", Selection(job=second)) == 1
+        assert quarantine.export(lake, TABLE, tmp_path / "none.parquet", Selection(TopicPartition("orders", 1))) == 0
 
     @pytest.mark.parametrize(
         ("name", "text"),

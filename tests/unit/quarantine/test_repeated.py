@@ -1,125 +1,103 @@
-"""C5: what two jobs have quarantined lies there once in the end, whatever the history knows, and is never lost."""
-
-from concurrent.futures import ThreadPoolExecutor
+"""C5: what two jobs, or one job twice, would quarantine lies there once, whatever the history knows."""
 
 import pytest
 
+from pipeline.errors import ConflictError, FirnError, GoneError
+from pipeline.gc.jobs import discard
 from pipeline.lake import Lake
+from pipeline.lake.branches import QUARANTINED
 from pipeline.plan import Plan
-from pipeline.publish import publish
-from pipeline.quarantine import quarantine
+from pipeline.publish import Publication, publish
 from pipeline.quarantine import records as quarantined
-from pipeline.stage import QUARANTINED, Stage, discard, stages_of
-from pipeline.stage.discard import discard_lost
+from pipeline.staging.stage import Stage, stages_of
 from tests.support import lakes
-from tests.support.foreign import delete_rows
-from tests.support.lakes import NOW, TABLE, Fates, append, append_two, hand_over, only_plan, ready, row
+from tests.support.lakes import NOW, TABLE, Fates, append, append_two, only_plan, ready, row
 from tests.support.late import late
-
-QUARANTINE = f"{TABLE}{quarantine.SUFFIX}"
-LOST = b"lost?"
 
 
 @pytest.fixture
-def first(lake: Lake, table: str) -> Stage:
-    """Its publisher hands two records without a key over, and dies."""
-    append_two(lake, row(0, key=None, value=LOST), row(1, key=None, value=LOST))
+def jobs(lake: Lake, table: str) -> tuple[Stage, Stage]:
+    """Two jobs that would move the same two records without a key, and were both judged."""
+    assert table == TABLE
+    append_two(lake, row(0, key=None), row(1, key=None))
     append(lake, [row(2)])
-    found = staged(lake, only_plan(lake), 0, 1)
-    hand_over(lake, found)
-    return found
+    return staged(lake, only_plan(lake)), staged(lake, only_plan(lake, now_ms=NOW + 1))
 
 
-def staged(lake: Lake, plan: Plan, *keyless: int, value: bytes | None = LOST) -> Stage:
-    kept = [row(offset, key=None, value=value, level=QUARANTINED) for offset in keyless]
-    return ready(lake, plan, [*kept, row(2)], Fates(quarantined=len(keyless)))
-
-
-def publish_instead(lake: Lake, value: bytes | None = LOST) -> Plan:
-    """By another plan of the same records; then the history forgets everything."""
-    instead = staged(lake, only_plan(lake, now_ms=NOW + 1), 0, 1, value=value)
-    publish(lake, instead.identifier)
-    forget(lake)
-    return instead.plan
+def staged(lake: Lake, plan: Plan) -> Stage:
+    moved = [row(offset, key=None, level=QUARANTINED) for offset in (0, 1)]
+    return ready(lake, plan, [*moved, row(2)], Fates(quarantined=2))
 
 
 def forget(lake: Lake) -> None:
+    """The owner expires everything but what the branches have now; another writer was there since."""
     append(lake, [row(3)])
-    current = lakes.snapshot(lake)
-    old = [one.snapshot_id for one in lake.table(TABLE).metadata.snapshots if one.snapshot_id != current]
+    heads = {ref.snapshot_id for ref in lake.table(TABLE).metadata.refs.values()}
+    old = [one.snapshot_id for one in lake.table(TABLE).metadata.snapshots if one.snapshot_id not in heads]
     lake.table(TABLE).maintenance.expire_snapshots().by_ids(old).commit()
 
 
 def moved(lake: Lake) -> list[tuple[int, str]]:
-    return [(one.offset, one.plan) for one in quarantined(lake, TABLE, 10)]
+    return [(one.offset, one.job) for one in quarantined(lake, TABLE, 10)]
 
 
-def lose_metadata(stage: Stage) -> None:
-    """Of the stage nothing is left but its entry in the catalog, and its data."""
-    for path in lakes.files_under(lakes.on_disk(stage.table.location())):
-        path.unlink()
-
-
-def test_what_another_job_has_published_since_goes(lake: Lake, first: Stage) -> None:
-    instead = publish_instead(lake)
-    assert len(moved(lake)) == 4
-    discard(lake, first.identifier)
-    assert moved(lake) == [(0, instead.id), (1, instead.id)]
-
-
-def test_so_it_does_when_nothing_says_which_plan_it_was(lake: Lake, first: Stage) -> None:
-    instead = publish_instead(lake)
-    lose_metadata(first)
-    discard_lost(lake, first.identifier)
-    assert moved(lake) == [(0, instead.id), (1, instead.id)]
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_c5_c22_of_two_jobs_one_moves_them(lake: Lake, jobs: tuple[Stage, Stage], forgotten: bool) -> None:
+    first, second = jobs
+    publish(lake, first.identifier)
+    if forgotten:
+        forget(lake)
+    with pytest.raises(ConflictError, match="plan again"):
+        publish(lake, second.identifier)
+    discard(lake, second.identifier)
+    assert moved(lake) == [(0, first.job_id), (1, first.job_id)]
+    assert lakes.offsets(lake) == ([2, 3] if forgotten else [2])
     assert stages_of(lake, TABLE) == []
 
 
-def test_another_record_on_the_same_offset_is_no_copy(lake: Lake, first: Stage) -> None:
-    instead = publish_instead(lake, value=None)
-    discard(lake, first.identifier)
-    own = first.plan.id
-    assert sorted(moved(lake)) == sorted([(0, own), (0, instead.id), (1, own), (1, instead.id)])
+def test_c5_c22_of_two_at_the_same_time_as_well(lake: Lake, jobs: tuple[Stage, Stage]) -> None:
+    first, second = jobs
+    done = lakes.together(*(lambda one=one: publish(Lake.embedded(lake.home), one.identifier) for one in jobs))
+    assert sorted(isinstance(one, FirnError) for one in done) == [False, True]
+    winner = first if isinstance(done[0], Publication) else second
+    assert moved(lake) == [(0, winner.job_id), (1, winner.job_id)]
+    assert lakes.offsets(lake) == [2]
 
 
-def test_a_file_of_which_one_record_has_no_copy_stays(lake: Lake, first: Stage) -> None:
-    lake.table(TABLE).delete("offset = 0")
-    instead = staged(lake, only_plan(lake, now_ms=NOW + 1), 1)
-    publish(lake, instead.identifier)
+def test_c5_c25_a_job_that_is_published_again_moves_nothing(lake: Lake, jobs: tuple[Stage, Stage]) -> None:
+    first, _ = jobs
+    publish(lake, first.identifier)
+    assert publish(lake, first.identifier).repeated
+    assert moved(lake) == [(0, first.job_id), (1, first.job_id)]
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["stage deleted", "stage left"])
+def test_c5_c25_nor_does_one_whose_commit_the_history_forgot(lake: Lake, jobs: tuple[Stage, Stage], left: bool) -> None:
+    """Its publisher may have died after the commit, before it deleted the stage."""
+    first, _ = jobs
+    documents = {path: path.read_bytes() for path in lakes.files_under(lakes.on_disk(first.documents.location))}
+    publish(lake, first.identifier)
     forget(lake)
-    discard(lake, first.identifier)
-    own = first.plan.id
-    assert sorted(moved(lake)) == sorted([(0, own), (1, own), (1, instead.plan.id)])
+    for path, content in documents.items() if left else ():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    with pytest.raises(ConflictError if left else GoneError):
+        publish(lake, first.identifier)
+    if left:
+        discard(lake, first.identifier)
+    assert moved(lake) == [(0, first.job_id), (1, first.job_id)]
+    assert all(lakes.on_disk(path).exists() for path in lakes.held(lake.table(TABLE)))
 
 
-def test_a_copy_that_a_user_deleted_is_none(lake: Lake, first: Stage) -> None:
-    """With a row-level delete; what that file still holds is not looked at."""
-    publish_instead(lake)
-    copy = next(path for path in lakes.paths(lake.table(QUARANTINE)) if first.job_id not in path)
-    delete_rows(lake, copy, [0], QUARANTINE)
-    discard(lake, first.identifier)
-    assert len([plan for _, plan in moved(lake) if plan == first.plan.id]) == 2
-
-
-def test_of_two_that_nobody_knows_of_one_stays(lake: Lake, first: Stage) -> None:
-    """While the other one has a stage, its files may be taken back as well."""
-    second = staged(lake, only_plan(lake, now_ms=NOW + 1), 0, 1)
-    hand_over(lake, second)
-    lake.table(TABLE).delete("offset < 3")
-    forget(lake)
-    discard(lake, first.identifier)
-    assert len(moved(lake)) == 4
-    discard(lake, second.identifier)
-    assert moved(lake) == [(0, first.plan.id), (1, first.plan.id)]
-
-
-def test_a_copy_that_goes_after_it_was_looked_at_is_none(lake: Lake, first: Stage) -> None:
-    publish_instead(lake)
-    slow, catalog = late(lake, "records__quarantine", "yes")
-    with ThreadPoolExecutor(1) as other:
-        discarding = other.submit(discard, slow, first.identifier)
-        assert catalog.came.wait(60)
-        lake.table(QUARANTINE).delete(f"quarantine_plan != '{first.plan.id}'")
-        catalog.go.set()
-        discarding.result()
-    assert moved(lake) == [(0, first.plan.id), (1, first.plan.id)]
+def test_c5_c25_what_a_publisher_without_an_answer_moved_is_there_once(lake: Lake, jobs: tuple[Stage, Stage]) -> None:
+    """Its commit is carried out after it has heard of a broken connection, while another job was published."""
+    first, second = jobs
+    slow, catalog = late(lake, "records", "no")
+    with pytest.raises(FirnError):
+        publish(slow, first.identifier)
+    publish(lake, second.identifier)
+    assert catalog.under_way
+    with pytest.raises(Exception, match="main"):
+        catalog.under_way()
+    assert moved(lake) == [(0, second.job_id), (1, second.job_id)]
+    assert lakes.offsets(lake) == [2]

@@ -19,7 +19,7 @@ from pipeline.policy import Policy
 from pipeline.segments import Segment, Segments
 from pipeline.segments.segment import RUN, TAIL
 from pipeline.sense import Lane, PartitionState
-from pipeline.simulate import Contender, Keys, Result, Workload, contenders, observed, plot, simulate
+from pipeline.simulate import Contender, Keys, Simulated, Workload, contenders, observed, plot, simulate
 from pipeline.simulate.arrivals import START_MS, Stream
 from pipeline.simulate.table import TOPIC_PARTITION, ModelTable
 from tests.support.lakes import segment
@@ -37,7 +37,7 @@ def one_key(records: int, **others: Any) -> Workload:
     )  # fmt: skip
 
 
-def under(workload: Workload, policy: Mapping[str, str], every_ms: int = SECOND) -> Result:
+def under(workload: Workload, policy: Mapping[str, str], every_ms: int = SECOND) -> Simulated:
     """What Firn makes of it under a policy."""
     (result,) = simulate(workload, contenders(policy, ("firn",)), every_ms)
     return result
@@ -352,22 +352,22 @@ class TestPlot:
     """Pictures."""
 
     @pytest.fixture
-    def results(self) -> list[Result]:
+    def results(self) -> list[Simulated]:
         return simulate(Workload(hours=1, keys=100), contenders({}))
 
     @pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml")])
-    def test_a_picture_is_written(self, results: list[Result], tmp_path: Path, name: str, start: bytes) -> None:
+    def test_a_picture_is_written(self, results: list[Simulated], tmp_path: Path, name: str, start: bytes) -> None:
         pytest.importorskip("matplotlib")
         assert plot(results, tmp_path / name).read_bytes().startswith(start)
 
-    def test_c26_other_formats_and_missing_folders_are_refused(self, results: list[Result], tmp_path: Path) -> None:
+    def test_c26_other_formats_and_missing_folders_are_refused(self, results: list[Simulated], tmp_path: Path) -> None:
         with pytest.raises(RefusedError, match=r"ends in '\.gif'; allowed: \.png, \.svg"):
             plot(results, tmp_path / "a.gif")
         with pytest.raises(RefusedError, match=r"there is no folder .*nowhere"):
             plot(results, tmp_path / "nowhere" / "a.png")
 
     def test_c26_without_matplotlib_the_extra_is_named(
-        self, results: list[Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, results: list[Simulated], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name in ("matplotlib", "matplotlib.figure"):
             monkeypatch.setitem(sys.modules, name, None)

@@ -4,23 +4,26 @@ import logging
 from collections.abc import Callable
 
 import pytest
+from pyiceberg.exceptions import CommitFailedException
 
 from pipeline import clock
-from pipeline.errors import RefusedError
+from pipeline.errors import ConflictError, OutcomeUnknownError, RefusedError
+from pipeline.gc.jobs import discard
+from pipeline.gc.sweep import retry, sweep
 from pipeline.lake import Lake, records
-from pipeline.lake.folders import DATA_PATH
 from pipeline.lake.topic_partition import TopicPartition
-from pipeline.plan import Failure, Plan, failed_plans, plan_table
-from pipeline.plan.failure import FAILURE_PROPERTY
+from pipeline.plan import Plan, failed_plans, plan_table
+from pipeline.plan.failure import mark
 from pipeline.publish import publish
 from pipeline.sense import Lane
-from pipeline.stage import INPUTS, Stage, discard, mark, retry, stages_of, sweep
-from pipeline.stage.claim import Claim, claimed
-from pipeline.status import status_of
+from pipeline.staging.stage import Stage, stages_of
+from pipeline.status.gather import status_of
 from tests.support import lakes
 from tests.support.counting import counted
 from tests.support.foreign import append_again
 from tests.support.lakes import NOW, TABLE, Fates, append, append_file, append_two, compacted, only_plan, ready, row
+from tests.support.late import late
+from tests.support.stages import data_of, document, documents_of
 
 REASON = "offset 7 holds two different records"
 
@@ -28,6 +31,7 @@ REASON = "offset 7 holds two different records"
 @pytest.fixture
 def plan(lake: Lake, table: str) -> Plan:
     """What `full` would do about orders-0; orders-1 and the topic payments have work as well."""
+    assert table
     append(lake, [row(0), row(1), row(0, partition=1), row(0, topic="payments")])
     append(lake, [row(2)])
     return next(one for one in planned(lake) if one.topic_partition == lakes.TOPIC_PARTITION)
@@ -35,9 +39,9 @@ def plan(lake: Lake, table: str) -> Plan:
 
 @pytest.fixture
 def failed(lake: Lake, plan: Plan) -> Plan:
-    """``plan``, after compacting it was refused half way."""
+    """``plan``, after its result was refused."""
     compacted(lake, plan, [row(2)], Fates(superseded=2))
-    mark(lake, plan.stage, plan, "compact", REASON)
+    mark(lake, plan, "validate", REASON)
     return plan
 
 
@@ -49,11 +53,6 @@ def names(plans: list[Plan]) -> list[str]:
     return sorted(str(one.topic_partition) for one in plans)
 
 
-def staged_files(lake: Lake, plan: Plan) -> set[str]:
-    folder = lakes.on_disk(f"{lake.table(TABLE).location()}/data/_firn/{plan.id}")
-    return {path.name for path in lakes.files_under(folder)}
-
-
 class TestMarking:
     """What was refused says so, on the stage of its plan."""
 
@@ -61,31 +60,64 @@ class TestMarking:
         stage = Stage.load(lake, failed.stage)
         assert stage.state == "failed"
         assert stage.failure is not None
-        assert (stage.failure.room, stage.failure.reason, stage.failure.shelved) == ("compact", REASON, False)
+        assert (stage.failure.room, stage.failure.reason) == ("validate", REASON)
         assert abs(stage.failure.clock_ms - clock.now_ms()) < 60_000
 
-    def test_c23_a_failed_stage_is_not_published(self, lake: Lake, plan: Plan) -> None:
+    def test_c23_a_failed_stage_is_not_published(self, lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
         ready(lake, plan, [row(2)], Fates(superseded=2))
-        lake.set_properties(plan.stage, {FAILURE_PROPERTY: Failure(room="x", reason="y", clock_ms=0).model_dump_json()})
+        monkeypatch.setattr(clock, "now_ms", lambda: 0)
+        mark(lake, plan, "x", "y")
         with pytest.raises(RefusedError, match="failed in x at 1970-01-01T00:00:00Z: y"):
             publish(lake, plan.stage)
         assert lakes.offsets(lake) == [0, 0, 0, 1, 2]
 
-    def test_a_stage_that_another_process_found_good_is_left_alone(self, lake: Lake, plan: Plan) -> None:
-        ready(lake, plan, [row(2)], Fates(superseded=2))
-        mark(lake, plan.stage, plan, "compact", REASON)
-        assert Stage.load(lake, plan.stage).state == "passed"
+    def test_c23_nor_one_that_is_marked_while_it_is_published(self, lake: Lake, plan: Plan) -> None:
+        """Its files go with the next sweep, and the request that comes then is refused."""
+        stage = ready(lake, plan, [row(2)], Fates(superseded=2))
+        slow, catalog = late(lake, "records", "no")
+        with pytest.raises(OutcomeUnknownError):
+            publish(slow, plan.stage)
+        mark(lake, plan, "validate", REASON)
+        assert list(sweep(lake, TABLE).shelved) == [plan.stage]
+        assert lakes.files_under(data_of(stage)) == set()
+        assert catalog.under_way
+        with pytest.raises(CommitFailedException):
+            catalog.under_way()
+        assert lakes.offsets(lake) == [0, 0, 0, 1, 2]
 
-    def test_without_a_stage_nothing_is_marked(self, lake: Lake, plan: Plan) -> None:
-        mark(lake, plan.stage, plan, "compact", REASON)
-        assert stages_of(lake, TABLE) == []
+    def test_without_a_stage_it_is_marked_as_well(self, lake: Lake, plan: Plan) -> None:
+        """A plan that is refused before anything of it is written is not tried again either."""
+        mark(lake, plan, "compact", REASON)
+        assert [one.plan for one in failed_plans(lake, TABLE)] == [plan]
+        assert Stage.load(lake, plan.stage).state == "failed"
+
+    def test_c25_marking_twice_leaves_the_newest_reason(
+        self, lake: Lake, failed: Plan, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        later = clock.now_ms() + 1
+        monkeypatch.setattr(clock, "now_ms", lambda: later)
+        mark(lake, failed, "compact", "another reason")
+        (marker,) = failed_plans(lake, TABLE)
+        assert marker.failure.reason == "another reason"
 
     def test_c26_a_marker_that_can_not_be_read_is_refused_and_holds_up_nobody(self, lake: Lake, failed: Plan) -> None:
-        lake.set_properties(failed.stage, {FAILURE_PROPERTY: "{"})
-        with pytest.raises(RefusedError, match=f"{failed.stage}: property firn-failure is not readable"):
-            assert Stage.load(lake, failed.stage).failure
+        document(Stage.load(lake, failed.stage), "failure").unlink()
+        Stage.load(lake, failed.stage).documents.write("failure", "{")
+        with pytest.raises(RefusedError, match=f"stage {failed.stage}: its failure is not readable"):
+            Stage.load(lake, failed.stage)
         assert failed_plans(lake, TABLE) == []
         assert len(planned(lake)) == 3
+
+    def test_c25_a_marker_that_was_never_finished_is_none_and_publishes_nothing(self, lake: Lake, plan: Plan) -> None:
+        stage = ready(lake, plan, [row(2)], Fates(superseded=2))
+        mark(lake, plan, "validate", REASON)
+        path = document(stage, "failure")
+        path.write_bytes(path.read_bytes()[:-1])
+        assert failed_plans(lake, TABLE) == []
+        assert len(planned(lake)) == 3
+        with pytest.raises(ConflictError, match="plan again"):
+            publish(lake, plan.stage)
+        assert lakes.offsets(lake) == [0, 0, 0, 1, 2]
 
 
 class TestPlanning:
@@ -98,7 +130,7 @@ class TestPlanning:
             assert names(planned(lake, now_ms=NOW + 900_000)) == ["orders-1", "payments-0"]
         (record,) = caplog.records
         assert record.levelname == "WARNING"
-        assert f"{TABLE}: orders-0 full waits: it failed in compact at" in record.getMessage()
+        assert f"{TABLE}: orders-0 full waits: it failed in validate at" in record.getMessage()
         assert f"{REASON}; tried again when its segments change, or by `firn retry {TABLE} orders-0`" in caplog.text
         assert failed.title.startswith("orders-0 full")
 
@@ -131,36 +163,29 @@ class TestPlanning:
         lake.set_properties(TABLE, {"firn.merge.segments": "2"})
         assert names(planned(lake, Lane.MERGE)) == ["orders-0"]
 
-    def test_only_the_tables_own_stages_are_read_and_none_when_nothing_is_due(self, lake: Lake, failed: Plan) -> None:
+    @pytest.mark.usefixtures("failed")
+    def test_only_the_tables_own_failures_count_and_no_other_table_is_loaded(self, lake: Lake) -> None:
         records.create(lake, f"{TABLE}2", {})
         append(lake, [row(0)], f"{TABLE}2")
         other = only_plan(lake, identifier=f"{TABLE}2")
-        mark(lake, lakes.opened(lake, other).identifier, other, "compact", REASON)
+        mark(lake, other, "compact", REASON)
         counting, asked = counted(lake)
-        planned(counting)
-        assert [one for one in asked if "list" in one or "__stage_" in one] == ["list lake", f"load {failed.stage}"]
-        asked.clear()
-        assert planned(counting, Lane.MERGE) == []
-        assert [one for one in asked if "list" in one or "__stage_" in one] == []
+        assert names(planned(counting)) == ["orders-1", "payments-0"]
+        assert set(asked) == {f"load {TABLE}"}
+        assert [one.plan for one in failed_plans(lake, f"{TABLE}2")] == [other]
 
-    def test_c25_of_a_stage_whose_metadata_is_gone_no_data_is_left(self, lake: Lake, table: str) -> None:
-        """And whoever was about to publish it does not: nothing says who that was."""
-        append_two(lake, row(0, headers=[]), row(1, headers=[]))
-        stage = ready(lake, only_plan(lake), [row(1, headers=[])], Fates(superseded=1))
-        before = lakes.snapshot(lake)
-        for path in lakes.files_under(lakes.on_disk(stage.table.location())):
-            path.unlink()
-        assert list(sweep(lake, table).discarded) == [stage.identifier]
-        assert staged_files(lake, stage.plan) == set()
-        assert lakes.snapshot(lake) != before, "what was committed on it is refused"
-        assert lakes.offsets(lake) == [0, 1]
-
-    def test_a_stage_whose_metadata_is_gone_marks_nothing_and_is_forgotten(self, lake: Lake, failed: Plan) -> None:
-        """Other tools' orphan removal may take it: then the topic partition is tried once more."""
-        lakes.on_disk(lake.table(failed.stage).metadata_location).unlink()
+    @pytest.mark.parametrize("kind", ["plans", "failure"])
+    def test_a_failure_whose_documents_are_gone_marks_nothing(self, lake: Lake, failed: Plan, kind: str) -> None:
+        """Other tools' orphan removal may take them: then the topic partition is tried once more."""
+        document(Stage.load(lake, failed.stage), kind).unlink()
         assert len(planned(lake)) == 3
-        assert "metadata file is gone" in sweep(lake, TABLE).discarded[failed.stage]
+
+    def test_what_is_left_of_it_is_forgotten(self, lake: Lake, failed: Plan) -> None:
+        stage = Stage.load(lake, failed.stage)
+        document(stage, "plans").unlink()
+        assert "its plans are gone" in sweep(lake, TABLE).discarded[failed.stage]
         assert stages_of(lake, TABLE) == []
+        assert lakes.files_under(data_of(stage)) == lakes.files_under(documents_of(stage)) == set()
 
 
 class TestSweeping:
@@ -168,7 +193,8 @@ class TestSweeping:
 
     @pytest.fixture(params=["its own run", "a later run"])
     def swept(self, request: pytest.FixtureRequest, lake: Lake, failed: Plan) -> Plan:
-        assert staged_files(lake, failed)
+        stage = Stage.load(lake, failed.stage)
+        assert lakes.files_under(data_of(stage))
         done = sweep(lake, TABLE, [failed.id] if request.param == "its own run" else [])
         assert (done.discarded, done.kept) == ({}, {})
         assert list(done.shelved) == [failed.stage]
@@ -176,18 +202,20 @@ class TestSweeping:
         return failed
 
     def test_c20_its_data_files_go_and_everything_else_stays(self, lake: Lake, swept: Plan) -> None:
-        assert staged_files(lake, swept) == set()
-        assert not lakes.on_disk(lake.table(swept.stage).properties[DATA_PATH]).exists()
+        stage = Stage.load(lake, swept.stage)
+        assert lakes.files_under(data_of(stage)) == set()
+        assert not data_of(stage).exists()
+        assert {path.name.partition("-")[0] for path in lakes.files_under(documents_of(stage))} == {"plans", "failure"}
         assert all(lakes.on_disk(one.path).exists() for one in swept.inputs)
         assert lakes.offsets(lake) == [0, 0, 0, 1, 2]
-        (failed_plan,) = failed_plans(lake, TABLE)
-        assert (failed_plan.stage, failed_plan.plan, failed_plan.failure.shelved) == (swept.stage, swept, True)
+        (marker,) = failed_plans(lake, TABLE)
+        assert (marker.stage, marker.plan, marker.failure.reason) == (swept.stage, swept, REASON)
 
     def test_c25_sweeping_again_changes_nothing(self, lake: Lake, swept: Plan) -> None:
-        before = lake.table(swept.stage).metadata_location
+        before = {path: path.stat().st_mtime_ns for path in lakes.files_under(lake.home / "warehouse")}
         again = sweep(lake, TABLE, [swept.id])
         assert (again.discarded, again.shelved, again.kept) == ({}, {}, {})
-        assert lake.table(swept.stage).metadata_location == before
+        assert {path: path.stat().st_mtime_ns for path in lakes.files_under(lake.home / "warehouse")} == before
 
     def test_c20_it_does_not_age(self, lake: Lake, swept: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
         later = clock.now_ms() + 30 * 86_400_000
@@ -208,41 +236,40 @@ class TestSweeping:
         lakes.opened(lake, again)
         later = clock.now_ms() + 1
         monkeypatch.setattr(clock, "now_ms", lambda: later)
-        mark(lake, again.stage, again, "compact", REASON)
+        mark(lake, again, "compact", REASON)
         assert sweep(lake, TABLE).discarded == {swept.stage: f"{again.stage} failed after it"}
         assert names(planned(lake)) == ["orders-1", "payments-0"]
 
-    def test_c25_no_claim_is_left_on_it(self, lake: Lake, swept: Plan) -> None:
-        with claimed(lake, swept.stage, Claim.PUBLISH):
-            pass
-
-    def test_a_stage_that_is_being_published_is_not_shelved(self, lake: Lake, failed: Plan) -> None:
-        with claimed(lake, failed.stage, Claim.PUBLISH):
-            assert "another process claimed it" in sweep(lake, TABLE).kept[failed.stage]
-        assert staged_files(lake, failed)
-
-    def test_the_inputs_are_looked_for_once_for_all_stages(self, lake: Lake, swept: Plan) -> None:
-        lakes.opened(lake, planned(lake)[0])
+    def test_how_often_the_table_is_loaded_does_not_depend_on_how_many_stages_there_are(
+        self, lake: Lake, swept: Plan
+    ) -> None:
         counting, asked = counted(lake)
         sweep(counting, TABLE)
-        assert asked.count(f"load {TABLE}") == 1
+        before = len(asked)
+        for one in planned(lake):
+            lakes.opened(lake, one)
+        asked.clear()
+        sweep(counting, TABLE)
+        assert len(asked) == before
         assert swept.stage in stages_of(lake, TABLE)
+        assert len(stages_of(lake, TABLE)) == 3
 
 
 class TestRetrying:
     """`firn retry`: somebody says that it is worth another try."""
 
     def test_c20_markers_go_and_the_next_run_tries_again(self, lake: Lake, failed: Plan) -> None:
+        stage = Stage.load(lake, failed.stage)
         assert [marker.plan for marker in retry(lake, TABLE)] == [failed]
         assert stages_of(lake, TABLE) == []
-        assert staged_files(lake, failed) == set()
+        assert lakes.files_under(data_of(stage)) == lakes.files_under(documents_of(stage)) == set()
         assert names(planned(lake)) == ["orders-0", "orders-1", "payments-0"]
         assert retry(lake, TABLE) == []
 
     @pytest.mark.usefixtures("failed")
     def test_c20_one_topic_partition_of_several(self, lake: Lake) -> None:
         for one in planned(lake):
-            mark(lake, lakes.opened(lake, one).identifier, one, "compact", REASON)
+            mark(lake, one, "compact", REASON)
         retry(lake, TABLE, TopicPartition("orders", 1))
         assert names(planned(lake)) == ["orders-1"]
 
@@ -263,8 +290,9 @@ class TestRetrying:
     def test_a_plan_opened_again_after_that_is_a_fresh_one(self, lake: Lake, failed: Plan) -> None:
         retry(lake, TABLE)
         stage = lakes.opened(lake, failed)
-        assert (stage.state, stage.failure) == ("inputs attached", None)
-        assert INPUTS in stage.table.metadata.refs
+        assert (stage.state, stage.failure, stage.result) == ("planned", None, None)
+        publish(lake, ready(lake, failed, [row(2)], Fates(superseded=2)).identifier)
+        assert lakes.offsets(lake) == [0, 0, 2]
 
 
 class TestStatus:
@@ -293,7 +321,7 @@ def test_c20_copies_and_files_count_as_changes(lake: Lake, table: str) -> None:
     path = append_file(lake, [row(0)])
     append_two(lake, row(1), row(2))
     before = only_plan(lake)
-    mark(lake, lakes.opened(lake, before).identifier, before, "compact", REASON)
+    mark(lake, before, "compact", REASON)
     (failed_plan,) = failed_plans(lake, table)
     assert failed_plan.covers(only_plan(lake, now_ms=NOW + 1))
     append_again(lake, path)

@@ -1,6 +1,8 @@
 """Whatever others made of Firn's documents (plans, properties, summaries, status files) is read or refused (C26)."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,9 @@ from pipeline.clock import parse
 from pipeline.errors import FirnError, RefusedError
 from pipeline.explain import explain_partition, parse_key
 from pipeline.explain.history import History
+from pipeline.gc.jobs import discard
+from pipeline.gc.stale import found_stages
+from pipeline.gc.sweep import sweep
 from pipeline.history.properties import (
     JOB_ID,
     LANE,
@@ -27,19 +32,18 @@ from pipeline.history.properties import (
     WAITING_TOPIC_PARTITIONS,
 )
 from pipeline.lake import Lake
-from pipeline.lake.folders import DATA_PATH
+from pipeline.lake.folders import job_folder
+from pipeline.lake.job_documents import JobDocuments
 from pipeline.lake.topic_partition import TopicPartition
-from pipeline.overview import Overview, Query, path_of, read
-from pipeline.overview.results import last_verdicts
 from pipeline.plan import Plan
-from pipeline.plan.failure import FAILURE_PROPERTY, PLAN_PROPERTY, failed_plans
+from pipeline.plan.failure import FAILURE, PLANS, failed_plans
 from pipeline.policy import Policies
 from pipeline.policy.policy import NAMES
 from pipeline.publish import publish
-from pipeline.stage import Stage, discard, parts_of, sweep
-from pipeline.stage.claim import Claim
-from pipeline.stage.stage import BOOKS_PROPERTY, PLANS_PROPERTY, VERDICT_PROPERTY
-from pipeline.status import status_of, write_snapshot
+from pipeline.staging.stage import KINDS, RESULT, VERDICTS, Stage, parts_of
+from pipeline.status import Query, Status, path_of, read
+from pipeline.status.gather import status_of, write_snapshot
+from pipeline.status.verdicts import last_verdicts
 from tests.support import lakes
 from tests.support.fuzz import HOSTILE_NAMES, JSON, damaged, fuzzed, fuzzed_less, refused_or
 from tests.support.lakes import NOW, TABLE, append_two, only_plan, ready, row
@@ -120,75 +124,133 @@ def test_c21_any_properties_are_policies_or_refused(properties: dict[str, str]) 
 
 
 class TestStages:
-    """What another writer made of a stage: it is refused, and nothing outside of it is touched."""
-
-    @given(
-        name=st.sampled_from([PLAN_PROPERTY, BOOKS_PROPERTY, VERDICT_PROPERTY, FAILURE_PROPERTY, f"{Claim.PUBLISH}.x"]),
-        content=TEXTS | NUMBERS,
-        nested=st.booleans(),
-    )
-    @fuzzed_less
-    def test_c26_a_damaged_property_is_read_or_refused(
-        self, staged: Stage, lake: Lake, name: str, content: str, nested: bool
-    ) -> None:
-        if nested and name in (BOOKS_PROPERTY, VERDICT_PROPERTY):
-            inner = (
-                refused_or(lambda: json.loads(content)) if content[:1] in '{["0123456789nt' and _is_json(content) else 1
-            )
-            content = json.dumps({"result": staged.result, "content": {staged.plan.id: inner}})
-        before = staged.table.properties.get(name)
-        lake.set_properties(staged.identifier, {name: content})
-        try:
-            looked = refused_or(lambda: looked_at(lake, staged.identifier))
-            assert looked is None or isinstance(looked, RefusedError)
-            assert isinstance(failed_plans(lake, TABLE), list)
-            assert parts_of(lake, staged.identifier) == [staged.identifier]
-            assert [one.table for one in status_of(lake, TABLE, NOW)] == [TABLE]
-        finally:
-            with lake.table(staged.identifier).transaction() as transaction:
-                if before is None:
-                    transaction.remove_properties(name)
-                else:
-                    transaction.set_properties({name: before})
-
-    @pytest.mark.parametrize(
-        "folder", ["", "/", "{data}", "{data}/_firn", "{data}/_firn/../_firn/{id}/..", "{location}"]
-    )
-    def test_c25_a_stage_that_names_the_tables_folder_deletes_nothing(
-        self, staged: Stage, lake: Lake, folder: str
-    ) -> None:
-        location = lake.table(TABLE).location()
-        said = folder.format(data=f"{location}/data", location=location, id=staged.plan.id)
-        lake.set_properties(staged.identifier, {DATA_PATH: said})
-        stray = lakes.on_disk(location) / "data" / "being-written.parquet"
-        stray.write_bytes(b"of an appender that has not committed yet")
-        before = lakes.files_under(lakes.on_disk(location) / "data")
-        assert isinstance(refused_or(lambda: discard(lake, staged.identifier)), RefusedError)
-        assert staged.identifier in sweep(lake, TABLE, [staged.plan.id]).kept
-        assert lakes.files_under(lakes.on_disk(location) / "data") == before
-
-    def test_c25_nor_does_one_whose_plans_are_lost(self, staged: Stage, lake: Lake) -> None:
-        location = lake.table(TABLE).location()
-        gone = json.dumps({"location": f"{location}/stages/gone.json", "sha256": "0"})
-        with lake.table(staged.identifier).transaction() as transaction:
-            transaction.remove_properties(PLAN_PROPERTY)
-            transaction.set_properties({PLANS_PROPERTY: gone, DATA_PATH: f"{location}/data"})
-        stray = lakes.on_disk(location) / "data" / "being-written.parquet"
-        stray.write_bytes(b"of an appender that has not committed yet")
-        assert staged.identifier in sweep(lake, TABLE).kept
-        assert stray.exists()
+    """What another writer made of a job's documents: it is refused, and nothing outside of the job is touched."""
 
     @pytest.fixture
     def staged(self, lake: Lake, plan: Plan) -> Stage:
         return ready(lake, plan, [row(1)], lakes.Fates(superseded=1))
 
+    @given(kind=st.sampled_from((*KINDS, "other")), content=TEXTS | NUMBERS)
+    @fuzzed_less
+    def test_c26_any_document_is_read_or_refused(self, staged: Stage, lake: Lake, kind: str, content: str) -> None:
+        self._look_at(staged, lake, kind, content)
 
-def _is_json(text: str) -> bool:
+    @given(kind=st.sampled_from((PLANS, RESULT, VERDICTS, FAILURE)), data=st.data())
+    @fuzzed_less
+    def test_c26_another_value_anywhere_is_read_or_refused(
+        self, staged: Stage, lake: Lake, kind: str, data: st.DataObject
+    ) -> None:
+        """In the place of the whole document, as if Firn had written it so."""
+        found: Any = json.loads(
+            next(iter(staged.documents.texts(kind).values()), '{"room": "x", "reason": "y", "clock_ms": 1}')
+        )
+        place = found[0] if isinstance(found, list) else found
+        if kind == VERDICTS and data.draw(st.booleans()):
+            place = place["verdicts"][staged.plans[0].id]
+        place[data.draw(st.sampled_from(sorted(place)))] = data.draw(JSON | st.integers() | NUMBERS)
+        with without(lake, staged, kind):
+            self._look_at(staged, lake, kind, json.dumps(found))
+
+    @given(data=st.data())
+    @fuzzed_less
+    def test_c25_a_damaged_document_is_not_there(self, staged: Stage, lake: Lake, data: st.DataObject) -> None:
+        """What a killed process or a full disk left has another digest than its name."""
+        (path,) = documents_of(staged, data.draw(st.sampled_from((PLANS, RESULT, VERDICTS))))
+        whole = path.read_bytes()
+        path.write_bytes(data.draw(damaged(st.just(whole)).filter(lambda content: content != whole)))
+        try:
+            found = refused_or(lambda: publish(lake, staged.identifier))
+            assert isinstance(found, RefusedError)
+            assert lakes.offsets(lake) == [0, 1]
+        finally:
+            path.write_bytes(whole)
+
+    @staticmethod
+    def _look_at(staged: Stage, lake: Lake, kind: str, content: str) -> None:
+        documents = JobDocuments.of(lake.table(TABLE), staged.job_id)
+        known = {one.location for one in documents.found}
+        documents.write(kind, content)
+        try:
+            looked = refused_or(lambda: looked_at(lake, staged.identifier))
+            assert looked is None or isinstance(looked, RefusedError)
+            assert isinstance(refused_or(lambda: failed_plans(lake, TABLE)), list)
+            assert isinstance(refused_or(lambda: found_stages(lake, TABLE)), list)
+            refused_or(lambda: parts_of(lake, staged.identifier))
+            assert [one.table for one in status_of(lake, TABLE, NOW)] == [TABLE]
+        finally:
+            for one in JobDocuments.of(lake.table(TABLE), staged.job_id).found:
+                if one.location not in known:
+                    lakes.on_disk(one.location).unlink()
+
+    @pytest.mark.parametrize(
+        "verdict",
+        [{}, {"passed": False}, {"passed": "yes"}, {"passed": False, "expectations": [1]}, {"expectations": 1}],
+    )
+    def test_c26_a_verdict_that_is_none_publishes_nothing(
+        self, staged: Stage, lake: Lake, verdict: dict[str, Any]
+    ) -> None:
+        with without(lake, staged, VERDICTS):
+            staged.record_verdicts({staged.plans[0].id: verdict})
+            assert isinstance(refused_or(lambda: publish(lake, staged.identifier)), RefusedError)
+            assert lakes.offsets(lake) == [0, 1]
+
+    @pytest.mark.parametrize(
+        "where", ["{location}", "{live}", "{metadata}", "{job}/../../stray.parquet", "", "/", "s3://x"]
+    )
+    def test_c25_a_result_that_names_the_tables_own_files_deletes_none(
+        self, staged: Stage, lake: Lake, where: str
+    ) -> None:
+        """Only what lies in the folders of the job goes, whatever its documents name."""
+        table = lake.table(TABLE)
+        said = where.format(
+            location=table.location(),
+            live=staged.plans[0].inputs[0].path,
+            metadata=table.metadata_location,
+            job=job_folder(table, staged.job_id),
+        )
+        stray = lakes.on_disk(table.location()) / "data" / "stray.parquet"
+        stray.write_bytes(b"of an appender that has not committed yet")
+        assert staged.result
+        document = staged.result.model_dump(mode="json")
+        document["manifest"]["location"] = said
+        for path in documents_of(staged, RESULT):
+            path.unlink()
+        JobDocuments.of(table, staged.job_id).write(RESULT, json.dumps(document))
+        assert isinstance(refused_or(lambda: publish(lake, staged.identifier)), RefusedError)
+        discard(lake, staged.identifier)
+        assert stray.exists()
+        assert all(lakes.on_disk(path).exists() for path in lakes.held(lake.table(TABLE)))
+        assert lakes.offsets(lake) == [0, 1]
+        assert not lakes.on_disk(job_folder(table, staged.job_id)).exists()
+
+    def test_c25_nor_does_one_whose_plans_are_lost(self, staged: Stage, lake: Lake) -> None:
+        stray = lakes.on_disk(lake.table(TABLE).location()) / "data" / "being-written.parquet"
+        stray.write_bytes(b"of an appender that has not committed yet")
+        for path in documents_of(staged, PLANS):
+            path.unlink()
+        assert staged.identifier in sweep(lake, TABLE).discarded
+        assert stray.exists()
+        assert lakes.offsets(lake) == [0, 1]
+
+
+@contextmanager
+def without(lake: Lake, stage: Stage, kind: str) -> Iterator[None]:
+    """The stage without its documents of ``kind``, which are put back."""
+    whole = {path: path.read_bytes() for path in documents_of(stage, kind)}
+    for path in whole:
+        path.unlink()
     try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+        yield
+    finally:
+        for path in documents_of(stage, kind):
+            path.unlink()
+        for path, content in whole.items():
+            path.write_bytes(content)
+
+
+def documents_of(stage: Stage, kind: str) -> list[Path]:
+    """The documents of ``kind`` that are there now."""
+    return sorted(lakes.on_disk(stage.documents.location).glob(f"{kind}-*.json"))
 
 
 def looked_at(lake: Lake, identifier: str) -> None:
@@ -197,7 +259,9 @@ def looked_at(lake: Lake, identifier: str) -> None:
     assert stage.state
     assert stage.title
     assert str(stage.failure)
-    assert stage.passed(stage.plan.id) in (True, False)
+    for plan in stage.plans:
+        assert stage.passed(plan.id) in (True, False)
+    assert isinstance(stage.files, dict)
 
 
 @given(
@@ -240,7 +304,7 @@ class TestStatusFiles:
         path = path_of(tmp_path, "shop.orders")
         path.write_bytes(data.draw(damaged(st.just(path.read_bytes())) | st.binary(max_size=64)))
         found = refused_or(lambda: read(tmp_path, "shop.orders"))
-        if isinstance(found, Overview):
+        if isinstance(found, Status):
             shown = refused_or(lambda: table_html(found, Query(), NOW))
             assert isinstance(shown, FirnError) or shown.endswith("</html>")
 
@@ -250,7 +314,7 @@ class TestStatusFiles:
         path = tmp_path / "results" / "firn-full" / "run" / "now" / "batch.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        assert last_verdicts(tmp_path, TABLE) == ()
+        assert last_verdicts(tmp_path) == {}
 
 
 @given(TEXTS | NUMBERS)
@@ -272,14 +336,14 @@ def test_c26_any_value_of_an_option_is_understood_or_refused(text: str) -> None:
         refused_or(partial(parser, text))
 
 
-def test_what_was_damaged_can_still_be_published_when_it_is_mended(lake: Lake, plan: Plan) -> None:
+@pytest.mark.parametrize("kind", [PLANS, RESULT, VERDICTS])
+def test_c25_what_was_damaged_can_still_be_published_when_it_is_mended(lake: Lake, plan: Plan, kind: str) -> None:
     stage = ready(lake, plan, [row(1)], lakes.Fates(superseded=1))
-    said = stage.table.properties[VERDICT_PROPERTY]
-    lake.set_properties(
-        stage.identifier, {VERDICT_PROPERTY: '{"result": ' + str(stage.result) + ', "content": {"x": 1}}'}
-    )
-    with pytest.raises(RefusedError, match="property firn-verdict is not readable"):
+    (path,) = documents_of(stage, kind)
+    said = path.read_bytes()
+    path.write_bytes(said[:-1])
+    with pytest.raises(RefusedError, match="allowed: "):
         publish(lake, stage.identifier)
-    lake.set_properties(stage.identifier, {VERDICT_PROPERTY: said})
+    path.write_bytes(said)
     publish(lake, stage.identifier)
     assert lakes.offsets(lake) == [1]

@@ -1,144 +1,132 @@
-"""Stages: made without touching the target, told apart by result, and removed without losing a file that is in use."""
+"""Stages: opened without touching the target, known by documents that are written once, and deleted without losing a
+file that is in use."""
 
-import os
-import shutil
-import time
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
-from pyiceberg.schema import Schema
 
 from pipeline import clock
-from pipeline.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError
+from pipeline.errors import ConflictError, FirnError, GoneError, RefusedError
+from pipeline.gc.jobs import discard
+from pipeline.gc.limits import SETTLED_MS
+from pipeline.gc.sweep import sweep
 from pipeline.lake import Lake, records
-from pipeline.lake.derive import derive
 from pipeline.lake.folders import DATA_PATH
-from pipeline.lake.records import DICTIONARY_OF
-from pipeline.plan import Plan
-from pipeline.plan.failure import PLAN_PROPERTY
+from pipeline.lake.job_documents import METADATA_PATH, JobDocuments
+from pipeline.plan import Job, Plan, plan_table
 from pipeline.plan.plan import LEVEL_OUT
 from pipeline.publish import publish
 from pipeline.sense import Lane
-from pipeline.stage import INPUTS, Stage, discard, stages_of, sweep
-from pipeline.stage.claim import LEASE_MS, Claim, claimed
-from pipeline.stage.stage import VERDICT_PROPERTY
+from pipeline.staging.open import open_stage
+from pipeline.staging.result import PlanResult, StagedResult
+from pipeline.staging.stage import Stage, stages_of
 from tests.support import lakes
 from tests.support.foreign import delete_rows
-from tests.support.lakes import TABLE, Fates, append, append_two, compacted, judged, only_plan, ready, row
+from tests.support.lakes import (
+    NOW,
+    TABLE,
+    Fates,
+    Row,
+    append,
+    append_two,
+    compacted,
+    judged,
+    only_plan,
+    ready,
+    row,
+)
+from tests.support.stages import aged, crash_after_commit, data_of, document, documents_of
 
 
 @pytest.fixture
 def plan(lake: Lake, table: str) -> Plan:
     """A full plan over two segments of orders-0, the first of which the second supersedes."""
+    assert table
     append_two(lake, row(0), row(1))
     return only_plan(lake)
 
 
-def staged_as_of_tag(stage: Stage) -> list[int]:
-    tag = stage.table.metadata.refs[INPUTS].snapshot_id
-    return sorted(stage.table.scan(snapshot_id=tag).to_arrow()["offset"].to_pylist())
+def home_of(lake: Lake) -> Path:
+    return lakes.on_disk(lake.table(TABLE).location())
 
 
-def half_made(lake: Lake, plan: Plan, **changes: object) -> None:
-    """Register the stage and die before the inputs are attached."""
-    target = lake.table(plan.table)
-    properties = {PLAN_PROPERTY: plan.model_dump_json(), DATA_PATH: f"{target.location()}/data/_firn/{plan.id}"}
-    location = f"{target.location()}/stages/{plan.id}"
-    derive(lake, target, plan.stage, location, properties, {name.replace("_", "-"): it for name, it in changes.items()})
-
-
-def crash_after_commit(lake: Lake, stage: Stage, folder: Path) -> None:
-    """Publish the stage and die before it is dropped: as if nothing of it had been removed."""
-    places = [lakes.on_disk(stage.table.location()), lakes.on_disk(stage.table.properties[DATA_PATH])]
-    for number, place in enumerate(places):
-        shutil.copytree(place, folder / str(number))
-    publish(lake, stage.identifier)
-    for number, place in enumerate(places):
-        shutil.copytree(folder / str(number), place, dirs_exist_ok=True)
-    lake.catalog.register_table(stage.identifier, stage.table.metadata_location)
+def compacted_again(lake: Lake, plan: Plan, *kept: Row) -> Stage:
+    """Another process has compacted the same job, and says something else."""
+    return compacted(lake, plan, kept, Fates(superseded=plan.records - len(kept)))
 
 
 class TestOpening:
-    """A stage is a table like the target, with the plan's inputs in it."""
+    """What is going to be done is written down, and nothing else happens."""
 
-    @pytest.mark.parametrize(("lane", "unique"), [(Lane.FULL, {"key", "offset"}), (Lane.MERGE, {"offset"})])
-    def test_what_cannot_repeat_is_written_without_a_dictionary(
-        self, lake: Lake, table: str, lane: Lane, unique: set[str]
-    ) -> None:
-        append_two(lake, row(0), row(1))
-        lake.set_properties(table, {f"{DICTIONARY_OF}timestamp": "true"})
-        stage = lakes.opened(lake, only_plan(lake, lane))
-        said = {name.removeprefix(DICTIONARY_OF): on for name, on in stage.table.properties.items()}
-        assert {name for name in ("key", "offset", "headers") if said.get(name) == "false"} == unique
-        assert said["timestamp"] == "true"
-
-    def test_a_table_that_wants_a_dictionary_of_its_keys_gets_it(self, lake: Lake, table: str) -> None:
-        append_two(lake, row(0), row(1))
-        lake.set_properties(table, {f"{DICTIONARY_OF}key": "true"})
-        assert lakes.opened(lake, only_plan(lake)).table.properties[f"{DICTIONARY_OF}key"] == "true"
-
-    def test_it_reads_the_targets_files_by_the_same_field_ids(self, lake: Lake, plan: Plan) -> None:
-        stage, target = lakes.opened(lake, plan), lake.table(TABLE)
-        assert stage.table.schema() == target.schema()
-        assert stage.table.spec() == target.spec()
-        assert stage.table.metadata.table_uuid != target.metadata.table_uuid
-        assert lakes.paths(stage.table) == lakes.paths(target)
-        assert stage.plan == plan
-
-    def test_exactly_the_inputs_are_tagged(self, lake: Lake, plan: Plan) -> None:
-        append(lake, [row(2)])
-        stage = lakes.opened(lake, plan)
-        assert staged_as_of_tag(stage) == [0, 1]
-        assert (stage.state, stage.result, stage.files()) == ("inputs attached", None, [])
+    def test_its_plans_are_written_down_and_its_inputs_found(self, lake: Lake, plan: Plan) -> None:
+        opened = open_stage(lake, Job((plan,)))
+        assert opened.stage.identifier == f"{TABLE}/{plan.id}"
+        assert opened.stage.plans == (plan,)
+        assert list(opened.files) == [one.path for one in plan.inputs]
+        assert {path: file.record_count for path, file in opened.files.items()} == {
+            one.path: one.records for one in plan.inputs
+        }
+        assert (opened.stage.state, opened.stage.result, opened.conflicts) == ("planned", None, {})
 
     def test_the_target_is_untouched(self, lake: Lake, plan: Plan) -> None:
-        before = lake.table(TABLE).metadata_location
-        home = lakes.on_disk(lake.table(TABLE).location())
-        files = lakes.files_under(home)
-        lakes.opened(lake, plan)
+        before, files = lake.table(TABLE).metadata_location, lakes.files_under(home_of(lake))
+        stage = lakes.opened(lake, plan)
         assert lake.table(TABLE).metadata_location == before
-        assert {path.relative_to(home).parts[0] for path in lakes.files_under(home) - files} == {"stages"}
+        assert lakes.files_under(home_of(lake)) - files == {document(stage, "plans")}
+        assert lake.tables("lake") == [TABLE]
 
-    def test_its_files_have_a_folder_of_their_own_and_are_never_purged_with_it(self, lake: Lake, plan: Plan) -> None:
-        properties = lakes.opened(lake, plan).table.properties
-        assert properties[DATA_PATH] == f"{lake.table(TABLE).location()}/data/_firn/{plan.id}"
-        assert properties["gc.enabled"] == "false"
-
-    def test_the_targets_data_path_is_respected_and_its_policy_not_copied(self, lake: Lake, tmp_path: Path) -> None:
-        elsewhere = (tmp_path / "elsewhere").as_uri()
-        records.create(
-            lake, TABLE, {DATA_PATH: elsewhere, "firn.merge.segments": "7", "write.parquet.page-row-limit": "9"}
-        )
-        append(lake, [row(0)])
-        plan = only_plan(lake)
-        properties = lakes.opened(lake, plan).table.properties
-        assert properties[DATA_PATH] == f"{elsewhere}/_firn/{plan.id}"
-        assert properties["write.parquet.page-row-limit"] == "9"
-        assert not [name for name in properties if name.startswith("firn.")]
+    def test_the_targets_own_folders_are_respected(self, lake: Lake, tmp_path: Path) -> None:
+        own = {DATA_PATH: (tmp_path / "data").as_uri(), METADATA_PATH: (tmp_path / "metadata").as_uri()}
+        records.create(lake, TABLE, own)
+        append_two(lake, row(0), row(1))
+        stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1))
+        assert documents_of(stage) == tmp_path / "metadata" / "_firn" / stage.job_id
+        assert data_of(stage) == tmp_path / "data" / "_firn" / stage.job_id
+        assert lakes.files_under(data_of(stage))
+        assert stages_of(lake, TABLE) == [stage.identifier]
+        publish(lake, stage.identifier)
+        assert lakes.offsets(lake) == [1]
+        assert stages_of(lake, TABLE) == []
 
     def test_c25_opening_twice_changes_nothing(self, lake: Lake, plan: Plan) -> None:
-        first = lakes.opened(lake, plan)
-        again = lakes.opened(lake, plan)
-        assert again.table.metadata_location == first.table.metadata_location
+        lakes.opened(lake, plan)
+        before = lakes.files_under(home_of(lake))
+        assert lakes.opened(lake, plan).plans == (plan,)
+        assert lakes.files_under(home_of(lake)) == before
 
-    def test_c25_a_half_made_stage_is_taken_over(self, lake: Lake, plan: Plan) -> None:
-        half_made(lake, plan)
-        assert Stage.load(lake, plan.stage).state == "empty"
-        assert staged_as_of_tag(lakes.opened(lake, plan)) == [0, 1]
+    @pytest.mark.parametrize("length", [0, 1, 200])
+    def test_c25_a_half_written_stage_is_taken_over(self, lake: Lake, plan: Plan, length: int) -> None:
+        path = document(lakes.opened(lake, plan), "plans")
+        path.write_bytes(path.read_bytes()[:length])
+        with pytest.raises(GoneError, match=f"there is no stage {plan.stage}; allowed: one that `firn stages"):
+            Stage.load(lake, plan.stage)
+        assert lakes.opened(lake, plan).plans == (plan,)
+        assert Stage.load(lake, plan.stage).state == "planned"
 
     def test_c25_a_finished_stage_keeps_its_result(self, lake: Lake, plan: Plan) -> None:
         stage = ready(lake, plan, [row(1)], Fates(superseded=1))
         again = lakes.opened(lake, plan)
         assert (again.result, again.state) == (stage.result, "passed")
 
-    def test_c22_two_processes_attach_the_inputs_once(self, lake: Lake, plan: Plan) -> None:
+    def test_c22_two_processes_open_the_same(self, lake: Lake, plan: Plan) -> None:
         found = lakes.together(*[lambda: lakes.opened(Lake.embedded(lake.home), plan)] * 3)
-        assert any(isinstance(one, Stage) for one in found)
-        assert all(isinstance(one, Stage | ConflictError) for one in found), found
-        stage = lakes.opened(lake, plan)
-        assert staged_as_of_tag(stage) == [0, 1]
-        assert stage.result is None
+        assert [one.plans for one in found if isinstance(one, Stage)] == [(plan,)] * 3, found
+        written = {path.name for path in documents_of(Stage.load(lake, plan.stage)).glob("plans-*.json")}
+        assert {f"plans-{one.opening}.json" for one in found if isinstance(one, Stage)} <= written
+
+    def test_c25_the_result_of_a_former_opening_counts_no_more(self, lake: Lake, plan: Plan) -> None:
+        """A compactor stood still while its job was discarded and opened again: its files may be gone."""
+        former = lakes.opened(lake, plan)
+        files = lakes.write(former, [row(1) | {"level": 3}])
+        discard(lake, plan.stage)
+        again = lakes.opened(lake, plan)
+        with pytest.raises(ConflictError, match="was discarded meanwhile"):
+            former.check_undisturbed()
+        former.record_result(StagedResult.of(former.table, former.documents.location, former.opening, {}, {}, files))
+        assert Stage.load(lake, plan.stage).state == again.state == "planned"
 
     def test_c22_an_input_that_is_gone_means_plan_again(self, lake: Lake, plan: Plan) -> None:
         lake.table(TABLE).delete("offset = 0")
@@ -150,6 +138,7 @@ class TestOpening:
         delete_rows(lake, plan.inputs[0].path, [0])
         with pytest.raises(ConflictError, match="a row-level delete was added"):
             lakes.opened(lake, plan)
+        assert stages_of(lake, TABLE) == []
 
     def test_another_table_of_the_same_name_is_refused(self, lake: Lake, plan: Plan) -> None:
         lake.catalog.drop_table(TABLE)
@@ -160,13 +149,23 @@ class TestOpening:
     @pytest.mark.usefixtures("table")
     def test_topic_names_that_paths_must_escape(self, lake: Lake) -> None:
         append(lake, [row(0, topic="größe: 50%/é")])
-        assert staged_as_of_tag(lakes.opened(lake, only_plan(lake))) == [0]
+        plan = only_plan(lake)
+        assert list(open_stage(lake, Job((plan,))).files) == [plan.inputs[0].path]
 
-    def test_a_stages_name_finds_no_other_tables_stages(self, lake: Lake, plan: Plan) -> None:
+    def test_a_table_finds_no_other_tables_stages(self, lake: Lake, plan: Plan) -> None:
         records.create(lake, "lake.records2", {})
         lakes.opened(lake, plan)
         assert stages_of(lake, TABLE) == [plan.stage]
-        assert stages_of(lake, "lake.records2") == stages_of(lake, "lake.record") == []
+        assert stages_of(lake, "lake.records2") == []
+
+    @pytest.mark.parametrize("lane", LEVEL_OUT)
+    def test_every_lane_has_stages_of_its_own(self, lake: Lake, table: str, lane: Lane) -> None:
+        for offset in range(2):
+            append_two(lake, row(offset), row(offset + 2, level=1))
+            append(lake, [row(offset + 4, level=2)])
+        plan = only_plan(lake, lane)
+        assert len(open_stage(lake, Job((plan,))).files) == len(plan.inputs)
+        assert stages_of(lake, table) == [plan.stage]
 
 
 class TestRecording:
@@ -175,88 +174,167 @@ class TestRecording:
     def test_states_follow_each_other(self, lake: Lake, plan: Plan) -> None:
         stage = compacted(lake, plan, [row(1)], Fates(superseded=1))
         assert stage.state == "compacted"
-        assert stage.books is not None
-        assert stage.books.plans[plan.id].records_out == 1
-        assert judged(lake, stage, passed=False).state == "failed"
+        own = stage.of_plan(plan.id)
+        assert own is not None
+        assert own.counts.records_out == 1
         assert judged(lake, stage).state == "passed"
 
-    def test_c23_record_counts_and_verdict_belong_to_one_result(self, lake: Lake, plan: Plan) -> None:
+    def test_a_result_that_failed_says_so(self, lake: Lake, plan: Plan) -> None:
+        assert judged(lake, compacted(lake, plan, [row(1)], Fates(superseded=1)), passed=False).state == "failed"
+
+    def test_its_files_are_what_was_written_with_their_metrics(self, lake: Lake, plan: Plan) -> None:
+        stage = lakes.opened(lake, plan)
+        written = lakes.write(stage, [row(1, level=3)])
+        again = compacted(lake, plan, [row(1)], Fates(superseded=1))
+        (kept,) = again.files[plan.id].kept
+        assert (kept.record_count, kept.lower_bounds, kept.null_value_counts) == (
+            written[0].record_count,
+            written[0].lower_bounds,
+            written[0].null_value_counts,
+        )
+        assert lakes.on_disk(kept.file_path).stat().st_size == kept.file_size_in_bytes
+
+    def test_c23_verdicts_belong_to_one_result(self, lake: Lake, plan: Plan) -> None:
+        """Two processes compact the same job: the one that is judged is the one that counts, whichever came first."""
+        compacted(lake, plan, [row(1)], Fates(superseded=1))
+        both = compacted_again(lake, plan, row(1)).documents.texts("result")
+        last = max(both)
+        stage = replace(Stage.load(lake, plan.stage), result_digest=last)
+        assert Stage.load(lake, plan.stage).result_digest == min(both) != last
+        stage.record_verdicts({plan.id: lakes.verdict(passed=True)})
+        judged_one = Stage.load(lake, plan.stage)
+        assert (judged_one.result_digest, judged_one.state) == (last, "passed")
+        files = {file.file_path for file in judged_one.files[plan.id].kept}
+        publish(lake, plan.stage)
+        assert lakes.paths(lake.table(TABLE)) == files
+
+    def test_c25_of_two_results_one_is_published_and_nothing_stays_of_the_other(self, lake: Lake, plan: Plan) -> None:
+        compacted(lake, plan, [row(1)], Fates(superseded=1))
+        stage = judged(lake, compacted_again(lake, plan, row(1)))
+        assert len(lakes.files_under(data_of(stage))) == 2
+        publish(lake, plan.stage)
+        assert lakes.offsets(lake) == [1]
+        held = {lakes.on_disk(path) for path in lakes.paths(lake.table(TABLE))}
+        assert lakes.files_under(data_of(stage)) == held
+
+    def test_c23_a_result_that_comes_late_changes_nothing(self, lake: Lake, plan: Plan) -> None:
         stage = ready(lake, plan, [row(1)], Fates(superseded=1))
-        Stage.load(lake, plan.stage).table.overwrite(lakes.stored([row(0, level=3)]))
-        changed = Stage.load(lake, stage.identifier)
-        assert changed.result != stage.result
-        assert (changed.books, changed.verdicts, changed.state) == (None, None, "inputs attached")
+        again = compacted_again(lake, plan, row(0), row(1))
+        assert (again.result, again.verdicts, again.state) == (stage.result, stage.verdicts, "passed")
 
-    def test_c23_a_verdict_that_comes_late_stays_with_the_result_it_judged(self, lake: Lake, plan: Plan) -> None:
-        stage = compacted(lake, plan, [row(1)], Fates(superseded=1))
-        Stage.load(lake, plan.stage).table.overwrite(lakes.stored([row(0, level=3)]))
-        judged(lake, stage)
-        assert Stage.load(lake, stage.identifier).verdicts is None
+    def test_c23_judges_of_several_results_leave_one_that_everybody_sees(self, lake: Lake, plan: Plan) -> None:
+        for _ in range(3):
+            stage = compacted_again(lake, plan, row(1))
+        for digest in stage.documents.texts("result"):
+            replace(stage, result_digest=digest).record_verdicts({plan.id: lakes.verdict(passed=True)})
+        seen = [Stage.load(lake, plan.stage) for _ in range(2)]
+        assert seen[0].result == seen[1].result
+        files = {file.file_path for file in seen[0].files[plan.id].kept}
+        publish(lake, plan.stage)
+        assert lakes.paths(lake.table(TABLE)) == files
 
-    def test_nothing_is_recorded_without_a_result(self, lake: Lake, plan: Plan) -> None:
-        with pytest.raises(RefusedError, match="is inputs attached; allowed: a result to record"):
+    def test_nothing_is_judged_without_a_result(self, lake: Lake, plan: Plan) -> None:
+        with pytest.raises(RefusedError, match="is planned; allowed: a result to be judged"):
             judged(lake, lakes.opened(lake, plan))
 
-    def test_unreadable_records_are_refused(self, lake: Lake, plan: Plan) -> None:
-        stage = ready(lake, plan, [row(1)], Fates(superseded=1))
-        with stage.table.transaction() as transaction:
-            transaction.set_properties({VERDICT_PROPERTY: "{"})
-        with pytest.raises(RefusedError, match=f"property {VERDICT_PROPERTY} is not readable"):
-            assert Stage.load(lake, plan.stage).verdicts
+    def test_c24_counts_that_do_not_add_up_are_not_recorded(self, lake: Lake, plan: Plan) -> None:
+        with pytest.raises(RefusedError, match=r"2 records in, but 1 out \+ 2 superseded"):
+            compacted(lake, plan, [row(1)], Fates(superseded=2))
+        assert Stage.load(lake, plan.stage).state == "planned"
 
-    def test_what_is_no_stage_is_refused(self, lake: Lake, table: str) -> None:
-        with pytest.raises(RefusedError, match="is not a stage: it has no property firn-plan"):
-            Stage.load(lake, table)
+    @pytest.mark.parametrize("kind", ["plans", "result", "verdicts"])
+    def test_c26_a_document_that_is_none_of_firns_is_refused(self, lake: Lake, plan: Plan, kind: str) -> None:
+        """Its name says that it is whole, so it is not a torn one."""
+        stage = ready(lake, plan, [row(1)], Fates(superseded=1))
+        document(stage, kind).unlink()
+        stage.documents.write(kind, '{"of": "another version"}')
+        with pytest.raises(RefusedError, match=rf"stage {stage.identifier}.* not readable: "):
+            Stage.load(lake, plan.stage)
+        with pytest.raises(RefusedError, match="not readable"):
+            publish(lake, plan.stage)
+        assert lakes.offsets(lake) == [0, 1]
+
+    @pytest.mark.parametrize(("kind", "state"), [("result", "planned"), ("verdicts", "compacted")])
+    def test_c25_a_torn_document_is_not_there(self, lake: Lake, plan: Plan, kind: str, state: str) -> None:
+        path = document(ready(lake, plan, [row(1)], Fates(superseded=1)), kind)
+        path.write_bytes(path.read_bytes()[:-1])
+        assert Stage.load(lake, plan.stage).state == state
+        with pytest.raises(RefusedError, match=f"is {state}; allowed: a passing verdict on its result"):
+            publish(lake, plan.stage)
+
+    @pytest.mark.parametrize("name", ["lake.records", "records/0", f"/{'0' * 16}", f"{TABLE}/{'A' * 16}"])
+    def test_c26_what_is_no_stage_is_refused(self, lake: Lake, table: str, name: str) -> None:
+        assert table
+        with pytest.raises(RefusedError, match=r"is not a stage; allowed: <namespace>\.<table>/<job id>"):
+            Stage.load(lake, name)
 
     def test_a_result_of_nothing_has_no_files(self, lake: Lake, plan: Plan) -> None:
-        stage = lakes.opened(lake, plan)
-        stage.table.overwrite(lakes.stored([]))
-        emptied = Stage.load(lake, plan.stage)
-        assert emptied.result is not None
-        assert emptied.files() == []
+        stage = compacted(lake, plan, [], Fates(superseded=2))
+        assert stage.result is not None
+        assert stage.result.manifest is None
+        assert stage.files[plan.id].all == []
 
-    def test_recording_waits_for_others_who_commit_to_the_stage(self, lake: Lake, plan: Plan) -> None:
-        stage = compacted(lake, plan, [row(1)], Fates(superseded=1))
-        books = stage.books
-        assert books is not None
-        found = lakes.together(
-            *[lambda: stage.record_books(Lake.embedded(lake.home), books)] * 2,
-            *[lambda: stage.record_verdicts(Lake.embedded(lake.home), {plan.id: lakes.verdict(passed=True)})] * 2,
+    def test_c23_a_list_of_files_that_was_changed_is_refused(self, lake: Lake, plan: Plan) -> None:
+        stage = ready(lake, plan, [row(1)], Fates(superseded=1))
+        (listed,) = documents_of(stage).glob("*.avro")
+        listed.write_bytes(listed.read_bytes() + b"x")
+        with pytest.raises(RefusedError, match=r"bytes with another SHA-256 than was written; allowed: \d+ bytes"):
+            publish(lake, plan.stage)
+        assert lakes.offsets(lake) == [0, 1]
+
+    def test_c23_files_of_another_topic_partition_are_refused(self, lake: Lake, plan: Plan) -> None:
+        stage = lakes.opened(lake, plan)
+        files = lakes.write(stage, [row(1, partition=7, level=3)])
+        counts = {"records_in": 2, "records_out": 1, "superseded": 1, "tombstones_removed": 0, "quarantined": 0}
+        sizes = {"bytes_in": plan.bytes, "bytes_out": files[0].file_size_in_bytes, "segments_in": 2, "segments_out": 1}
+        own = PlanResult.model_validate({"counts": {**counts, **sizes}, "fingerprint": "0"})
+        stage.record_result(
+            StagedResult.of(stage.table, stage.documents.location, stage.opening, {plan.id: own}, {}, files)
         )
-        assert all(isinstance(one, Stage) for one in found), found
+        judged(lake, Stage.load(lake, plan.stage))
+        with pytest.raises(RefusedError, match="holds records of orders-7; allowed: those of its plans"):
+            publish(lake, plan.stage)
+        assert lakes.offsets(lake) == [0, 1]
+
+    def test_those_who_record_at_the_same_time_do_not_wait_for_each_other(self, lake: Lake, plan: Plan) -> None:
+        stage = compacted(lake, plan, [row(1)], Fates(superseded=1))
+        lakes.together(*[lambda: stage.record_verdicts({plan.id: lakes.verdict(passed=True)})] * 4)
+        assert Stage.load(lake, plan.stage).state == "passed"
+        assert document(stage, "verdicts").exists()
 
 
 class TestDiscarding:
     """C25: unpublished files go, files that any snapshot holds stay."""
 
-    def test_c25_the_stage_and_its_files_are_gone_and_the_target_is_as_it_was(self, lake: Lake, plan: Plan) -> None:
-        before = lake.table(TABLE).metadata_location
-        home = lakes.on_disk(lake.table(TABLE).location())
+    def test_c25_the_stage_and_its_files_are_gone_and_readers_see_what_they_saw(self, lake: Lake, plan: Plan) -> None:
+        home = home_of(lake) / "data"
         files = lakes.files_under(home)
         stage = ready(lake, plan, [row(1)], Fates(superseded=1))
         assert discard(lake, stage.identifier) == 1
         assert stages_of(lake, TABLE) == []
         assert lakes.files_under(home) == files
-        assert lake.table(TABLE).metadata_location == before
-        assert not lakes.on_disk(stage.table.properties[DATA_PATH]).exists()
+        assert not data_of(stage).exists()
+        assert not documents_of(stage).exists()
         assert lakes.offsets(lake) == [0, 1]
 
     def test_c25_what_a_killed_writer_left_goes_as_well(self, lake: Lake, plan: Plan) -> None:
-        folder = lakes.on_disk(lakes.opened(lake, plan).table.properties[DATA_PATH])
-        stray = folder / "topic=orders" / "partition=0" / "level=3" / "half.parquet"
+        stage = lakes.opened(lake, plan)
+        stray = data_of(stage) / "attempt" / "half.parquet"
         stray.parent.mkdir(parents=True)
         stray.write_bytes(b"PAR1")
+        list_of_files = documents_of(stage) / "0123.avro"
+        list_of_files.write_bytes(b"Obj")
         assert discard(lake, plan.stage) == 1
-        assert not folder.exists()
+        assert not data_of(stage).exists()
+        assert not documents_of(stage).exists()
 
     @pytest.mark.usefixtures("table")
     @pytest.mark.parametrize("topic", ["orders", "größe: 50%"])
     def test_c25_what_was_published_stays(self, lake: Lake, tmp_path: Path, topic: str) -> None:
         append_two(lake, row(0, topic=topic), row(1, topic=topic))
-        plan = only_plan(lake)
-        stage = ready(lake, plan, [row(1, topic=topic)], Fates(superseded=1))
+        stage = ready(lake, only_plan(lake), [row(1, topic=topic)], Fates(superseded=1))
         crash_after_commit(lake, stage, tmp_path / "copy")
-        stray = lakes.on_disk(stage.table.properties[DATA_PATH]) / "stray.parquet"
+        stray = data_of(stage) / "stray.parquet"
         stray.write_bytes(b"")
         assert discard(lake, stage.identifier) == 1
         assert lakes.offsets(lake) == [1]
@@ -272,6 +350,18 @@ class TestDiscarding:
         assert discard(lake, stage.identifier) == 0
         past = lake.table(TABLE).scan(snapshot_id=published_as).to_arrow()
         assert past["offset"].to_pylist() == [1]
+
+    def test_c25_a_file_that_only_a_branch_of_somebody_elses_holds_stays(
+        self, lake: Lake, plan: Plan, tmp_path: Path
+    ) -> None:
+        stage = ready(lake, plan, [row(1)], Fates(superseded=1))
+        crash_after_commit(lake, stage, tmp_path / "copy")
+        published_as = lakes.snapshot(lake)
+        assert published_as is not None
+        lake.table(TABLE).manage_snapshots().create_branch(published_as, "audit").commit()
+        lake.table(TABLE).delete("partition = 0")
+        assert discard(lake, stage.identifier) == 0
+        assert lake.table(TABLE).scan().use_ref("audit").to_arrow()["offset"].to_pylist() == [1]
 
     def test_c25_it_survives_that_the_history_forgot_the_publish(self, lake: Lake, plan: Plan, tmp_path: Path) -> None:
         stage = ready(lake, plan, [row(1)], Fates(superseded=1))
@@ -292,37 +382,43 @@ class TestDiscarding:
             raise OSError(f"{folder}: Missing required header for this request: Content-Md5")
 
         monkeypatch.setattr(PyArrowLocalFileSystem, "delete_dir", refuse, raising=False)
-        home = lakes.on_disk(lake.table(TABLE).location())
-        files = lakes.files_under(home)
-        assert discard(lake, ready(lake, plan, [row(1)], Fates(superseded=1)).identifier) == 1
-        assert lakes.files_under(home) == files
+        stage = ready(lake, plan, [row(1)], Fates(superseded=1))
+        assert discard(lake, stage.identifier) == 1
+        assert lakes.files_under(data_of(stage)) == lakes.files_under(documents_of(stage)) == set()
 
     def test_inputs_stay(self, lake: Lake, plan: Plan) -> None:
         lakes.opened(lake, plan)
         discard(lake, plan.stage)
         assert all(lakes.on_disk(one.path).exists() for one in plan.inputs)
 
-    def test_c25_half_made_stages_can_be_discarded(self, lake: Lake, plan: Plan) -> None:
-        half_made(lake, plan)
+    def test_c25_half_written_stages_can_be_discarded(self, lake: Lake, plan: Plan) -> None:
+        path = document(lakes.opened(lake, plan), "plans")
+        path.write_bytes(path.read_bytes()[:10])
         assert discard(lake, plan.stage) == 0
+        assert not path.exists()
+        assert stages_of(lake, TABLE) == []
 
-    def test_a_second_discard_is_refused(self, lake: Lake, plan: Plan) -> None:
-        lakes.opened(lake, plan)
+    def test_c25_a_second_discard_changes_nothing(self, lake: Lake, plan: Plan) -> None:
+        ready(lake, plan, [row(1)], Fates(superseded=1))
         discard(lake, plan.stage)
-        with pytest.raises(RefusedError, match="does not exist"):
-            discard(lake, plan.stage)
+        before = lake.table(TABLE).metadata_location
+        assert discard(lake, plan.stage) == 0
+        assert lake.table(TABLE).metadata_location == before
 
     def test_c25_discarding_at_the_same_time_is_no_harm(self, lake: Lake, plan: Plan) -> None:
         ready(lake, plan, [row(1)], Fates(superseded=1))
         found = lakes.together(*[lambda: discard(Lake.embedded(lake.home), plan.stage)] * 3)
-        assert any(isinstance(one, int) for one in found), found
+        assert all(isinstance(one, int) for one in found), found
         assert stages_of(lake, TABLE) == []
         assert lakes.offsets(lake) == [0, 1]
 
     @pytest.mark.usefixtures("plan")
-    def test_a_table_that_is_no_stage_is_never_discarded(self, lake: Lake) -> None:
+    @pytest.mark.parametrize("name", [TABLE, f"{TABLE}/data", f"{TABLE}/..", f"{TABLE}/"])
+    def test_what_is_no_stage_is_never_discarded(self, lake: Lake, name: str) -> None:
+        before = lakes.files_under(home_of(lake))
         with pytest.raises(RefusedError, match="is not a stage"):
-            discard(lake, TABLE)
+            discard(lake, name)
+        assert lakes.files_under(home_of(lake)) == before
         assert lakes.offsets(lake) == [0, 1]
 
     def test_a_discarded_plan_can_be_run_again(self, lake: Lake, plan: Plan) -> None:
@@ -353,122 +449,80 @@ class TestSweeping:
         assert reason == f"its input {plan.inputs[0].path} is no longer live"
 
     def test_a_stage_older_than_the_policy_allows_goes(self, lake: Lake, plan: Plan) -> None:
-        half_made(lake, plan, last_updated_ms=clock.now_ms() - 86_400_001)
+        aged(documents_of(lakes.opened(lake, plan)), 86_400_001)
         (reason,) = sweep(lake, TABLE).discarded.values()
         assert reason.endswith("firn.stage.max.age.ms allows 86400000")
 
-    def test_the_age_limit_is_the_tables_own(self, lake: Lake, plan: Plan) -> None:
-        half_made(lake, plan, last_updated_ms=clock.now_ms() - 61_000)
-        assert sweep(lake, TABLE).discarded == {}
-        with lake.table(TABLE).transaction() as transaction:
-            transaction.set_properties({"firn.stage.max.age.ms": "60000"})
+    def test_its_age_is_that_of_its_first_document(self, lake: Lake, plan: Plan) -> None:
+        """Who tries again and again does not keep a stage alive."""
+        stage = lakes.opened(lake, plan)
+        aged(documents_of(stage), 86_400_001)
+        ready(lake, plan, [row(1)], Fates(superseded=1))
         assert list(sweep(lake, TABLE).discarded) == [plan.stage]
 
-    def test_c25_a_stage_that_is_being_published_is_kept(self, lake: Lake, plan: Plan) -> None:
-        ready(lake, plan, [row(1)], Fates(superseded=1))
-        with claimed(lake, plan.stage, Claim.PUBLISH):
-            swept = sweep(lake, TABLE, [plan.id])
-        assert swept.discarded == {}
-        assert "another process claimed it (firn-publishing)" in swept.kept[plan.stage]
+    def test_the_age_limit_is_the_tables_own(self, lake: Lake, plan: Plan) -> None:
+        aged(documents_of(lakes.opened(lake, plan)), 61_000)
+        assert sweep(lake, TABLE).discarded == {}
+        lake.set_properties(TABLE, {"firn.stage.max.age.ms": "60000"})
+        assert list(sweep(lake, TABLE).discarded) == [plan.stage]
 
     def test_c20_one_broken_stage_does_not_stop_the_sweep(self, lake: Lake, plan: Plan) -> None:
         lakes.opened(lake, plan)
-        broken = f"{TABLE}__stage_0000"
-        lake.catalog.create_table(broken, Schema())
+        broken = JobDocuments.of(lake.table(TABLE), "0" * 16)
+        broken.write("plans", json.dumps([{"id": "of another version"}]))
         swept = sweep(lake, TABLE, [plan.id])
         assert list(swept.discarded) == [plan.stage]
-        assert "is not a stage" in swept.kept[broken]
+        assert "not readable" in swept.kept[f"{TABLE}/{broken.job_id}"]
+        assert stages_of(lake, TABLE) == [f"{TABLE}/{broken.job_id}"]
 
-    def test_c25_a_folder_that_a_crash_left_goes_after_a_while(self, lake: Lake, plan: Plan) -> None:
+    def test_c25_what_a_process_left_that_died_while_it_opened_the_stage_goes_after_a_while(
+        self, lake: Lake, plan: Plan
+    ) -> None:
         stage = lakes.opened(lake, plan)
-        folder = lakes.on_disk(stage.table.location())
-        lake.catalog.drop_table(plan.stage)
-        assert sweep(lake, TABLE).discarded == {}, "it may be a stage that is being registered right now"
-        long_ago = time.time() - LEASE_MS / 1000 - 1
-        for path in lakes.files_under(folder):
-            os.utime(path, (long_ago, long_ago))
-        assert sweep(lake, TABLE).discarded
-        assert not folder.exists()
+        path = document(stage, "plans")
+        path.write_bytes(path.read_bytes()[:10])
+        assert sweep(lake, TABLE).discarded == {}, "it may be written right now"
+        aged(documents_of(stage), SETTLED_MS + 1000)
+        assert "its plans are gone" in sweep(lake, TABLE).discarded[plan.stage]
+        assert not documents_of(stage).exists()
         assert lakes.offsets(lake) == [0, 1]
 
+    def test_c25_what_another_tools_orphan_removal_has_left_goes(self, lake: Lake, plan: Plan) -> None:
+        """It may take what only Firn knows of, the plans before the rest."""
+        stage = ready(lake, plan, [row(1)], Fates(superseded=1))
+        before = lakes.snapshot(lake)
+        document(stage, "plans").unlink()
+        assert "its plans are gone" in sweep(lake, TABLE).discarded[plan.stage]
+        assert lakes.files_under(data_of(stage)) == lakes.files_under(documents_of(stage)) == set()
+        assert lakes.snapshot(lake) != before, "what was about to be committed on it is refused"
+        assert lakes.offsets(lake) == [0, 1]
 
-class TestClaims:
-    """Publishing and discarding exclude each other."""
+    def test_the_oldest_go_beyond_a_limit_of_bytes_but_not_what_may_be_at_work(self, lake: Lake, table: str) -> None:
+        append(lake, [row(0, partition=number) for number in range(3)])
+        append(lake, [row(1, partition=number) for number in range(3)])
+        made = sorted(plan_table(lake, table, Lane.FULL, NOW, force=True), key=lambda plan: plan.partition)
+        stages = [ready(lake, one, [row(1, partition=one.partition)], Fates(superseded=1)) for one in made]
+        sizes = [sum(path.stat().st_size for path in lakes.files_under(data_of(stage))) for stage in stages]
+        lake.set_properties(table, {"firn.gc.stages.bytes": str(max(sizes))})
+        assert sweep(lake, table).discarded == {}, "all of them were written to just now"
+        for number, stage in enumerate(stages):
+            aged(documents_of(stage), SETTLED_MS + (3 - number) * 1000)
+            aged(data_of(stage), SETTLED_MS + (3 - number) * 1000)
+        swept = sweep(lake, table)
+        assert sorted(swept.discarded) == sorted(stage.identifier for stage in stages[:2])
+        assert all("firn.gc.stages.bytes allows" in reason for reason in swept.discarded.values())
+        assert stages_of(lake, table) == [stages[2].identifier]
 
-    @pytest.fixture
-    def stage(self, lake: Lake, plan: Plan) -> str:
-        return lakes.opened(lake, plan).identifier
-
-    @pytest.mark.parametrize("first", list(Claim))
-    def test_c25_the_opposite_claim_is_refused_while_one_is_held(self, lake: Lake, stage: str, first: Claim) -> None:
-        (second,) = set(Claim) - {first}
-        with (
-            claimed(lake, stage, first),
-            pytest.raises(ConflictError, match=f"another process claimed it \\({first.value}\\)"),
-            claimed(lake, stage, second),
-        ):
-            pass
-
-    def test_c25_stepping_back_leaves_other_claims_of_the_same_kind(self, lake: Lake, stage: str) -> None:
-        with claimed(lake, stage, Claim.PUBLISH), pytest.raises(ConflictError), claimed(lake, stage, Claim.PUBLISH):
-            raise ConflictError("the second publisher gives up")
-        with claimed(lake, stage, Claim.PUBLISH):
-            with pytest.raises(ConflictError, match="gives up"), claimed(lake, stage, Claim.PUBLISH):
-                raise ConflictError("the second publisher gives up")
-            with pytest.raises(ConflictError, match="firn-publishing"):
-                discard(lake, stage)
-
-    def test_c25_work_that_was_refused_frees_the_stage(self, lake: Lake, stage: str) -> None:
-        with pytest.raises(RefusedError), claimed(lake, stage, Claim.PUBLISH):
-            raise RefusedError("no verdict")
-        discard(lake, stage)
-        assert stages_of(lake, TABLE) == []
-
-    @pytest.mark.parametrize("error", [OutcomeUnknownError("?"), OSError("?"), KeyboardInterrupt()])
-    def test_c25_work_that_ended_nobody_knows_how_keeps_it(self, lake: Lake, stage: str, error: BaseException) -> None:
-        with pytest.raises(type(error)), claimed(lake, stage, Claim.PUBLISH):
-            raise error
-        with pytest.raises(ConflictError, match="firn-publishing"):
-            discard(lake, stage)
-
-    @pytest.mark.parametrize(("age", "free"), [(LEASE_MS - 30_000, False), (LEASE_MS + 1, True)])
-    def test_c25_a_claim_is_believed_for_its_lease(self, lake: Lake, stage: str, age: int, free: bool) -> None:
-        with lake.table(stage).transaction() as transaction:
-            transaction.set_properties({f"{Claim.PUBLISH.value}.dead": str(clock.now_ms() - age)})
-        if free:
-            discard(lake, stage)
-        else:
-            with pytest.raises(ConflictError):
-                discard(lake, stage)
-
-    def test_c25_both_kinds_are_never_held_at_once(self, lake: Lake, stage: str) -> None:
-        held: list[Claim] = []
-        mixed: list[list[Claim]] = []
-
-        def work(intent: Claim) -> None:
-            own = Lake.embedded(lake.home)
-            for _ in range(3):
-                try:
-                    with claimed(own, stage, intent):
-                        held.append(intent)
-                        time.sleep(0.005)
-                        if len(set(held)) > 1:
-                            mixed.append(list(held))
-                        held.remove(intent)
-                        raise RefusedError("done")
-                except FirnError:
-                    continue
-
-        intents = [Claim.PUBLISH, Claim.DISCARD, Claim.PUBLISH, Claim.DISCARD]
-        lakes.together(*[lambda intent=intent: work(intent) for intent in intents])
-        assert mixed == []
+    def test_a_catalog_that_is_gone_is_said(self, lake: Lake, plan: Plan) -> None:
+        lakes.opened(lake, plan)
+        lake.catalog.drop_table(TABLE)
+        with pytest.raises(FirnError, match="does not exist"):
+            sweep(lake, TABLE)
 
 
-@pytest.mark.parametrize("lane", LEVEL_OUT)
-def test_every_lane_has_a_stage_of_its_own(lake: Lake, table: str, lane: Lane) -> None:
-    for offset in range(2):
-        append_two(lake, row(offset), row(offset + 2, level=1))
-        append(lake, [row(offset + 4, level=2)])
-    plan = only_plan(lake, lane)
-    stage = lakes.opened(lake, plan)
-    assert len(stage.table.inspect.files()) == len(plan.inputs)
+def test_ages_are_not_measured_where_the_machines_clock_is_behind(
+    lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lakes.opened(lake, plan)
+    monkeypatch.setattr(clock, "now_ms", lambda: 0)
+    assert sweep(lake, TABLE).discarded == {}

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan
+from pipeline.plan.in_place import series, staying
+from pipeline.plan.may_stay_in_place import may_stay
 from pipeline.plan.plan import Input
-from pipeline.plan.stay import may_stay
-from pipeline.plan.staying import series, staying
 from pipeline.segments import Segment
 from pipeline.segments.segment import LANDED, TAIL
 from pipeline.sense import Lane

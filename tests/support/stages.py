@@ -1,0 +1,50 @@
+"""What a process leaves behind that dies: folders of a job as they were before it was deleted."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from pipeline.lake import Lake
+from pipeline.lake.folders import job_folder
+from pipeline.publish import publish_job
+from pipeline.staging.stage import Stage
+from tests.support import lakes
+
+
+def data_of(stage: Stage) -> Path:
+    """Where the data of the job lies."""
+    return lakes.on_disk(job_folder(stage.table, stage.job_id))
+
+
+def documents_of(stage: Stage) -> Path:
+    """Where its documents lie."""
+    return lakes.on_disk(stage.documents.location)
+
+
+def document(stage: Stage, kind: str) -> Path:
+    """Its only document of ``kind``."""
+    (path,) = documents_of(stage).glob(f"{kind}-*.json")
+    return path
+
+
+def kept(stage: Stage, copy: Path, act: Callable[[], object]) -> None:
+    """``act``, and put the stage back as it was before."""
+    folders = {str(number): folder for number, folder in enumerate((data_of(stage), documents_of(stage)))}
+    for name, folder in folders.items():
+        shutil.copytree(folder, copy / name)
+    act()
+    for name, folder in folders.items():
+        shutil.copytree(copy / name, folder, dirs_exist_ok=True)
+
+
+def crash_after_commit(lake: Lake, stage: Stage, copy: Path) -> None:
+    """Publish the stage and die before anything of it is deleted."""
+    kept(stage, copy, lambda: publish_job(lake, stage.identifier))
+
+
+def aged(folder: Path, ms: int) -> None:
+    """Make everything in ``folder`` so much older, in milliseconds, by the store's clock."""
+    for path in lakes.files_under(folder):
+        then = path.stat().st_mtime - ms / 1000
+        os.utime(path, (then, then))
