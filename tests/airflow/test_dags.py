@@ -79,7 +79,7 @@ def test_parsing_imports_nothing_heavy(parsed: Parsed) -> None:
     assert "airflow" in parsed.packages
     assert {"pyspark", "great_expectations", "pyiceberg", "pyarrow", "expectations"}.isdisjoint(parsed.packages)
     rooms = {name for name in parsed.own if not name.startswith("pipeline.airflow")}
-    assert rooms <= {"pipeline.clock", "pipeline.errors", "pipeline.lease"}
+    assert rooms <= {"pipeline.clock", "pipeline.errors", "pipeline.lease", "pipeline.messages"}
 
 
 def test_lanes_follow_each_other(parsed: Parsed) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from infra.airflow import local
 from infra.processes import members, start
-from pipeline.overview import Query, read
+from pipeline.status import Query, read
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.server import at_free_port
 from tests.support.overviews import rows_of, write_overview

@@ -65,7 +65,6 @@ def test_a_refused_plan_waits_until_something_changes(topic: Topic, caplog: pyte
     assert (topic.segments(0), topic.levels(1)) == (before, [3])
     (failed_plan,) = failed_plans(topic.lake, topic.table)
     assert failed_plan.failure.reason in reason
-    assert failed_plan.failure.shelved
     folder = on_disk(topic.lake.table(topic.table).location()) / "data" / "_firn" / failed_plan.plan.id
     assert not folder.exists()
 

@@ -3,21 +3,21 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyiceberg.table import Table
 
 from pipeline.errors import UnavailableError
+from pipeline.gc.limits import SETTLED_MS
+from pipeline.lake.folders import data_folder, job_folder
+from pipeline.lake.job_documents import documents_folder
 from pipeline.plan import Plan
-from pipeline.stage import stages_of
-from pipeline.stage.claim import LEASE_MS
+from pipeline.staging.stage import stages_of
 from tests.faults.harness.fault import Fault, Kind
 from tests.faults.harness.injector import FIRED, PAUSED
 from tests.faults.variables import dying, failing
 from tests.support.commands import firn, start
-from tests.support.lakes import held, on_disk
+from tests.support.lakes import files_under, held, on_disk
 from tests.support.topics import NOW, Record, Topic, updates
 from tests.support.waiting import until
 
@@ -31,18 +31,31 @@ def filled(topic: Topic) -> Topic:
 
 
 @pytest.mark.parametrize(
-    ("when", "call", "nth"),
+    ("when", "call"),
     [
-        ("before", "register_table stage", 1),
-        ("after", "register_table stage", 1),
-        ("after", "commit_table stage", 1),  # the inputs are attached
-        ("before", "commit_table stage", 2),  # Spark has written, the counts are not recorded
+        ("before", "write plans"),
+        ("after", "write plans"),  # the document is there and empty
+        ("before", "write staged manifest"),  # the data is there
+        ("before", "write result"),  # so is the list of it
+        ("after", "write result"),
     ],
 )
-def test_killed_while_compacting(filled: Topic, tmp_path: Path, when: str, call: str, nth: int) -> None:
+def test_killed_while_compacting(filled: Topic, tmp_path: Path, when: str, call: str) -> None:
     plan = filled.plans("full")[0]
-    killed = firn(filled.lake, "compact", str(plan.write(tmp_path)), variables=dying(tmp_path, when, call, nth))
+    killed = firn(filled.lake, "compact", str(plan.write(tmp_path)), variables=dying(tmp_path, when, call, 1))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
+    _assert_recovers(filled)
+
+
+@pytest.mark.parametrize("document", ["plans", "staged manifest", "result"])
+def test_c25_a_document_that_was_half_written_is_not_there(filled: Topic, tmp_path: Path, document: str) -> None:
+    """The same plan can be compacted again at once, into the same stage."""
+    plan = filled.plans("full")[0]
+    torn = failing(tmp_path, Fault(Kind.TORN, f"write {document}", 1))
+    killed = firn(filled.lake, "compact", str(plan.write(tmp_path)), variables=torn)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    (stage,) = filled.validated([plan])
+    assert firn(filled.lake, "publish", stage).returncode == 0
     _assert_recovers(filled)
 
 
@@ -52,14 +65,14 @@ def test_killed_in_the_middle_of_a_data_file(filled: Topic, tmp_path: Path) -> N
     torn = failing(tmp_path, Fault(Kind.TORN, "write data", 1))
     killed = firn(filled.lake, "compact", str(plan.write(tmp_path)), variables=torn)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert list(_staged_data(filled, plan))
+    assert _staged_data(filled, plan)
     _assert_recovers(filled)
 
 
 def test_c20_a_worker_of_spark_that_dies_again_and_again_in_the_middle_of_a_data_file(
     filled: Topic, tmp_path: Path
 ) -> None:
-    """The driver lives, and says which plan it was in one line; what the workers left is found and removed."""
+    """The driver lives, says which plan it was in one line, and removes what the workers left."""
     plan = filled.plans("full")[0]
     torn = failing(tmp_path, Fault(Kind.TORN, "write data", 1)) | {"FIRN_ENGINE": "spark"}
     failed = firn(filled.lake, "compact", str(plan.write(tmp_path)), variables=torn)
@@ -67,7 +80,7 @@ def test_c20_a_worker_of_spark_that_dies_again_and_again_in_the_middle_of_a_data
     (line,) = [line for line in failed.stderr.splitlines() if line.startswith("firn: ")]
     assert plan.title in line
     assert (tmp_path / FIRED).exists()
-    assert list(_staged_data(filled, plan))
+    assert _staged_data(filled, plan) == set()
     _assert_recovers(filled)
 
 
@@ -81,39 +94,66 @@ def test_a_driver_of_spark_that_is_killed_while_a_worker_writes(filled: Topic, t
     _assert_recovers(filled)
 
 
-@pytest.mark.parametrize(
-    ("when", "call", "nth"), [("before", "commit_table stage", 1), ("after", "commit_table stage", 1)]
-)
-def test_killed_while_validating(filled: Topic, tmp_path: Path, when: str, call: str, nth: int) -> None:
+@pytest.mark.parametrize("fault", [Fault(Kind.KILL, "write verdicts", 1), Fault(Kind.TORN, "write verdicts", 1)])
+def test_killed_while_validating(filled: Topic, tmp_path: Path, fault: Fault) -> None:
     plan = filled.plans("full")[0]
     assert firn(filled.lake, "compact", str(plan.write(tmp_path))).returncode == 0
-    killed = firn(filled.lake, "validate", plan.stage, variables=dying(tmp_path, when, "commit_table stage", 1))
+    killed = firn(filled.lake, "validate", plan.stage, variables=failing(tmp_path, fault))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
+    refused = firn(filled.lake, "publish", plan.stage)
+    assert "is compacted; allowed: a passing verdict" in refused.stderr
     _assert_recovers(filled)
 
 
 @pytest.mark.parametrize(
-    ("when", "call", "nth"),
+    ("when", "call"),
     [
-        ("after", "commit_table stage", 1),  # claimed
-        ("before", "commit_table target", 1),  # quarantined, not yet swapped
-        ("after", "commit_table target", 1),  # swapped, the stage is still there
-        ("before", "drop_table stage", 1),
-        ("after", "drop_table stage", 1),  # only the stage's metadata is left
+        ("before", "write list"),
+        ("before", "commit_table"),
+        ("after", "commit_table"),  # swapped, the stage is still there
+        ("before", "delete plans"),
+        ("after", "delete plans"),  # only its other documents are left
+        ("before", "delete verdicts"),
+        ("after", "delete verdicts"),
     ],
 )
-def test_killed_while_publishing(filled: Topic, tmp_path: Path, when: str, call: str, nth: int) -> None:
+def test_killed_while_publishing(filled: Topic, tmp_path: Path, when: str, call: str) -> None:
     stage = filled.validated(filled.plans("full"))[0]
-    killed = firn(filled.lake, "publish", stage, variables=dying(tmp_path, when, call, nth))
+    killed = firn(filled.lake, "publish", stage, variables=dying(tmp_path, when, call, 1))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     again = firn(filled.lake, "publish", stage)
     assert again.returncode == 0, again.stderr
     _assert_recovers(filled)
 
 
+@pytest.mark.parametrize(
+    ("when", "call"),
+    [
+        ("after", "write abandoned"),
+        ("before", "commit_table"),
+        ("after", "commit_table"),
+        ("before", "delete plans"),
+        ("after", "delete plans"),
+        ("before", "delete abandoned"),
+        ("after", "delete abandoned"),
+    ],
+)
+def test_c25_killed_while_discarding(filled: Topic, tmp_path: Path, when: str, call: str) -> None:
+    """What was begun is carried on by the next sweep, and nobody publishes it in the meantime."""
+    stage = filled.validated(filled.plans("full"))[0]
+    killed = firn(filled.lake, "discard", stage, variables=dying(tmp_path, when, call, 1))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert firn(filled.lake, "publish", stage).returncode != 0
+    assert filled.offsets() == list(range(14))
+    assert firn(filled.lake, "sweep", filled.table).returncode == 0
+    assert stages_of(filled.lake, filled.table) == []
+    assert _left(filled) == set()
+    _assert_recovers(filled)
+
+
 def test_killed_while_planning(filled: Topic, tmp_path: Path) -> None:
     """Planning changes nothing, so there is nothing to recover from."""
-    middle = dying(tmp_path, "before", "load_table target", 1)
+    middle = dying(tmp_path, "before", "load_table", 1)
     killed = firn(filled.lake, "plan", filled.table, "--lane", "full", variables=middle)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     _assert_recovers(filled)
@@ -121,43 +161,34 @@ def test_killed_while_planning(filled: Topic, tmp_path: Path) -> None:
 
 def _assert_recovers(topic: Topic) -> None:
     """Readers see a whole state now; the next runs bring the right one and clear up."""
-    assert topic.offsets() in (list(range(14)), [*KEPT, 13])
+    assert (topic.offsets(), _quarantined(topic)) in ((list(range(14)), []), ([*KEPT, 13], [12]))
     topic.run(NOW + 1, until_idle=True)
-    assert topic.offsets() == [*KEPT, 13]
-    assert [row["offset"] for row in topic.rows(f"{topic.table}__quarantine")] == [12]
+    assert (topic.offsets(), _quarantined(topic)) == ([*KEPT, 13], [12])
     _age(topic)
     topic.run(NOW + 2)
     assert stages_of(topic.lake, topic.table) == []
-    assert list(_stage_files(topic)) == []
-    assert _data_files(topic) - _referenced(topic) == set()
+    assert _left(topic) == set()
+
+
+def _quarantined(topic: Topic) -> list[int]:
+    return [row["offset"] for row in topic.quarantined()]
 
 
 def _age(topic: Topic) -> None:
-    """Make what a killed process left look older than any process that could still be at it."""
-    old = time.time() - LEASE_MS / 1000 - 60
-    for path in _stage_files(topic):
+    """Make documents that a killed process left look older than any process that could still be at it."""
+    old = time.time() - 2 * SETTLED_MS / 1000
+    for path in files_under(on_disk(documents_folder(topic.lake.table(topic.table)))):
         os.utime(path, (old, old))
 
 
-def _stage_files(topic: Topic) -> Iterator[Path]:
-    root = on_disk(topic.lake.table(topic.table).location()) / "stages"
-    return (path for path in root.rglob("*") if path.is_file())
-
-
-def _staged_data(topic: Topic, plan: Plan) -> Iterator[Path]:
+def _staged_data(topic: Topic, plan: Plan) -> set[Path]:
     """What the plan's job has written of data, published or not."""
-    return (on_disk(topic.lake.table(topic.table).location()) / "data" / "_firn" / plan.id).rglob("*.parquet")
+    return files_under(on_disk(job_folder(topic.lake.table(topic.table), plan.id)))
 
 
-def _data_files(topic: Topic) -> set[str]:
-    roots = [on_disk(table.location()) / "data" for table in _tables(topic)]
-    return {str(path) for root in roots for path in root.rglob("*.parquet")}
-
-
-def _referenced(topic: Topic) -> set[str]:
-    """Every data file that a snapshot of the table or its quarantine holds."""
-    return {str(on_disk(path)) for table in _tables(topic) for path in held(table)}
-
-
-def _tables(topic: Topic) -> list[Table]:
-    return [topic.lake.table(topic.table), topic.lake.table(f"{topic.table}__quarantine")]
+def _left(topic: Topic) -> set[Path]:
+    """Data of jobs that no snapshot of any branch holds, and documents of jobs."""
+    table = topic.lake.table(topic.table)
+    known = {on_disk(path) for path in held(table)}
+    own = files_under(on_disk(data_folder(table))) | files_under(on_disk(documents_folder(table)))
+    return own - known

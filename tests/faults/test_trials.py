@@ -5,18 +5,23 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from pyiceberg.table import Table
 
 from pipeline.lake import Lake
-from tests.faults.harness.model import Looks, Model, view
+from pipeline.lake.branches import QUARANTINE, on_branch
+from tests.faults.harness.model import Branches, Looks, Model, lost_files, unbalanced, view
 from tests.faults.harness.reader import Reader, reading
 from tests.faults.harness.trial import trial
 from tests.faults.harness.workplace import Workplace
-from tests.support.topics import Record, updates
+from tests.support.lakes import on_disk
+from tests.support.topics import Record, Topic, updates
 
 SEEDS = (*range(1, 12), 51)
 """Always the same, so that a red build says something about the change; `make faults` tries others. The last one has
 found something: data of a stage whose metadata orphan removal took away."""
 LANDED = updates("a=1", "b=1", "a=2", "b=")
+NO_KEY = Record(4, None, b"no key")
+END = Record(5, b"c", b"1")
 
 
 @pytest.fixture(scope="module")
@@ -45,37 +50,65 @@ class TestModel:
     @pytest.fixture
     def model(self) -> Model:
         model = Model()
-        model.land([*LANDED, Record(4, None, b"no key"), Record(5, b"c", b"1")])
+        model.land([*LANDED, NO_KEY, END])
         return model
 
     def test_a_cleaned_view_is_right(self, model: Model) -> None:
-        seen = [LANDED[2], LANDED[3], Record(5, b"c", b"1")]
-        assert model.violations(seen, [(0, 4)]) == []
-        assert model.unsettled(seen, [(0, 4)]) == []
+        seen = Branches([LANDED[2], END], [NO_KEY], [LANDED[3]])
+        assert model.violations(seen) == []
+        assert model.unsettled(seen) == []
 
     @pytest.mark.parametrize(
-        ("seen", "quarantined", "said"),
+        ("seen", "said"),
         [
-            ([LANDED[3], Record(5, b"c", b"1")], [(0, 4)], "C3: the newest record of (0, b'a')"),
-            ([LANDED[2]._replace(value=b"x"), Record(5, b"c", b"1")], [(0, 4)], "C1: (0, 2)"),
-            ([LANDED[2], LANDED[2], Record(5, b"c", b"1")], [(0, 4)], "(0, 2) is seen twice"),
-            ([LANDED[2]], [(0, 4)], "C4: the log end (0, 5)"),
-            ([LANDED[2], Record(5, b"c", b"1")], [], "C5: (0, 4)"),
+            (Branches([LANDED[3], END], [NO_KEY]), "C3: the newest record of (0, b'a')"),
+            (Branches([LANDED[2]._replace(value=b"x"), END], [NO_KEY], [LANDED[3]]), "C1: (0, 2)"),
+            (Branches([LANDED[2], LANDED[2], END], [NO_KEY], [LANDED[3]]), "(0, 2) is seen 2 times"),
+            (Branches([LANDED[2]], [NO_KEY], [LANDED[3]]), "C4: the log end (0, 5)"),
+            (Branches([LANDED[2], END], [], [LANDED[3]]), "C5: (0, 4) without a key is neither"),
+            (Branches([LANDED[2], END], [NO_KEY, NO_KEY], [LANDED[3]]), "firn_quarantine: (0, 4) is seen 2 times"),
+            (Branches([LANDED[2], END, NO_KEY], [NO_KEY], [LANDED[3]]), "C5: (0, 4) is in quarantine and in the table"),
+            (Branches([LANDED[2], END], [NO_KEY._replace(value=b"x")], [LANDED[3]]), "C1: firn_quarantine: (0, 4)"),
+            (Branches([LANDED[2], END], [NO_KEY, LANDED[0]], [LANDED[3]]), "C5: (0, 0) has a key"),
+            (Branches([LANDED[2], END], [NO_KEY]), "C9: the newest record of (0, b'b'), (0, 3), is a tombstone"),
+            (Branches([LANDED[2], END], [NO_KEY], [LANDED[3]] * 2), "firn_tombstones: (0, 3) is seen 2 times"),
+            (Branches([*LANDED[2:], END], [NO_KEY], [LANDED[3]]), "C9: (0, 3) is a removed tombstone and in the table"),
+            (Branches([LANDED[2], END], [NO_KEY], [LANDED[3], LANDED[0]]), "C9: (0, 0) is no tombstone"),
         ],
     )
-    def test_what_is_wrong_is_noticed(
-        self, model: Model, seen: list[Record], quarantined: list[tuple[int, int]], said: str
-    ) -> None:
-        assert any(problem.startswith(said) for problem in model.violations(seen, quarantined))
+    def test_what_is_wrong_is_noticed(self, model: Model, seen: Branches, said: str) -> None:
+        assert any(problem.startswith(said) for problem in model.violations(seen))
 
     def test_what_is_left_over_is_noticed(self, model: Model) -> None:
-        seen = [LANDED[0], LANDED[2], Record(4, None, b"no key"), Record(5, b"c", b"1")]
-        assert model.unsettled(seen, [(0, 4), (0, 4)]) == [
+        seen = Branches([LANDED[0], LANDED[2], NO_KEY, END], [NO_KEY], [LANDED[3]])
+        assert model.unsettled(seen) == [
             "C16: (0, 0) is superseded and still there",
             "C16: (0, 4) is superseded and still there",
-            "C5: (0, 4) is in quarantine 2 times",
-            "C5: (0, 4) is in quarantine and in the table",
         ]
+
+    def test_c4_what_is_before_a_deleted_log_end_may_stay(self, model: Model) -> None:
+        model.delete(b"c")
+        seen = Branches([LANDED[2], NO_KEY], [], [LANDED[3]])
+        assert model.violations(seen) == []
+        assert model.unsettled(seen) == []
+
+    def test_c24_counts_that_do_not_say_what_went_to_a_branch_are_noticed(self, topic: Topic) -> None:
+        topic.land(LANDED, [NO_KEY, END]).clean("full", force=True)
+        table = topic.lake.table(topic.table)
+        assert unbalanced(table) == []
+        empty = table.metadata.model_copy(
+            update={"refs": {name: ref for name, ref in table.metadata.refs.items() if name != QUARANTINE}}
+        )
+        (problem,) = unbalanced(Table(table.name(), empty, table.metadata_location, table.io, table.catalog))
+        assert problem.startswith("C24: ")
+
+    def test_a_file_that_is_gone_is_noticed(self, topic: Topic) -> None:
+        topic.land(LANDED, [NO_KEY, END]).clean("full", force=True)
+        table = topic.lake.table(topic.table)
+        assert lost_files(table) == []
+        (path,) = on_branch(table, QUARANTINE).scan().plan_files()
+        on_disk(path.file.file_path).unlink()
+        assert lost_files(table) == [f"{path.file.file_path} is gone, and a snapshot refers to it"]
 
     @pytest.mark.parametrize(
         ("views", "said"),

@@ -1,7 +1,9 @@
 """Spark, which knows nothing of Firn, writes, reads and maintains a table that Firn cleans (C5, C20, C22)."""
 
+from pipeline.lake.branches import QUARANTINE
 from pipeline.publish import publish
-from tests.support.topics import NOW, Record, Topic, updates
+from pipeline.quarantine import batches
+from tests.support.topics import DAY, NOW, Record, Topic, record_of, updates
 
 
 def test_pyiceberg_and_spark_append_beside_land(topic: Topic) -> None:
@@ -13,17 +15,30 @@ def test_pyiceberg_and_spark_append_beside_land(topic: Topic) -> None:
     assert [(record.offset, record.value) for record in topic.seen()] == [(2, b"pyiceberg"), (3, b"spark")]
 
 
-def test_c5_null_keys_go_to_quarantine_with_reason_and_plan(topic: Topic) -> None:
+def test_c5_null_keys_go_to_quarantine_as_they_are(topic: Topic) -> None:
     topic.land(updates("a=1"), [Record(1, None, b"who am I", headers=(("h", b"1"),))], updates("a=2", start=2))
     published = topic.publish("full")[0]
     assert topic.offsets() == [2]
-    rows = topic.rows(f"{topic.table}__quarantine")
-    assert [(row["offset"], row["value"], row["quarantine_reason"], row["quarantine_plan"]) for row in rows] == [
-        (1, b"who am I", "null key", published.plan_id)
-    ]
-    assert rows[0]["headers"] == [{"key": "h", "value": b"1"}]
-    spark_rows = topic.spark.table(f"lake.{topic.table}__quarantine").collect()
-    assert [(row["offset"], row["quarantine_reason"]) for row in spark_rows] == [(1, "null key")]
+    (batch,) = batches(topic.lake, topic.table)
+    assert (batch.reason, batch.job, batch.records) == ("null key", published.plan_id, 1)
+    (row,) = topic.quarantined()
+    assert record_of(row) == Record(1, None, b"who am I", headers=(("h", b"1"),))
+    # Of Spark's readers nobody sees it who does not name the branch.
+    branch = f"lake.{topic.table} VERSION AS OF '{QUARANTINE}'"
+    quarantine = topic.spark.sql(f"SELECT * FROM {branch}").collect()  # noqa: S608 - names of our own
+    assert [(row["offset"], row["value"], row["headers"]) for row in quarantine] == [(1, b"who am I", [("h", b"1")])]
+    assert [row["offset"] for row in topic.spark.table(f"lake.{topic.table}").collect()] == [2]
+
+
+def test_c5_spark_appends_to_main_between_two_commits_of_side_branches(topic: Topic) -> None:
+    """Sequence numbers are the table's: a commit of several snapshots and Spark's own follow one another."""
+    topic.land(updates("a=1", "b="), [Record(2, None, b"first")], updates("a=2", start=3)).clean("full")
+    topic.append_with_spark([Record(4, None, b"second"), *updates("c=1", start=5)])
+    topic.clean("full", NOW + 3 * DAY, force=True)
+    topic.append_with_spark(updates("d=1", start=6))
+    assert topic.offsets() == [3, 5, 6]
+    assert [row["offset"] for row in topic.quarantined()] == [2, 4]
+    assert [row["offset"] for row in topic.removed_tombstones()] == [1]
 
 
 def test_row_level_deletes_make_the_partition_wait(topic: Topic) -> None:

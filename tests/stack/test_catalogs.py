@@ -8,6 +8,7 @@ from infra.stack.settings import REST, SQL
 from infra.stack.stack import Stack
 from pipeline import clock
 from pipeline.gc import Kind, collect_table
+from pipeline.lake.branches import QUARANTINE, on_branch
 from pipeline.policy.policy import DAY_MS
 from tests.stack.workload import Workload
 
@@ -33,7 +34,8 @@ def test_killed_in_the_middle_then_run_beside_an_appender(
             running.note_command_lines()
         assert running.ended() == 0, running.output
     workload.check_clean()
-    quarantined = workload.lake.table(f"{workload.table}__quarantine").scan().to_arrow().to_pylist()
+    quarantine = on_branch(workload.lake.table(workload.table), QUARANTINE)
+    quarantined = quarantine.scan().to_arrow().to_pylist()
     assert [(row["partition"], row["offset"], row["key"]) for row in quarantined] == [(0, 3, None)]
     left = workload.leave_behind()
     later_ms = clock.now_ms() + 4 * DAY_MS

@@ -2,8 +2,7 @@
 
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import HTTPError
@@ -15,6 +14,7 @@ from infra.processes import CHECKOUT
 from infra.stack import servers
 from infra.stack.settings import HOST, free_ports
 from infra.stack.stack import READY_WITHIN, Stack
+from tests.support.waiting import until
 
 SERVICES = yaml.safe_load((CHECKOUT / "infra" / "compose" / "compose.yaml").read_text())["services"]
 
@@ -56,19 +56,11 @@ def serving(part: str, own: Mapping[str, str], port: int) -> Iterator[None]:
     environment = {"PATH": os.environ["PATH"], "BIND": HOST, **variables, **own}
     process = subprocess.Popen([str(CHECKOUT / "infra" / "containers" / "serve"), part], env=environment)
     try:
-        wait_until(lambda: servers.listens(port), process)
+        assert until(lambda: servers.listens(port), READY_WITHIN, alive=lambda: process.poll() is None)
         yield
     finally:
         process.kill()
         process.wait()
-
-
-def wait_until(ready: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + READY_WITHIN
-    while not ready():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def status(url: str, headers: Mapping[str, str] | None = None) -> int:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 
 from pyarrow.fs import FileSelector
-from pyiceberg.table import Table
 
 from infra.processes import CHECKOUT
 from infra.stack.stack import Stack
@@ -24,8 +22,9 @@ from pipeline.history.properties import NOW_MS
 from pipeline.lake import Lake, records
 from pipeline.lake.folders import store
 from pipeline.land import land
-from pipeline.stage import stages_of
+from pipeline.staging.stage import stages_of
 from tests.support.lakes import held
+from tests.support.waiting import until
 
 PROPERTIES = {
     "firn.merge.segments": "4",
@@ -36,8 +35,6 @@ PROPERTIES = {
 }
 PARTITIONS = 2
 DONE_WITHIN = 300  # seconds
-PATIENCE = 0.02
-"""Seconds between two looks at something that another process does."""
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -162,11 +159,10 @@ class Workload:
         return [path for path in self.files() if "/data/_firn/" in path]
 
     def files(self) -> list[str]:
-        """Every object below the locations of the table and those beside it."""
-        found = []
-        for table in self._tables():
-            files, folder = store(table, table.location())
-            found += files.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
+        """Every object below the table's location."""
+        table = self.lake.table(self.table)
+        files, folder = store(table, table.location())
+        found = files.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
         return [info.path for info in found if info.is_file]
 
     def leave_behind(self) -> str:
@@ -191,7 +187,7 @@ class Workload:
         ends = {(partition, end - 1) for partition, end in self.ends.items()}
         assert set(seen) == set(_newest(self.landed).values()) | ends
         assert stages_of(self.lake, self.table) == []
-        assert [path for path in self.files() if "/stages/" in path] == []
+        assert [path for path in self.files() if "/metadata/_firn/" in path] == []
         assert {Path(path).name for path in self.files() if path.endswith(".parquet")} == self._referenced()
 
     def leaks(self) -> list[str]:
@@ -222,13 +218,8 @@ class Workload:
         return found
 
     def _referenced(self) -> set[str]:
-        """Names of all data files that a snapshot holds, of the table and those beside it."""
-        return {Path(path).name for table in self._tables() for path in held(table)}
-
-    def _tables(self) -> list[Table]:
-        known = self.lake.tables(self.table.partition(".")[0])
-        names = [f"{self.table}{suffix}" for suffix in ("", "__quarantine", "__tombstones")]
-        return [self.lake.table(name) for name in names if name in known]
+        """Names of all data files that a snapshot of any branch holds."""
+        return {Path(path).name for path in held(self.lake.table(self.table))}
 
     def _spark_configuration(self) -> Path:
         """Spark's own configuration file: an event log, in which nothing secret may be."""
@@ -268,11 +259,8 @@ class Running:
 
     def wait_until(self, happened: Callable[[], object]) -> None:
         """Return once something happened; the process must not end before."""
-        deadline = time.monotonic() + DONE_WITHIN
-        while not happened():
-            assert self.process.poll() is None, f"firn ended first:\n{self.process.communicate()[0]}"
-            assert time.monotonic() < deadline
-            time.sleep(PATIENCE)
+        running = until(happened, DONE_WITHIN, alive=lambda: self.process.poll() is None)
+        assert running, f"firn ended first:\n{self.process.communicate()[0]}"
 
     def note_command_lines(self) -> None:
         """Keep what every user of the machine can read of the processes."""

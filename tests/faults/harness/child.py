@@ -16,10 +16,12 @@ from typing import Any
 from pipeline import clock
 from pipeline.engine import Engine
 from pipeline.errors import FirnError
+from pipeline.gc import collect_table
+from pipeline.gc.sweep import sweep
 from pipeline.lake import Lake
 from pipeline.run import run
 from pipeline.sense import EVERYTHING, Lane, Scope
-from pipeline.stage import sweep
+from tests.faults.harness import faulty_files
 
 LONGEST = 1 << 16
 """Bytes of an account: what fits into a pipe that nobody reads yet."""
@@ -102,6 +104,7 @@ def clean(
 ) -> dict[str, Any]:
     """`firn run` in a child, on a machine whose clock is ``ahead_ms`` ahead; the account for ``Ended``."""
     _set_clock(ahead_ms)
+    faulty_files.install(lake.properties)
     own = engine()
     publications = retries = 0
     publishing = []
@@ -127,9 +130,19 @@ def clean(
 
 def sweep_late(lake: Lake, table: str, ahead_ms: int) -> dict[str, Any]:
     """A sweep in a child by a clock that is far ahead."""
+    return _by_clock(lake, ahead_ms, lambda: sweep(lake, table))
+
+
+def collect_late(lake: Lake, table: str, ahead_ms: int) -> dict[str, Any]:
+    """Likewise a collection of all that goes."""
+    return _by_clock(lake, ahead_ms, lambda: collect_table(lake, table, clock.now_ms(), remove=True))
+
+
+def _by_clock(lake: Lake, ahead_ms: int, work: Callable[[], object]) -> dict[str, Any]:
     _set_clock(ahead_ms)
+    faulty_files.install(lake.properties)
     try:
-        sweep(lake, table)
+        work()
     except FirnError as error:
         return {"refused": f"{type(error).__name__}: {error}"}
     return {}

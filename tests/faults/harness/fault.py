@@ -6,29 +6,19 @@ from enum import StrEnum
 from random import Random
 from typing import Self
 
-_TO_CATALOG = {
-    "load_table target": 40,
-    "load_table stage": 70,
-    "load_table quarantine": 4,
-    "load_table tombstones": 4,
-    "list_tables namespace": 10,
-    "table_exists stage": 4,
-    "table_exists quarantine": 3,
-    "table_exists tombstones": 6,
-    "register_table stage": 2,
-    "register_table quarantine": 1,
-    "register_table tombstones": 1,
-    "drop_table stage": 2,
-    "commit_table stage": 15,
-    "commit_table target": 3,
-    "commit_table quarantine": 1,
-    "commit_table tombstones": 1,
-}
-"""Calls of the catalog, the method and what the table is to Firn, and how many a run of a few lanes makes."""
-_READS = {"open metadata": 60, "open list": 24, "open manifest": 60, "open data": 32, "open other": 20}
-_WRITES = {"write metadata": 24, "write list": 8, "write manifest": 20, "write data": 12, "write other": 8}
-"""The same of the store; lists, manifests and metadata are Iceberg's files, others Firn's. Data is what tasks
-read and write, and what is copied to the tables beside."""
+_TO_CATALOG = {"load_table": 50, "commit_table": 4}
+"""Calls of the catalog, and how many a run of a few lanes makes."""
+_ICEBERG_READS = {"open metadata": 50, "open list": 20, "open manifest": 40}
+_ICEBERG_WRITES = {"write metadata": 3, "write list": 5, "write manifest": 10}
+_ICEBERG_DELETES = {"delete list": 1, "delete manifest": 1}
+"""The same of the store, for Iceberg's own files: the table's metadata, lists of manifests, manifests."""
+_READS = {"open data": 32, "open plans": 10, "open result": 8, "open verdicts": 4, "open staged manifest": 8}
+_WRITES = {"write data": 6, "write plans": 2, "write staged manifest": 2, "write result": 2, "write verdicts": 2}
+_MARKS = {"write split": 1, "write failure": 1, "write abandoned": 1, "write other": 2}
+_DELETES = {f"delete {kind}": 2 for kind in ("data", "plans", "result", "verdicts", "staged manifest", "abandoned")}
+_LISTS = {"list documents": 40, "list staged": 10}
+"""Of files of Firn's: the data and the documents of jobs, the manifests that their results lie in, marks of what went
+wrong. Others are lists of the plans of a commit."""
 
 CATALOG = frozenset(_TO_CATALOG)
 
@@ -60,20 +50,22 @@ class Kind(StrEnum):
     """The process stops there until somebody else has done something (see ``Intruder``)."""
 
 
-_CHANGES = {call: count for call, count in _TO_CATALOG.items() if call.startswith(("register", "drop", "commit"))}
-_COMMITS = {call: count for call, count in _TO_CATALOG.items() if call.startswith("commit")}
+_COMMITS = {"commit_table": 4}
+_ALL_READS = _ICEBERG_READS | _READS
+_ALL_WRITES = _ICEBERG_WRITES | _WRITES | _MARKS
+_ALL_DELETES = _ICEBERG_DELETES | _DELETES
 CALLS = {
-    Kind.KILL: _TO_CATALOG | _WRITES,
+    Kind.KILL: _TO_CATALOG | _ALL_WRITES | _ALL_DELETES,
     Kind.LOST_REQUEST: _TO_CATALOG,
-    Kind.LOST_ANSWER: _CHANGES,
+    Kind.LOST_ANSWER: _COMMITS,
     Kind.DOWN: _TO_CATALOG,
     Kind.BUSY: _TO_CATALOG,
     Kind.CONFLICT: _COMMITS,
-    Kind.SLOW: _TO_CATALOG | _READS | _WRITES,
-    Kind.BROKEN_STORE: _READS | _WRITES,
-    Kind.FULL: _WRITES,
-    Kind.TORN: _WRITES,
-    Kind.PAUSE: _TO_CATALOG | _WRITES,
+    Kind.SLOW: _TO_CATALOG | _ALL_READS | _ALL_WRITES,
+    Kind.BROKEN_STORE: _ALL_READS | _ALL_WRITES | _ALL_DELETES | _LISTS,
+    Kind.FULL: _ALL_WRITES,
+    Kind.TORN: _ALL_WRITES,
+    Kind.PAUSE: _TO_CATALOG | _ALL_WRITES | _ALL_DELETES | _LISTS,
 }
 """Which calls each kind can hit, and how many of them there are."""
 
@@ -86,11 +78,38 @@ class Intruder(StrEnum):
     """Another process that does the very same run."""
     SWEEPER = "sweeper"
     """Another process for whose clock everything here is long dead."""
+    COLLECTOR = "collector"
+    """Likewise, and it takes files as well that no snapshot refers to."""
+    SECOND_TRY = "sweeper, then the same run"
+    """What was taken for dead is discarded, and done again under the same name."""
+    STANDING_SWEEPER = "sweeper that stands still"
+    """It stands still as well, at any of its calls, until the other process has ended."""
+    STANDING_COLLECTOR = "collector that stands still"
     REWRITE = "rewrite_data_files"
     EXPIRE = "expire_snapshots"
     ORPHANS = "remove_orphan_files"
     DELETE = "delete"
     SCHEMA = "schema change"
+
+
+STANDING = (Intruder.STANDING_SWEEPER, Intruder.STANDING_COLLECTOR)
+DELETING = (Intruder.SWEEPER, Intruder.COLLECTOR, Intruder.SECOND_TRY, *STANDING)
+"""Those who delete what a process that stands still has staged."""
+BETWEEN = (
+    ("load_table", 30),
+    ("list documents", 16),
+    ("list staged", 4),
+    ("open list", 6),
+    ("open manifest", 6),
+    ("write abandoned", 1),
+    ("write list", 1),
+    ("commit_table", 1),
+    ("delete data", 2),
+    ("delete plans", 1),
+    ("delete result", 1),
+    ("delete abandoned", 1),
+)
+"""Where a sweeper or a collector stands still, and how many such calls it makes."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +129,8 @@ class Fault:
     @classmethod
     def draw(cls, random: Random) -> Self:
         """Any fault; those at a call that a run does not come to never happen."""
+        if random.random() < 0.15:
+            return cls.between_check_and_write(random)
         kind = random.choice([*Kind, Kind.KILL, Kind.KILL, Kind.PAUSE, Kind.PAUSE, Kind.LOST_ANSWER])
         call, count = random.choice(list(CALLS[kind].items()))
         return cls(
@@ -120,6 +141,19 @@ class Fault:
             random.choice([1, 2, 5]),
             random.choice(list(Intruder)) if kind is Kind.PAUSE else None,
         )
+
+    @classmethod
+    def between_check_and_write(cls, random: Random) -> Self:
+        """Somebody deletes what a process has just seen to be there: a publisher stands still between its check and its
+        commit, a compactor between its last data file and its result."""
+        call = random.choice(["commit_table", "write list", "write result", "write staged manifest"])
+        return cls(Kind.PAUSE, call, random.choice([1, 1, 2]), intruder=random.choice(DELETING))
+
+    @classmethod
+    def standing_still(cls, random: Random) -> Self:
+        """A pause of a sweeper, or of a collector, that ends when whoever got in between has ended."""
+        call, count = random.choice(BETWEEN)
+        return cls(Kind.PAUSE, call, random.randint(1, count))
 
     @property
     def lasts(self) -> bool:

@@ -3,12 +3,11 @@
 PyIceberg loads both through its own settings, ``py-catalog-impl`` and ``py-io-impl``.
 """
 
-from contextlib import AbstractContextManager
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyarrow.fs import FileSystem
-from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
@@ -18,8 +17,8 @@ from pipeline.lake import Lake
 from tests.faults.harness.fault import Fault
 from tests.faults.harness.injector import FAULT, FOLDER, Injector, injector
 
-_ROLES = {"__stage_": "stage", "__quarantine": "quarantine", "__tombstones": "tombstones"}
-_FILES = {".metadata.json": "metadata", ".parquet": "data"}
+_FILES: Final = {".metadata.json": "metadata", ".parquet": "data"}
+_IN_JOB: Final = re.compile(r"/_firn/[0-9a-f]{16}/(?:([a-z]+)-[0-9a-f]{64}\.json|[^/]+\.avro)")
 MAGIC_BYTES = 4
 
 
@@ -43,37 +42,12 @@ class FaultyCatalog(SqlCatalog):
     """Everything is the SQL catalog's own, but for the call that fails."""
 
     def load_table(self, identifier: Any) -> Table:
-        with self._call("load_table", identifier):
+        with injector(self.properties).call("load_table"):
             return super().load_table(identifier)
 
-    def table_exists(self, identifier: Any) -> bool:
-        with self._call("table_exists", identifier):
-            return super().table_exists(identifier)
-
-    def list_tables(self, namespace: Any) -> Any:
-        with injector(self.properties).call("list_tables namespace"):
-            return super().list_tables(namespace)
-
-    def create_table(self, identifier: Any, *args: Any, **kwargs: Any) -> Table:
-        with self._call("create_table", identifier):
-            return super().create_table(identifier, *args, **kwargs)
-
-    def register_table(self, identifier: Any, metadata_location: str, overwrite: bool = False) -> Table:
-        with self._call("register_table", identifier):
-            return super().register_table(identifier, metadata_location, overwrite)
-
-    def drop_table(self, identifier: Any) -> None:
-        with self._call("drop_table", identifier):
-            super().drop_table(identifier)
-
     def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
-        with self._call("commit_table", table.name()):
+        with injector(self.properties).call("commit_table"):
             return super().commit_table(table, requirements, updates)
-
-    def _call(self, method: str, identifier: Any) -> AbstractContextManager[None]:
-        name = Catalog.table_name_from(identifier)
-        role = next((role for part, role in _ROLES.items() if part in name), "target")
-        return injector(self.properties).call(f"{method} {role}")
 
 
 class FaultyFileIO(PyArrowFileIO):
@@ -87,7 +61,7 @@ class FaultyFileIO(PyArrowFileIO):
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         path = location if isinstance(location, str) else location.location
-        with injector(self.properties).call(f"delete {_kind(path)}"):
+        with injector(self.properties).call(f"delete {kind_of(path)}"):
             super().delete(location)
 
     def _file(self, location: str) -> "_FaultyFile":
@@ -101,11 +75,11 @@ class _FaultyFile(PyArrowFile):
         self._calls = calls
 
     def open(self, seekable: bool = True) -> InputStream:
-        with self._calls.call(f"open {_kind(self.location)}"):
+        with self._calls.call(f"open {kind_of(self.location)}"):
             return super().open(seekable)
 
     def create(self, overwrite: bool = False) -> OutputStream:
-        name = f"write {_kind(self.location)}"
+        name = f"write {kind_of(self.location)}"
         if self._calls.fault.cuts and self._calls.hits(name):
             return _CutOff(super().create(overwrite), self._calls)
         with self._calls.call(name):
@@ -151,7 +125,11 @@ class _CutOff(OutputStream):
         self.close()
 
 
-def _kind(location: str) -> str:
+def kind_of(location: str) -> str:
+    """What a file is to Firn: one of Iceberg's kinds, a kind of job document, or something else."""
+    own = _IN_JOB.search(location)
+    if own:
+        return own[1] or "staged manifest"
     name = location.rpartition("/")[2]
     if name.endswith(".avro"):
         return "list" if name.startswith("snap-") else "manifest"

@@ -1,12 +1,17 @@
-"""Ten appenders as fast as the catalog lets them, alone and beside four compactors: tries, times, throughput (C22).
+"""Ten appenders as fast as the catalog lets them: alone, beside processes that burn the cores, beside compactors (C22).
+
+Compactors take cores and commits from appenders. What the burners take is the cores alone; the rest is the commits.
 
 python -m tests.faults.harness.load --seconds 60
 """
 
 import json
+import multiprocessing
+import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -33,19 +38,46 @@ def main(
     engine: Annotated[Choice, typer.Option(help="What Firn's tasks run in.")] = Choice.LOCAL,
 ) -> None:
     """Measure, and print the figures."""
+    _tell("cores", os.cpu_count())
     with tempfile.TemporaryDirectory() as folder, catalog(kind, Path(folder)) as lake:
-        found: dict[str, object] = {"alone": _alone(lake, seconds, appenders)}
-        found["beside compactors"] = _beside(lake, seconds, appenders, compactors, Path(folder), engine)
-    console.print_json(json.dumps(found))
+        _tell("alone", _appended(lake, "load.alone", seconds, appenders))
+        with _burning(compactors):
+            _tell("beside burners", _appended(lake, "load.burners", seconds, appenders))
+        _tell("beside compactors", _beside(lake, seconds, appenders, compactors, Path(folder), engine))
 
 
-def _alone(lake: Lake, seconds: int, appenders: int) -> dict[str, object]:
-    records.create(lake, "load.alone", PROPERTIES)
-    with appending(lake, "load.alone", range(appenders), seed=1) as writers:
+def _tell(part: str, figures: object) -> None:
+    """Print the figures of a part as it ends."""
+    console.print_json(json.dumps({part: figures}))
+
+
+def _appended(lake: Lake, table: str, seconds: int, appenders: int) -> dict[str, object]:
+    records.create(lake, table, PROPERTIES)
+    with appending(lake, table, range(appenders), seed=1) as writers:
         writers.count()
         time.sleep(seconds)
         appended = writers.stop()
     return _of_appenders(appended)
+
+
+@contextmanager
+def _burning(processes: int) -> Iterator[None]:
+    """Processes that do nothing but take a core each, as far as there are so many."""
+    context = multiprocessing.get_context("spawn")
+    burners = [context.Process(target=_burn, daemon=True) for _ in range(processes)]
+    for burner in burners:
+        burner.start()
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.join()
+
+
+def _burn() -> None:
+    while True:
+        sum(range(1_000_000))
 
 
 def _beside(

@@ -1,7 +1,7 @@
 """What the table has to hold whatever happens: all that was landed, less what the rules let go (C1 to C5, C24)."""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -9,7 +9,10 @@ from typing import NamedTuple
 from pyiceberg.table import Table
 
 from pipeline.history.ancestors import ancestors
+from pipeline.history.properties import JOB_ID, PLAN_ID, properties_of
 from pipeline.history.record_counts import RecordCounts
+from pipeline.lake.branches import QUARANTINE, REMOVED_TOMBSTONES, on_branch
+from tests.support.lakes import held, on_disk
 from tests.support.topics import Record
 
 Place = tuple[int, int]
@@ -18,6 +21,15 @@ Key = tuple[int, bytes]
 """A key in two partitions is two keys."""
 View = Mapping[Key, tuple[int, bool]]
 """What a reader sees of each key: its newest offset, and whether that is a tombstone."""
+
+
+@dataclass(frozen=True)
+class Branches:
+    """The records that readers of each branch see."""
+
+    main: Sequence[Record]
+    quarantine: Sequence[Record] = ()
+    removed_tombstones: Sequence[Record] = ()
 
 
 @dataclass
@@ -39,43 +51,71 @@ class Model:
         left = sorted((place, record) for place, record in self.landed.items() if place not in self.deleted)
         return {(record.partition, record.key): record for _, record in left if record.key is not None}
 
-    def violations(self, seen: Iterable[Record], quarantined: Iterable[Place]) -> list[str]:
-        """What is wrong with what a reader sees now."""
-        found = []
-        seen = list(seen)
-        visible = {(record.partition, record.offset): record for record in seen}
-        for record in seen:
+    def violations(self, seen: Branches) -> list[str]:
+        """What is wrong with what readers see now, of main and of the side branches: they move together."""
+        visible = _places(seen.main)
+        found = [
+            *self._changed(seen.main),
+            *self._changed(seen.quarantine, f"{QUARANTINE}: "),
+            *self._changed(seen.removed_tombstones, f"{REMOVED_TOMBSTONES}: "),
+        ]
+        found += [f"{place} was deleted and is back" for place in sorted(visible & self.deleted)]
+        gone = sorted(self._ends(self.landed) - visible - self.deleted)
+        found += [f"C4: the log end {end} is gone" for end in gone]
+        return [*found, *self._lost(visible, seen), *self._misplaced(visible, seen)]
+
+    def _changed(self, records: Sequence[Record], branch: str = "") -> Iterator[str]:
+        """Records that are not as they were landed, or are there more than once."""
+        for record in records:
             place = record.partition, record.offset
             if self.landed.get(place) != record:
-                found.append(f"C1: {place} is {record}, landed was {self.landed.get(place)}")
-            if place in self.deleted:
-                found.append(f"{place} was deleted and is back")
-        twice = [place for place, count in Counter((one.partition, one.offset) for one in seen).items() if count > 1]
-        found += [f"{place} is seen twice" for place in twice]
+                yield f"C1: {branch}{place} is {record}, landed was {self.landed.get(place)}"
+        times = Counter((record.partition, record.offset) for record in records)
+        yield from (f"{branch}{place} is seen {count} times" for place, count in times.items() if count > 1)
+
+    def _lost(self, visible: set[Place], seen: Branches) -> Iterator[str]:
+        """Records that no branch holds, and that nothing newer has superseded."""
+        removed, kept = _places(seen.removed_tombstones), _places(seen.quarantine)
         for key, record in self.newest().items():
             place = record.partition, record.offset
-            if place not in visible and record.value is not None:
-                found.append(f"C3: the newest record of {key}, {place}, is gone")
-        for partition in {partition for partition, _ in self.landed}:
-            end = max(place for place in self.landed if place[0] == partition)
-            if end not in visible and end not in self.deleted:
-                found.append(f"C4: the log end {end} is gone")
-        kept = set(quarantined)
+            if place in visible:
+                continue
+            if record.value is not None:
+                yield f"C3: the newest record of {key}, {place}, is gone"
+            elif place not in removed:
+                yield f"C9: the newest record of {key}, {place}, is a tombstone that was removed and not kept"
         for place, record in self.landed.items():
-            if record.key is None and place not in visible and place not in kept and place not in self.deleted:
-                found.append(f"C5: {place} without a key is neither in the table nor in quarantine")
-        return found
+            if record.key is None and place not in visible | kept | self.deleted:
+                yield f"C5: {place} without a key is neither in the table nor in quarantine"
 
-    def unsettled(self, seen: Iterable[Record], quarantined: Iterable[Place]) -> list[str]:
+    def _misplaced(self, visible: set[Place], seen: Branches) -> Iterator[str]:
+        """Records that are on two branches, or on one that is not theirs."""
+        for record in seen.quarantine:
+            if record.key is not None:
+                yield f"C5: {record.partition, record.offset} has a key and is in quarantine"
+        for record in seen.removed_tombstones:
+            if record.key is None or record.value is not None:
+                yield f"C9: {record.partition, record.offset} is no tombstone and is kept as one"
+        quarantined, removed = _places(seen.quarantine), _places(seen.removed_tombstones)
+        yield from (f"C5: {place} is in quarantine and in the table" for place in sorted(visible & quarantined))
+        yield from (f"C9: {place} is a removed tombstone and in the table" for place in sorted(visible & removed))
+
+    def unsettled(self, seen: Branches) -> list[str]:
         """What is wrong when everything has been cleaned and nothing is under way."""
         newest = {(record.partition, record.offset) for record in self.newest().values()}
-        ends = {max(place for place in self.landed if place[0] == partition) for partition, _ in self.landed}
-        visible = {(record.partition, record.offset) for record in seen}
-        found = [f"C16: {place} is superseded and still there" for place in sorted(visible - newest - ends)]
-        held = Counter(quarantined)
-        found += [f"C5: {place} is in quarantine {count} times" for place, count in held.items() if count > 1]
-        found += [f"C5: {place} is in quarantine and in the table" for place in sorted(visible & set(held))]
-        return found
+        # What was deleted may have been the log end: then what is before it is, and stays (C4).
+        ends = self._ends(self.landed) | self._ends(self.landed.keys() - self.deleted)
+        left = sorted(_places(seen.main) - newest - ends)
+        return [f"C16: {place} is superseded and still there" for place in left]
+
+    @staticmethod
+    def _ends(places: Iterable[Place]) -> set[Place]:
+        """The last offset of each partition."""
+        return set(dict(sorted(places)).items())
+
+
+def _places(records: Iterable[Record]) -> set[Place]:
+    return {(record.partition, record.offset) for record in records}
 
 
 def view(seen: Iterable[Record]) -> View:
@@ -128,19 +168,37 @@ class Looks:
 
 
 def unbalanced(table: Table) -> list[str]:
-    """Publications whose record counts don't say what their snapshot did to the number of records (C24)."""
+    """Publications whose record counts don't say what their commit did to the number of records of a branch (C24)."""
+    beside = {branch: _added(on_branch(table, branch)) for branch in (QUARANTINE, REMOVED_TOMBSTONES)}
     found = []
     for snapshot, parent in pairwise(ancestors(table)):
-        if parent.summary is None or snapshot.summary is None:
-            continue
-        said = snapshot.summary.additional_properties
-        if "firn.records-in" not in said:
+        said = properties_of(snapshot)
+        if parent.summary is None or "firn.records-in" not in said:
             continue
         counts = RecordCounts.of_summary(said)
         lost = counts.records_in - counts.records_out
-        before, after = (int(one["total-records"] or 0) for one in (parent.summary, snapshot.summary))
-        if after - before != counts.restored - lost:
+        before, after = (int(properties_of(one).get("total-records", 0)) for one in (parent, snapshot))
+        moved = {QUARANTINE: counts.quarantined, REMOVED_TOMBSTONES: counts.tombstones_removed}
+        job = said.get(JOB_ID) or said[PLAN_ID]
+        added = {branch: own.get(job, 0) for branch, own in beside.items()}
+        if after - before != counts.restored - lost or added != moved:
             found.append(
-                f"C24: snapshot {snapshot.snapshot_id} went from {before} to {after} records; its counts: {said}"
+                f"C24: snapshot {snapshot.snapshot_id} went from {before} to {after} records, beside main were added "
+                f"{added}; its counts: {said}"
             )
     return found
+
+
+def _added(branch: Table) -> Mapping[str, int]:
+    """How many records the snapshots of a side branch added, by the job that their commit carried out."""
+    found: Counter[str] = Counter()
+    for snapshot in ancestors(branch):
+        properties = properties_of(snapshot)
+        if JOB_ID in properties:
+            found[properties[JOB_ID]] += int(properties.get("added-records", 0))
+    return found
+
+
+def lost_files(table: Table) -> list[str]:
+    """Data files that a snapshot refers to, on whatever branch, now or in the past, and that are gone."""
+    return [f"{path} is gone, and a snapshot refers to it" for path in held(table) if not on_disk(path).exists()]

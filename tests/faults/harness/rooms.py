@@ -21,6 +21,7 @@ from pipeline.land import land
 from pipeline.plan import plan_table
 from pipeline.publish import retain_plans
 from pipeline.sense import Lane
+from tests.faults.harness import faulty_files
 from tests.faults.harness.child import Child, Ended
 from tests.faults.harness.fault import CATALOG, Fault, Kind
 from tests.faults.harness.faulty import faulty
@@ -38,11 +39,11 @@ PROPERTIES: Final = {
     "firn.active.segments": "0",
 }
 _CALLS: Final = (
-    *("load_table target", "commit_table target", "table_exists quarantine", "table_exists tombstones"),
-    *("list_tables namespace", "open metadata", "open list", "open manifest"),
+    *("load_table", "commit_table", "open metadata", "open list", "open manifest"),
     *("write data", "write metadata", "write list", "write manifest", "delete data", "delete manifest", "delete list"),
+    *("list documents", "list staged"),
 )
-_COMMIT: Final = "commit_table target"
+_COMMIT: Final = "commit_table"
 _KINDS: Final = (*(kind for kind in Kind if kind is not Kind.PAUSE), Kind.KILL, Kind.KILL, Kind.LOST_ANSWER)
 """Nobody gets in between here: these rooms make one commit each, and what it races with is tested with the commit."""
 
@@ -177,6 +178,7 @@ def _disturbed(stand: Stand, found: Trial, work: Callable[[Lake], object]) -> En
 
 
 def _account(work: Callable[[Lake], object], lake: Lake) -> dict[str, Any]:
+    faulty_files.install(lake.properties)
     try:
         work(lake)
     except FirnError as error:

@@ -18,14 +18,14 @@ from rich.console import Console
 from pipeline import clock
 from pipeline.lake import Lake, records
 from pipeline.sense import Lane
-from pipeline.stage import stages_of
+from pipeline.staging.stage import stages_of
 from tests.faults.harness.appender import appending, record
 from tests.faults.harness.catalogs import Kind, catalog
 from tests.faults.harness.child import Child, clean
 from tests.faults.harness.compactor import Cleaned, Compactor, Work, compacting
-from tests.faults.harness.model import Model, unbalanced
+from tests.faults.harness.model import Model, lost_files, unbalanced
 from tests.faults.harness.reader import Seen, reading
-from tests.faults.harness.trial import LATER, left_behind, quarantined
+from tests.faults.harness.trial import LATER, branches, left_behind
 from tests.faults.harness.workplace import Choice, Workplace
 from tests.support.iceberg_session import small_session
 from tests.support.topics import Topic
@@ -114,7 +114,7 @@ def soak(
         topic = Topic(lake, place.engine(), TABLE, made=True)
         _settle(topic, place, done)
         seen = [one.stop(), other.stop()]
-    violations = [*_of_cleanings(done), *_of_readers(seen), *_of_table(topic, model, appenders)]
+    violations = [*_of_cleanings(done), *_of_readers(seen), *_of_table(topic, model)]
     place.close()
     figures = _figures(done) | {
         "records": len(model.landed),
@@ -152,10 +152,9 @@ def _of_readers(seen: list[Seen]) -> list[str]:
     return [problem for looks, errors in seen for problem in (*errors, *looks.violations())]
 
 
-def _of_table(topic: Topic, model: Model, partitions: int) -> list[str]:
-    seen = [record for partition in range(partitions) for record in topic.seen(partition)]
-    kept = quarantined(topic)
-    found = model.violations(seen, kept) + model.unsettled(seen, kept) + unbalanced(topic.lake.table(TABLE))
+def _of_table(topic: Topic, model: Model) -> list[str]:
+    seen, table = branches(topic), topic.lake.table(TABLE)
+    found = [*model.violations(seen), *model.unsettled(seen), *unbalanced(table), *lost_files(table)]
     found += [f"C25: {name} is left" for name in stages_of(topic.lake, TABLE)]
     return found + [f"C25: {path} is left" for path in left_behind(topic)]
 

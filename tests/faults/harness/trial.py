@@ -8,19 +8,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
+from pipeline import clock
+from pipeline.gc import collect_table
+from pipeline.history.published_plans import commits_folder, document_of
 from pipeline.lake import Lake
+from pipeline.lake.folders import data_folder
+from pipeline.lake.job_documents import documents_folder
 from pipeline.sense import Lane
-from pipeline.stage import stages_of
-from tests.faults.harness.child import ENDS_WITHIN, Child, Ended, clean, sweep_late
-from tests.faults.harness.fault import Fault, Intruder, Kind
+from pipeline.staging.stage import stages_of
+from tests.faults.harness.child import ENDS_WITHIN, Child, Ended, clean, collect_late, sweep_late
+from tests.faults.harness.fault import STANDING, Fault, Intruder, Kind
 from tests.faults.harness.faulty import faulty
 from tests.faults.harness.injector import FIRED, GO, PAUSED
-from tests.faults.harness.model import Model, unbalanced
+from tests.faults.harness.model import Branches, Model, lost_files, unbalanced
 from tests.faults.harness.reader import Reader
 from tests.faults.harness.workplace import Workplace
-from tests.support.lakes import held, on_disk
-from tests.support.topics import DAY, NOW, Record, Topic
+from tests.support.lakes import files_under, held, on_disk
+from tests.support.topics import DAY, NOW, Record, Topic, record_of
 from tests.support.waiting import until
 
 STEPS = 2
@@ -57,6 +63,8 @@ class Stand:
     model: Model = field(default_factory=Model)
     offsets: Counter[int] = field(default_factory=Counter)
     now: int = NOW
+    run: Callable[[Lake], dict[str, Any]] = lambda _: {}
+    """The cleaning that is under way, as another process would do it once more."""
     began: float = 0
     """When the cleaning that is under way was started, by the machine's clock in seconds."""
 
@@ -112,16 +120,36 @@ def _disturbed(stand: Stand, found: Trial, fault: Fault, number: int) -> None:
     topic = stand.topic
     lake = faulty(topic.lake, fault, folder)
     lanes, force = stand.random.choice(RUNS)
+    stand.run = partial(clean, table=topic.table, engine=stand.place.engine, now_ms=stand.now, lanes=lanes, force=force)
     stand.began = time.time()
-    child = Child.start(partial(clean, lake, topic.table, stand.place.engine, stand.now, lanes, force=force))
+    child = Child.start(partial(stand.run, lake))
     until((folder / PAUSED).exists, ENDS_WITHIN, alive=child.alive)
+    standing = None
     if (folder / PAUSED).exists() and fault.intruder:
-        INTRUDERS[fault.intruder](stand, found)
+        if fault.intruder in STANDING:
+            standing = _standing(stand, fault.intruder, folder / "standing")
+        else:
+            INTRUDERS[fault.intruder](stand, found)
         (folder / GO).touch()
     _take_down(found, child.end(), meant=fault.kind in (Kind.KILL, Kind.TORN))
     stand.place.settle()
-    if (folder / FIRED).exists():
-        found.faults.append((folder / FIRED).read_text())
+    if standing:
+        found.violations += _look(stand)
+        (folder / "standing" / GO).touch()
+        _take_down(found, standing.end())
+    for fired in (folder / FIRED, folder / "standing" / FIRED):
+        if fired.exists():
+            found.faults.append(fired.read_text())
+
+
+def _standing(stand: Stand, intruder: Intruder, folder: Path) -> Child:
+    """A sweeper, or a collector, three days ahead: it has come to where it stands still, or to its end."""
+    folder.mkdir()
+    lake = faulty(stand.topic.lake, Fault.standing_still(stand.random), folder)
+    work = sweep_late if intruder is Intruder.STANDING_SWEEPER else collect_late
+    child = Child.start(partial(work, lake, stand.topic.table, LATER + DAY))
+    until((folder / PAUSED).exists, ENDS_WITHIN, alive=child.alive)
+    return child
 
 
 def _take_down(found: Trial, ended: Ended, *, meant: bool = False) -> None:
@@ -137,18 +165,14 @@ def _take_down(found: Trial, ended: Ended, *, meant: bool = False) -> None:
 
 
 def _look(stand: Stand) -> list[str]:
-    topic = stand.topic
-    table = topic.lake.table(topic.table)
-    seen = [*topic.seen(0), *topic.seen(1)]
-    return stand.model.violations(seen, quarantined(topic)) + unbalanced(table)
+    table = stand.topic.lake.table(stand.topic.table)
+    return [*stand.model.violations(branches(stand.topic)), *unbalanced(table), *lost_files(table)]
 
 
-def quarantined(topic: Topic) -> list[tuple[int, int]]:
-    """Partition and offset of what is in the topic's quarantine."""
-    name = f"{topic.table}__quarantine"
-    if not topic.lake.catalog.table_exists(name):
-        return []
-    return [(row["partition"], row["offset"]) for row in topic.rows(name)]
+def branches(topic: Topic) -> Branches:
+    """What readers of each branch see of the topic."""
+    every = (topic.rows(), topic.quarantined(), topic.removed_tombstones())
+    return Branches(*([record_of(row) for row in rows] for rows in every))
 
 
 def _settle(stand: Stand, found: Trial) -> None:
@@ -164,21 +188,27 @@ def _settle(stand: Stand, found: Trial) -> None:
         if ended.failures or ended.refused:
             found.violations.append(f"C25: the next run fails: {ended}")
     found.violations += _look(stand)
-    found.violations += stand.model.unsettled([*topic.seen(0), *topic.seen(1)], quarantined(topic))
+    found.violations += stand.model.unsettled(branches(topic))
     found.violations += [f"C25: {name} is left" for name in stages_of(topic.lake, topic.table)]
     found.violations += [f"C25: {path} is left" for path in left_behind(topic)]
+    collect_table(topic.lake, topic.table, clock.now_ms() + LATER + DAY, remove=True)
+    found.violations += _look(stand)
+    found.violations += [f"C25: {path} is left by the collector" for path in lists_left(topic)]
 
 
 def left_behind(topic: Topic) -> Iterator[Path]:
-    """What Firn has written below the table and those beside it, and no snapshot of them holds."""
-    stages = on_disk(topic.lake.table(topic.table).location()) / "stages"
-    yield from (path for path in stages.rglob("*") if path.is_file())
-    names = [name for name in topic.lake.tables(topic.table.partition(".")[0]) if name.startswith(topic.table)]
-    tables = [topic.lake.table(name) for name in names if name.removeprefix(topic.table)[:2] in ("", "__")]
-    known = {str(on_disk(path)) for table in tables for path in held(table)}
-    for table in tables:
-        folder = on_disk(table.location()) / "data" / "_firn"
-        yield from (path for path in folder.rglob("*.parquet") if str(path) not in known)
+    """What Firn has written for jobs, and no snapshot of any branch holds: data, documents, manifests."""
+    table = topic.lake.table(topic.table)
+    known = {str(on_disk(path)) for path in held(table)}
+    for folder in (data_folder(table), documents_folder(table)):
+        yield from (path for path in files_under(on_disk(folder)) if str(path) not in known)
+
+
+def lists_left(topic: Topic) -> Iterator[Path]:
+    """Lists of the plans of commits that never came about."""
+    table = topic.lake.table(topic.table)
+    known = {document_of(snapshot) for snapshot in table.metadata.snapshots}
+    yield from (path for path in files_under(on_disk(commits_folder(table))) if path.name not in known)
 
 
 def _append(stand: Stand, _: Trial) -> None:
@@ -193,6 +223,15 @@ def _compact(stand: Stand, found: Trial) -> None:
 
 def _sweep(stand: Stand, found: Trial) -> None:
     _take_down(found, Child.start(partial(sweep_late, stand.topic.lake, stand.topic.table, LATER)).end())
+
+
+def _collect(stand: Stand, found: Trial) -> None:
+    _take_down(found, Child.start(partial(collect_late, stand.topic.lake, stand.topic.table, LATER + DAY)).end())
+
+
+def _sweep_and_try_again(stand: Stand, found: Trial) -> None:
+    _sweep(stand, found)
+    _take_down(found, Child.start(partial(stand.run, stand.topic.lake)).end())
 
 
 def _call(procedure: str, stand: Stand, _: Trial) -> None:
@@ -231,6 +270,8 @@ INTRUDERS: dict[Intruder, Callable[[Stand, Trial], None]] = {
     Intruder.APPENDER: _append,
     Intruder.COMPACTOR: _compact,
     Intruder.SWEEPER: _sweep,
+    Intruder.COLLECTOR: _collect,
+    Intruder.SECOND_TRY: _sweep_and_try_again,
     Intruder.REWRITE: partial(_call, "rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"),
     Intruder.EXPIRE: _expire,
     Intruder.ORPHANS: _remove_orphans,

@@ -1,0 +1,91 @@
+"""Listings and deletions of a process that can fail: Firn does them on pyarrow's file system, beside PyIceberg's IO.
+
+Only children of the harness, which are forked and gone after the work, are made so: there is no setting for it.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileSystemHandler, LocalFileSystem, PyFileSystem
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from pipeline.lake import folders
+from tests.faults.harness.faulty import kind_of
+from tests.faults.harness.injector import FAULT, Injector, injector
+
+DOCUMENTS: Final = "list documents"
+STAGED: Final = "list staged"
+"""What lies in the folders of jobs: documents, or data files."""
+
+
+def install(properties: Mapping[str, str]) -> None:
+    """From now on listings and deletions of this process are counted, and fail as the catalog's ``properties`` say."""
+    if FAULT in properties:
+        setattr(folders, PyArrowFileIO.__name__, _FaultyStore)
+
+
+class _FaultyStore(PyArrowFileIO):
+    """pyarrow's file systems, but for the call that fails."""
+
+    def __init__(self, properties: Any) -> None:
+        super().__init__(properties)
+        real = self.fs_by_scheme
+        calls = injector(self.properties)
+        self.fs_by_scheme = cache(lambda scheme, netloc: PyFileSystem(_Handler(real(scheme, netloc), calls)))
+
+
+class _Handler(FileSystemHandler):  # type: ignore[misc]  # has no type information
+    """Passes on what Firn asks of a store; it is not asked for anything else."""
+
+    def __init__(self, files: FileSystem, calls: Injector) -> None:
+        assert isinstance(files, LocalFileSystem)
+        self._files = files
+        self._calls = calls
+
+    def get_type_name(self) -> str:
+        return "faulty"
+
+    def get_file_info(self, paths: list[str]) -> list[FileInfo]:
+        return list(self._files.get_file_info(paths))
+
+    def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
+        with self._calls.call(DOCUMENTS if "/metadata/" in selector.base_dir else STAGED):
+            return list(self._files.get_file_info(selector))
+
+    def delete_file(self, path: str) -> None:
+        with self._calls.call(f"delete {kind_of(path)}"):
+            self._files.delete_file(path)
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        raise NotImplementedError
+
+    def delete_dir(self, path: str) -> None:
+        raise NotImplementedError
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
+        raise NotImplementedError
+
+    def delete_root_dir_contents(self) -> None:
+        raise NotImplementedError
+
+    def move(self, src: str, dest: str) -> None:
+        raise NotImplementedError
+
+    def copy_file(self, src: str, dest: str) -> None:
+        raise NotImplementedError
+
+    def open_input_stream(self, path: str) -> Any:
+        raise NotImplementedError
+
+    def open_input_file(self, path: str) -> Any:
+        raise NotImplementedError
+
+    def open_output_stream(self, path: str, metadata: Any) -> Any:
+        raise NotImplementedError
+
+    def open_append_stream(self, path: str, metadata: Any) -> Any:
+        raise NotImplementedError
