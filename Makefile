@@ -144,7 +144,7 @@ soak: setup $(DONE)/jars ## appenders, compactors, readers, other tools and faul
 
 LOAD_SECONDS ?= 60
 .PHONY: load
-load: setup $(DONE)/jars ## ten appenders for LOAD_SECONDS=60, alone and beside four compactors: tries, times, throughput
+load: setup $(DONE)/jars ## ten appenders for LOAD_SECONDS=60 alone, beside four burners of cores, beside four compactors
 	@$(BIN)/python -m tests.faults.harness.load --seconds $(LOAD_SECONDS) --catalog $(CATALOG) --engine $(ENGINE)
 
 # The full compiler, a parallel collector and room for joins: what a user would give to jobs of this size. Whole
