@@ -5,7 +5,7 @@ other record of failures. This module reads it without opening a stage, because 
 """
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Self
@@ -116,12 +116,12 @@ def plans_text(plans: Iterable[Plan]) -> str:
     return _Opening(nonce=uuid.uuid4().hex, plans=tuple(plans)).model_dump_json()
 
 
-def plans_in(documents: JobDocuments, source: str) -> tuple[Plan, ...] | None:
-    """Read the plans of a job; None when they were never written or are gone.
+def plans_in(texts: Mapping[str, str], source: str) -> tuple[Plan, ...] | None:
+    """Read the plans of a job from its documents of them; None when they were never written or are gone.
 
     Raises RefusedError, naming ``source``, when they can't be read.
     """
-    for text in documents.texts(PLANS).values():
+    for text in texts.values():
         try:
             # The digest in the document's name proves that the text is unchanged: ids need no second check.
             return _Opening.model_validate_json(text).plans
@@ -145,7 +145,7 @@ def waiting(known: Iterable[FailedPlan], plans: Iterable[Plan]) -> Iterator[tupl
 def _failed_plan(identifier: str, documents: JobDocuments) -> FailedPlan | None:
     name = stage_name(identifier, documents.job_id)
     try:
-        plans, failures = plans_in(documents, name), documents.texts(FAILURE)
+        plans, failures = plans_in(documents.texts(PLANS), name), documents.texts(FAILURE)
         newest = [Failure.parse(text, name) for text in failures.values()]
     except RefusedError:
         return None

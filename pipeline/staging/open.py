@@ -35,7 +35,8 @@ def open_stage(lake: Lake, job: Job) -> OpenedStage:
         plan.of_lane(*LEVEL_OUT)
     target = lake.table(job.table)
     documents = JobDocuments.of(target, job.id)
-    if documents.texts(PLANS):
+    is_open = bool(documents.texts(PLANS))
+    if is_open:
         stage = Stage.of(job.table, documents)
         if stage.result or stage.is_split:
             # Later changes concern single plans; publishing checks each.
@@ -43,7 +44,7 @@ def open_stage(lake: Lake, job: Job) -> OpenedStage:
     checked = planned_inputs(target, job.plans)
     if not checked.files:
         raise next(iter(checked.conflicts.values()))
-    if not documents.texts(PLANS):
+    if not is_open:
         documents.write(PLANS, plans_text(job.plans))
     files = {file.file_path: file for own in checked.files.values() for file in own}
     return OpenedStage(Stage.load(lake, job.stage), files, checked.conflicts)

@@ -85,12 +85,12 @@ class Stage:
     def of(cls, target: str, documents: JobDocuments) -> "Stage":
         """The stage that ``documents`` describe, on table ``target``."""
         identifier, table = stage_name(target, documents.job_id), documents.table
-        plans = plans_in(documents, identifier)
+        openings = documents.texts(PLANS)
+        plans = plans_in(openings, identifier)
         if plans is None:
             raise GoneError(
                 identifier, f"there is no stage {identifier}; allowed: one that `firn stages {target}` lists"
             )
-        openings = list(documents.texts(PLANS))
         verdicts = _verdicts(documents, identifier)
         digest, result = _result(documents, identifier, verdicts, openings)
         failures = documents.texts(FAILURE)
@@ -101,7 +101,7 @@ class Stage:
             plans=tuple(plan for plan in plans if result is None or plan.id not in result.conflicts),
             table=result.shaped(table) if result else table,
             documents=documents,
-            opening=result.opening if result else openings[0],
+            opening=result.opening if result else next(iter(openings)),
             result=result,
             result_digest=digest,
             verdicts=verdicts.get(digest) if digest else None,
