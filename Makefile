@@ -87,7 +87,7 @@ $(DONE)/kafka-jars: tests/conformance/jars.lock infra/setup/jars.py $(DONE)/pyth
 	touch $@
 
 # On the class path from the start: then it does not matter which test of a process starts Spark first.
-FOREIGN := test bench bench-quick bench-memory conformance faults faults-rooms soak load stack-test
+FOREIGN := test bench bench-quick bench-memory bench-care conformance faults faults-rooms soak load stack-test
 $(FOREIGN): private export FIRN_JARS := $(FIRN_JARS)
 $(FOREIGN): private export SPARK_DIST_CLASSPATH = $(JARS_PATH)
 
@@ -126,6 +126,8 @@ SEED ?= 1
 conformance: setup $(DONE)/jars $(DONE)/kafka-jars ## compare with Kafka's own cleaner on WORKLOADS=300 random workloads from SEED=1
 	@$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED) --engine $(ENGINE)
 
+# Where the catalog of these is kept: sqlite, or postgres; of load also rest.
+CATALOG ?= sqlite
 SEEDS ?= 1-500
 .PHONY: faults
 faults: setup $(DONE)/jars ## random faults against real cleanings, SEEDS=1-500 of them; SEEDS=7 replays one
@@ -135,8 +137,10 @@ faults: setup $(DONE)/jars ## random faults against real cleanings, SEEDS=1-500 
 faults-rooms: setup $(DONE)/jars ## random faults while records are landed, expire or are collected, SEEDS=1-500 (about a second each)
 	@$(BIN)/python -m tests.faults.harness --rooms --seeds $(SEEDS) --catalog $(CATALOG)
 
-# Where the catalog of these is kept: sqlite, or postgres.
-CATALOG ?= sqlite
+.PHONY: faults-care
+faults-care: setup ## random faults and other writers while tables are cared for, SEEDS=1-500 (less than a second each)
+	@$(BIN)/python -m tests.faults.harness --care --seeds $(SEEDS) --catalog $(CATALOG)
+
 SOAK_SECONDS ?= 1800
 .PHONY: soak
 soak: setup $(DONE)/jars ## appenders, compactors, readers, other tools and faults at once, for SOAK_SECONDS=1800
@@ -144,7 +148,7 @@ soak: setup $(DONE)/jars ## appenders, compactors, readers, other tools and faul
 
 LOAD_SECONDS ?= 60
 .PHONY: load
-load: setup $(DONE)/jars ## ten appenders for LOAD_SECONDS=60 alone, beside four burners of cores, beside four compactors
+load: setup $(DONE)/jars $(if $(filter rest,$(CATALOG)),$(DONE)/stack-jars) ## ten appenders for LOAD_SECONDS=60 alone, beside four burners of cores, beside four compactors
 	@$(BIN)/python -m tests.faults.harness.load --seconds $(LOAD_SECONDS) --catalog $(CATALOG) --engine $(ENGINE)
 
 # The full compiler, a parallel collector and room for joins: what a user would give to jobs of this size. Whole
@@ -169,6 +173,16 @@ VALUE_BYTES ?= 8
 .PHONY: bench-memory
 bench-memory: setup ## clean a topic partition of KEYS=50000000 distinct keys with values of VALUE_BYTES=8, and watch the memory
 	@$(BIN)/python -m infra.bench.memory --keys $(KEYS) --value-bytes $(VALUE_BYTES) --engine $(ENGINE)
+
+.PHONY: bench-store
+bench-store: setup $(DONE)/stack-jars ## clean a table that lies in an S3 server, beside pyarrow's copy from and to that server
+	@$(BIN)/python -m infra.bench.object_store
+
+SNAPSHOTS ?= 10000
+FILES ?= 1000000
+.PHONY: bench-care
+bench-care: setup $(DONE)/jars ## care for a table of SNAPSHOTS=10000 and FILES=1000000 beside Iceberg's procedures in Spark
+	@$(BENCH_JVM) SPARK_DRIVER_MEMORY=6g $(BIN)/python -m infra.bench.care --snapshots $(SNAPSHOTS) --files $(FILES)
 
 .PHONY: lint
 lint: setup ## ruff: rules and format, changing nothing

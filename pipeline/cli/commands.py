@@ -34,27 +34,32 @@ class Subcommand:
 COMMANDS = {
     "create": Subcommand("tables", "Create a table of Kafka records."),
     "land": Subcommand("tables", "Append files of records, one segment per topic partition and file, in one commit."),
-    "status": Subcommand("tables", "Show what a table holds, how dirty it is, what is due and why."),
-    "checkpoint": Subcommand("tables", "Print how far each topic partition is cleaned, in Kafka's text form."),
-    "plan": Subcommand("rooms", "Print the plans of a lane: what goes in, what comes out, and why. Changes nothing."),
-    "compact": Subcommand("rooms", "Run plans: results lie in stages, invisible to readers of the table."),
-    "validate": Subcommand("rooms", "Judge stages with Great Expectations and store the verdicts.", judges=True),
-    "verify": Subcommand(
-        "verified", "Judge a commit of a table's history again: what it removed against what it added."
+    "status": Subcommand("tables", "Show what a table holds, how dirty it is, what is due, and why."),
+    "checkpoint": Subcommand(
+        "tables", "Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint."
     ),
+    "plan": Subcommand("rooms", "Print the plans of a lane: what goes in, what comes out, and why. Changes nothing."),
+    "compact": Subcommand(
+        "rooms", "Run plans and write the results into stages, where readers of the table do not see them."
+    ),
+    "validate": Subcommand("rooms", "Validate stages with Great Expectations and store the verdicts.", judges=True),
+    "verify": Subcommand("verified", "Validate a published commit again: what it removed against what it added."),
     "publish": Subcommand("rooms", "Publish validated stages, each with one atomic commit."),
     "retain": Subcommand("rooms", "Drop the segments of `retain` plans, with one atomic commit per table."),
     "stages": Subcommand("rooms", "List the stages of a table and how far each one is."),
-    "discard": Subcommand("rooms", "Drop stages and those of their files that no snapshot holds."),
+    "discard": Subcommand("rooms", "Delete stages, and their files that no snapshot refers to."),
     "sweep": Subcommand("rooms", "Discard the stages of a table that are stale or can't be published any more."),
-    "retry": Subcommand("rooms", "Let the next run try again what failed and waits since."),
-    "report": Subcommand("rooms", "Build the data-quality pages of all stored validation results."),
-    "gc": Subcommand("collected", "Show which stages, files, plans and reports are stale; remove them with --yes."),
+    "retry": Subcommand("rooms", "Let the next run retry failed plans."),
+    "report": Subcommand("rooms", "Build the data-quality pages from all stored validation results."),
+    "care": Subcommand("cared", "Expire snapshots, rewrite manifests, delete what nothing needs, and say why."),
     "run": Subcommand("chain", "Plan, compact, validate and publish, in one process.", judges=True),
     "quarantine": Subcommand("quarantined", "List, export or clear the records that could not be compacted."),
-    "explain": Subcommand("explained", "Explain why a topic partition, a segment or a record is as it is."),
+    "explain": Subcommand(
+        "explained",
+        "Explain what is due for a topic partition, where a segment goes next, or why a record was kept.",
+    ),
     "simulate": Subcommand("simulated", "Simulate the planner on synthetic arrivals: amplification, lag, jobs."),
-    "adopt": Subcommand("adopting", "Maintain an existing table with columns of its own."),
+    "adopt": Subcommand("adopting", "Adopt an existing table with its own columns."),
     "release": Subcommand("adopting", "Stop maintaining an adopted table."),
 }
 

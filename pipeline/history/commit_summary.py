@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from pipeline.history.properties import (
+    CORE_MS,
     JOB_ID,
     LANE,
     NOW_MS,
@@ -30,13 +31,17 @@ from pipeline.history.published_plans import Planned, PublishedPlan, write_docum
 from pipeline.history.record_counts import RecordCounts
 
 
-def summary(target: Table, job_id: str, plans: Sequence[Planned], counts: Mapping[str, RecordCounts]) -> dict[str, str]:
+def summary(
+    target: Table, job_id: str, plans: Sequence[Planned], counts: Mapping[str, RecordCounts], core_ms: int = 0
+) -> dict[str, str]:
     """Summary properties of the snapshot that publishes ``plans``; ``counts`` are record counts (C24) by plan id.
 
-    Writes the document of several plans; `firn gc` removes one that no snapshot refers to.
+    ``core_ms`` is the core time that compacting them took; a lane that only drops segments takes none.
+    Writes the document of several plans; `firn care` removes one that no snapshot refers to.
     """
     common = RecordCounts.total(counts[plan.id] for plan in plans).summary() | {
         LANE: str(plans[0].lane),
+        CORE_MS: str(core_ms),
         # The earliest clock is the safe one: by it work falls due a little sooner.
         NOW_MS: str(min(plan.now_ms for plan in plans)),
         WAITING_SEGMENTS: str(sum(plan.waiting_segments for plan in plans)),
@@ -67,6 +72,8 @@ class CommitSummary:
     plans: int
     counts: RecordCounts
     """The sums over the plans."""
+    core_ms: int = 0
+    """Core time that compacting took, milliseconds; 0 where the summary does not say."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self | None:
@@ -77,13 +84,22 @@ class CommitSummary:
             properties.get(LANE),
             properties.get(PLANS),
         )
+        core_ms = properties.get(CORE_MS, "0")
         if job_id is None or lane is None or not (plans or "1").isdecimal():
             return None
         try:
             counts = RecordCounts.of_summary(properties)
         except ValidationError:
             return None
-        return cls(job_id, lane, properties.get(TOPIC_PARTITION), properties.get(REASON), int(plans or "1"), counts)
+        return cls(
+            job_id,
+            lane,
+            properties.get(TOPIC_PARTITION),
+            properties.get(REASON),
+            int(plans or "1"),
+            counts,
+            int(core_ms) if core_ms.isdecimal() else 0,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ PLANS: Final = f"{SUMMARY_PREFIX}plans"
 PLANS_DOCUMENT: Final = f"{SUMMARY_PREFIX}plans-document"
 """Reference to the document of several plans (`pipeline.lake.documents`)."""
 FENCE: Final = f"{SUMMARY_PREFIX}fence"
-"""Marks an empty snapshot that fences off commits prepared on its parent (`pipeline.gc.jobs`)."""
+"""Marks an empty snapshot that fences off commits prepared on its parent (`pipeline.care.jobs`)."""
+CORE_MS: Final = f"{SUMMARY_PREFIX}core-ms"
+"""Core time that compacting took, milliseconds: its duration times the tasks that could run at once."""
 NOW_MS: Final = f"{SUMMARY_PREFIX}now-ms"
 """Clock of the plan, epoch milliseconds; the earliest of several plans."""
 WAITING_SEGMENTS: Final = f"{SUMMARY_PREFIX}waiting-segments"
@@ -28,4 +30,5 @@ WAITING_TOPIC_PARTITIONS: Final = f"{SUMMARY_PREFIX}waiting-topic-partitions"
 
 def properties_of(snapshot: Snapshot) -> Mapping[str, str]:
     """Properties in the summary of ``snapshot``, Iceberg's own included; empty where it has no summary."""
-    return snapshot.summary.additional_properties if snapshot.summary else {}
+    # Not by truth value: a summary's length is costly to find out.
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties

@@ -89,9 +89,9 @@ def write_document(target: Table, job_id: str, plans: Sequence[PublishedPlan]) -
 
 
 def document_of(snapshot: Snapshot) -> str | None:
-    """Name of the plans document of ``snapshot``; None when it has none."""
+    """Location of the plans document of ``snapshot``; None when it has none."""
     text = properties_of(snapshot).get(PLANS_DOCUMENT)
-    return Document.parse(text, f"snapshot {snapshot.snapshot_id}").location.rpartition("/")[2] if text else None
+    return Document.parse(text, f"snapshot {snapshot.snapshot_id}").location if text else None
 
 
 def plans_of(target: Table, snapshot: Snapshot) -> tuple[PublishedPlan, ...]:

@@ -112,7 +112,7 @@ class Lake:
                 return load_catalog(self.name, **self.properties)
         except (NotInstalledError, ArgumentError, ValueError) as error:
             raise RefusedError(
-                f"catalog {self.name} ({self._address()}) is not usable as configured: {self._said(error)}; "
+                f"catalog {self.name} ({self._address()}) can't be used as configured: {self._said(error)}; "
                 "allowed: what PyIceberg's documentation lists under `Catalogs`, with its extra installed"
             ) from error
 
@@ -215,7 +215,8 @@ class Lake:
             return attempts(lambda: self.when_free(action))
         except CommitFailedException as error:
             raise UnavailableError(
-                f"catalog {self.name}: other commits got in the way for {BUSY_SECONDS} s: {error}; try again later"
+                f"catalog {self.name}: lost every race against other commits for {BUSY_SECONDS} s: {error}; try "
+                "again later"
             ) from error
 
     def set_properties(self, identifier: str, properties: Mapping[str, str]) -> None:
@@ -263,8 +264,8 @@ class Lake:
         except FileNotFoundError as error:
             reason = " ".join(self._said(error).split())
             raise UnavailableError(
-                f"catalog {self.name}: a file is gone that was in use: {reason}; allowed: none of a table's files is "
-                "removed by hand; try again, as the table may have moved on"
+                f"catalog {self.name}: a file that is in use is gone: {reason}; allowed: files of a table are "
+                "deleted by its maintenance only; try again, the table may have changed"
             ) from error
 
     def _neighbours(self, namespace: str) -> str:

@@ -177,7 +177,7 @@ class OpenFile:
         if found != self.source.records:
             raise RefusedError(
                 f"{self.files.subject}: segment {self.source.path} holds {found} records; allowed: "
-                f"{self.source.records}, as the table's manifest tells"
+                f"{self.source.records}, as in the table's manifest"
             )
 
     @cached_property
@@ -282,12 +282,12 @@ def _failure(subject: str, source: Source, error: Exception) -> FirnError:
     reason = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, FileNotFoundError):
         return UnavailableError(
-            f"{subject}: segment {source.path} is gone: {reason}; try again, as the table may have moved on"
+            f"{subject}: segment {source.path} is gone: {reason}; try again, the table may have changed"
         )
     # Arrow reports damage and store failures alike; errors of the machine carry an errno, those of S3 a name.
     if isinstance(error, OSError) and (error.errno is not None or "AWS Error" in reason):
         return UnavailableError(f"{subject}: segment {source.path} can't be read now: {reason}; try again later")
     return RefusedError(
-        f"{subject}: segment {source.path} is not readable as Parquet: {reason}; allowed: a whole Parquet file of "
+        f"{subject}: segment {source.path} is not readable as Parquet: {reason}; allowed: a complete Parquet file of "
         f"{source.records} records"
     )

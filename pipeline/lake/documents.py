@@ -49,10 +49,10 @@ class Document(BaseModel):
             with table.io.new_input(self.location).open() as stream:
                 content = stream.read()
         except FileNotFoundError as error:
-            raise RefusedError(f"{subject}: {self.location} is gone; allowed: as it was written") from error
+            raise RefusedError(f"{subject}: {self.location} is gone; allowed: the document as Firn wrote it") from error
         except (IsADirectoryError, NotADirectoryError, ValueError) as error:
             # A reference that somebody changed may hold anything.
-            raise RefusedError(f"{subject}: {self.location} is no document: {error}") from error
+            raise RefusedError(f"{subject}: {self.location} is not a document: {error}") from error
         except OSError as error:
             raise UnavailableError(f"{subject}: {self.location} can't be read: {error}") from error
         found = hashlib.sha256(content).hexdigest()

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,9 @@ DATA_PATH = "write.data.path"
 """Iceberg's property for the folder of a table's data files."""
 JOB_ID: Final = "[0-9a-f]{16}"
 """Regular expression of a job id."""
+_FOLDERS: Final = 4096
+"""Number of folders whose file systems are kept."""
+_CUT: Final = re.compile("[?#]")
 _JOB: Final = re.compile(f"/{DATA_FOLDER}/({JOB_ID})/")
 
 
@@ -28,7 +32,27 @@ def store(table: Table, location: str) -> tuple[FileSystem, str]:
     return PyArrowFileIO(table.io.properties).fs_by_scheme(scheme, netloc), path
 
 
-@dataclass(frozen=True)
+class Stores:
+    """The file systems of many locations of ``table``, each made once."""
+
+    def __init__(self, table: Table) -> None:
+        self._io = PyArrowFileIO(table.io.properties)
+        self._folder = lru_cache(maxsize=_FOLDERS)(self._located)
+
+    def of(self, location: str) -> tuple[FileSystem, str]:
+        """The file system of ``location``, and the path on it."""
+        folder, _, name = location.rpartition("/")
+        files, path = self._folder(folder)
+        return files, f"{path}/{name}"
+
+    def _located(self, folder: str) -> tuple[FileSystem, str]:
+        scheme, netloc, path = self._io.parse_location(folder, self._io.properties)
+        cut = _CUT.search(folder)
+        # What looks like a query or a fragment is part of a name.
+        return self._io.fs_by_scheme(scheme, netloc), path + folder[cut.start() :] if cut else path
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """A file on the store: its ``path`` there, its size, and its time of writing (epoch milliseconds)."""
 

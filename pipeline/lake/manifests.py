@@ -11,6 +11,7 @@ from pyiceberg.manifest import ManifestEntry, ManifestFile
 READERS = 4
 """Number of manifests read in parallel; on object stores latency dominates."""
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -39,16 +40,16 @@ class Manifests:
                 yield from found
 
 
-def ahead(fetch: Callable[[ManifestFile], T], manifests: Iterable[ManifestFile]) -> Iterator[tuple[ManifestFile, T]]:
-    """Yield each of ``manifests`` with the result of ``fetch``, in their order, and prefetch the next few.
+def ahead(fetch: Callable[[S], T], places: Iterable[S]) -> Iterator[tuple[S, T]]:
+    """Yield each of ``places``, a file's description, with the result of ``fetch``, in order; prefetch the next few.
 
     Threads share only the wait for the store. Decoding in several threads takes half as long again as in one: it holds
     the interpreter lock and releases it for every compressed block.
     """
     with ThreadPoolExecutor(READERS) as readers:
-        waiting: deque[tuple[ManifestFile, Future[T]]] = deque()
-        for manifest in manifests:
-            waiting.append((manifest, readers.submit(fetch, manifest)))
+        waiting: deque[tuple[S, Future[T]]] = deque()
+        for place in places:
+            waiting.append((place, readers.submit(fetch, place)))
             if len(waiting) > 2 * READERS:
                 first, future = waiting.popleft()
                 yield first, future.result()

@@ -11,6 +11,5 @@ def check_name(identifier: str) -> None:
         raise RefusedError(f"table {identifier!r} is not a table name; allowed: namespace.name")
     if not identifier.isprintable() or set("/\\") & set(identifier):
         raise RefusedError(
-            f"table {identifier!r} can't be called so: its name becomes a folder; allowed: printable characters "
-            "without / and \\"
+            f"table {identifier!r} has a name that can't be a folder; allowed: printable characters without / and \\"
         )

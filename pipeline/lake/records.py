@@ -127,7 +127,7 @@ def create(lake: Lake, identifier: str, properties: Mapping[str, str], transacti
             )
         )
     except TableAlreadyExistsError as error:
-        raise RefusedError(f"table {identifier} exists already in catalog {lake.name}; allowed: a new name") from error
+        raise RefusedError(f"table {identifier} already exists in catalog {lake.name}; allowed: a new name") from error
     return create_side_branches(lake, identifier)
 
 
@@ -146,7 +146,7 @@ def check(table: Table, identifier: str) -> None:
     if wrong:
         raise RefusedError(
             f"table {identifier} does not have the record columns: {'; '.join(wrong)} "
-            "(other columns can be mapped: firn adopt)"
+            "(to map other columns: firn adopt)"
         )
     missing = [name for name in DECIDING_COLUMNS if name not in found]
     if 0 < len(missing) < len(DECIDING_COLUMNS):

@@ -11,11 +11,6 @@ _CREDENTIAL = re.compile(
 """Pattern of the names of properties that hold credentials (PyIceberg docs, "Catalogs" and "FileIO")."""
 
 
-def gives_access(name: str, value: str) -> bool:
-    """True when the property ``name`` is, or contains, a credential."""
-    return bool(_CREDENTIAL.search(name)) or _password(value) is not None
-
-
 def credentials(properties: Mapping[str, str]) -> frozenset[str]:
     """Credentials in ``properties``: values of properties with such a name, and passwords within addresses."""
     found = {value for name, value in properties.items() if _CREDENTIAL.search(name)}

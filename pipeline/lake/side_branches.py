@@ -22,30 +22,36 @@ def create_side_branches(lake: Lake, identifier: str) -> Table:
     """Create the missing side branches of table ``identifier``, empty and in one commit; return the table.
 
     Some catalogs take only one snapshot per commit. Properties of the table then say so: records without a key are not
-    moved (``firn.null.keys=fail``), and removed tombstones are not kept.
+    moved (``firn.null.keys=fail``), and removed tombstones are not kept. Raises UnavailableError when other writers'
+    commits get in the way for too long.
     """
     refused = 0
-    while True:
+
+    def create() -> CommitFailedException | None:
+        """Create them; returns the refusal of a catalog that counts as unable."""
+        nonlocal refused
         table = lake.table(identifier)
         fresh = [name for name in SIDE_BRANCHES if name not in table.metadata.refs]
         if not fresh:
-            return table
-        commit = SnapshotCommit(table, {name: Change() for name in (MAIN_BRANCH, *fresh)})
+            return None
         try:
-            _commit(lake, table, commit)
+            commit = SnapshotCommit(table, {name: Change() for name in (MAIN_BRANCH, *fresh)})
+            commit.commit(lake, table, Manifests(table.io))
         except CommitFailedException as error:
             refused += lake.table(identifier).metadata_location == table.metadata_location
-            if refused == REFUSALS:
-                log.warning(
-                    "table %s: catalog %s refuses a commit of several snapshots (%s): records without a key are not "
-                    "quarantined, removed tombstones not remembered",
-                    identifier,
-                    lake.name,
-                    error,
-                )
-                lake.set_properties(identifier, {HAS_SIDE_BRANCHES: "false", "firn.null.keys": "fail"})
-                return lake.table(identifier)
+            if refused < REFUSALS:
+                raise
+            return error
+        return None
 
-
-def _commit(lake: Lake, table: Table, commit: SnapshotCommit) -> None:
-    lake.when_free(lambda: commit.commit(lake, table, Manifests(table.io)))
+    refusal = lake.until_committed(create)
+    if refusal:
+        log.warning(
+            "table %s: catalog %s refuses a commit of several snapshots (%s): records without a key can't "
+            "be quarantined, and removed tombstones can't be restored",
+            identifier,
+            lake.name,
+            refusal,
+        )
+        lake.set_properties(identifier, {HAS_SIDE_BRANCHES: "false", "firn.null.keys": "fail"})
+    return lake.table(identifier)

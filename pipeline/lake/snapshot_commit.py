@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
 
 from pyiceberg.exceptions import BadRequestError, CommitFailedException
 from pyiceberg.manifest import (
@@ -22,12 +21,10 @@ from pyiceberg.manifest import (
     ManifestFile,
     ManifestWriter,
     write_manifest,
-    write_manifest_list,
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import (
     Operation,
     Snapshot,
@@ -35,21 +32,12 @@ from pyiceberg.table.snapshots import (
     Summary,
     update_snapshot_summaries,
 )
-from pyiceberg.table.update import (
-    AddSnapshotUpdate,
-    AssertRefSnapshotId,
-    AssertTableUUID,
-    SetSnapshotRefUpdate,
-    TableRequirement,
-    TableUpdate,
-)
+from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdate
 
 from pipeline.errors import ConflictError
-from pipeline.lake.branches import FOR_EVER_MS
+from pipeline.lake.branch_snapshot import AVRO_CODEC, BranchChange, BranchSnapshot, Contents, is_live, place
 from pipeline.lake.catalog import Lake
 from pipeline.lake.manifests import Manifests
-
-AVRO_CODEC: Final = "deflate"
 
 
 @dataclass(frozen=True)
@@ -61,6 +49,10 @@ class Change:
     added: Sequence[DataFile] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
 
+    def on(self, target: Table, branch: str) -> BranchSnapshot:
+        """The branch's part of a commit to ``target``."""
+        return _Files(target, branch, self)
+
 
 class SnapshotCommit:
     """One snapshot per branch of ``changes``, applied all or nothing. Call ``commit`` until it returns.
@@ -70,8 +62,8 @@ class SnapshotCommit:
     Snapshot ids stay the same across tries, so a try that was applied without the catalog's confirmation is found.
     """
 
-    def __init__(self, target: Table, changes: Mapping[str, Change]) -> None:
-        self._branches = [_Branch(target, name, change) for name, change in changes.items()]
+    def __init__(self, target: Table, changes: Mapping[str, BranchChange]) -> None:
+        self._branches = [change.on(target, name) for name, change in changes.items()]
 
     @property
     def snapshot_id(self) -> int:
@@ -120,13 +112,11 @@ class SnapshotCommit:
         return taken and known.isdisjoint(branch.snapshot_id for branch in self._branches)
 
 
-class _Branch:
-    """The part of a commit that changes one branch."""
+class _Files(BranchSnapshot):
+    """The part of a commit that moves data files on one branch."""
 
     def __init__(self, target: Table, name: str, change: Change) -> None:
-        self.snapshot_id = target.metadata.new_snapshot_id()
-        self.sequence_number = 0
-        self._name = name
+        super().__init__(name, target.metadata.new_snapshot_id())
         self._removed = frozenset(change.removed)
         self._added = change.added
         self._summary = change.summary
@@ -136,62 +126,16 @@ class _Branch:
 
     @property
     def prepared(self) -> list[str]:
-        """Paths of the manifests written for this branch."""
         return [one.manifest_path for one in (*self._without.values(), *self._own_manifests)]
 
     @property
     def unused(self) -> list[str]:
-        """Paths of the prepared manifests that the last try did not list."""
         return [one.manifest_path for one in self._without.values() if one.manifest_path not in self._used]
 
-    def snapshot(self, target: Table, manifests: Manifests, sequence_number: int) -> Snapshot:
-        """Write the manifest list of the branch's next snapshot, and return that snapshot."""
-        self.sequence_number = sequence_number
-        parent = self._head(target)
+    def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> Contents:
         kept, taken = self._keep(target, [] if parent is None else parent.manifests(target.io), manifests)
-        path = _place(target, f"snap-{self.snapshot_id}-0-{uuid.uuid4()}.avro")
-        with write_manifest_list(
-            format_version=target.metadata.format_version,
-            output_file=target.io.new_output(path),
-            snapshot_id=self.snapshot_id,
-            parent_snapshot_id=parent.snapshot_id if parent else None,
-            sequence_number=sequence_number,
-            avro_compression=AVRO_CODEC,
-        ) as writer:
-            writer.add_manifests([*self._own(target), *kept])
-        # Set before the catalog is called: the commit may be applied without a confirmation.
         self._used = {manifest.manifest_path for manifest in kept}
-        return Snapshot.model_validate(
-            {
-                "snapshot-id": self.snapshot_id,
-                "parent-snapshot-id": parent.snapshot_id if parent else None,
-                "sequence-number": sequence_number,
-                "manifest-list": path,
-                "summary": self._summarise(target, parent, taken),
-                "schema-id": target.metadata.current_schema_id,
-            }
-        )
-
-    def requirements(self, target: Table) -> list[TableRequirement]:
-        """The compare-and-swap condition: the branch still is at the snapshot that was checked."""
-        if self._name != MAIN_BRANCH and not target.metadata.snapshots:
-            # On an empty table PyIceberg's catalogs accept a requirement on main only, and main has one.
-            return []
-        parent = self._head(target)
-        told = {"ref": self._name, "snapshot-id": parent.snapshot_id if parent else None}
-        return [AssertRefSnapshotId.model_validate(told)]
-
-    def updates(self, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
-        """Add ``snapshot`` and move the branch to it. No table-wide limit may expire a side branch."""
-        ref = {"ref-name": self._name, "type": SnapshotRefType.BRANCH, "snapshot-id": snapshot.snapshot_id}
-        if self._name != MAIN_BRANCH:
-            ref |= {"max-ref-age-ms": FOR_EVER_MS, "min-snapshots-to-keep": 1}
-        return AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(ref)
-
-    def _head(self, target: Table) -> Snapshot | None:
-        if self._name == MAIN_BRANCH:
-            return target.current_snapshot()
-        return target.snapshot_by_name(self._name)
+        return Contents(self._own(target), kept, self._summarise(target, parent, taken))
 
     def _keep(
         self, target: Table, files: Sequence[ManifestFile], manifests: Manifests
@@ -205,11 +149,7 @@ class _Branch:
                 taken += going
                 if going:
                     manifest = self._rewritten(target, manifest, entries)
-            if (
-                manifest.added_snapshot_id == self.snapshot_id
-                or manifest.has_added_files()
-                or manifest.has_existing_files()
-            ):
+            if manifest.added_snapshot_id == self.snapshot_id or is_live(manifest):
                 kept.append(manifest)
         missing = self._removed - {file.file_path for file in taken}
         if missing:
@@ -246,8 +186,8 @@ class _Branch:
         return self._own_manifests
 
     def _writer(self, target: Table, spec_id: int) -> ManifestWriter:
-        place = _place(target, f"{uuid.uuid4()}-m0.avro")
-        return manifest_writer(target, target.specs()[spec_id], place, self.snapshot_id)
+        location = place(target, f"{uuid.uuid4()}-m0.avro")
+        return manifest_writer(target, target.specs()[spec_id], location, self.snapshot_id)
 
     def _summarise(self, target: Table, parent: Snapshot | None, taken: Sequence[DataFile]) -> Summary:
         """Iceberg's totals, continued from the branch's parent, and the caller's properties."""
@@ -264,13 +204,13 @@ class _Branch:
         )
 
 
-def manifest_writer(target: Table, spec: PartitionSpec, place: str, snapshot_id: int) -> ManifestWriter:
-    """A writer of data manifests for ``target`` at ``place``."""
+def manifest_writer(target: Table, spec: PartitionSpec, location: str, snapshot_id: int) -> ManifestWriter:
+    """A writer of data manifests for ``target`` at ``location``."""
     return write_manifest(
         format_version=target.metadata.format_version,
         spec=spec,
-        schema=_schema_of(target, spec),
-        output_file=target.io.new_output(place),
+        schema=schema_of(target, spec),
+        output_file=target.io.new_output(location),
         snapshot_id=snapshot_id,
         avro_compression=AVRO_CODEC,
     )
@@ -281,16 +221,12 @@ def added_entry(file: DataFile, snapshot_id: int) -> ManifestEntry:
     return ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file)
 
 
-def _schema_of(target: Table, spec: PartitionSpec) -> Schema:
+def schema_of(target: Table, spec: PartitionSpec) -> Schema:
     """The newest schema with all columns of ``spec``: a dropped column's values still need a type."""
     sources = {field.source_id for field in spec.fields}
     schemas = sorted(target.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
     fitting = (schema for schema in (target.schema(), *schemas) if sources <= schema.field_ids)
     return next(fitting, target.schema())
-
-
-def _place(target: Table, name: str) -> str:
-    return target.location_provider().new_metadata_location(name)
 
 
 def _delete(target: Table, paths: Iterable[str]) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.care.limits import SETTLED_MS
 from pipeline.errors import UnavailableError
-from pipeline.gc.limits import SETTLED_MS
 from pipeline.lake.folders import data_folder, job_folder
 from pipeline.lake.job_documents import documents_folder
 from pipeline.plan import Plan
@@ -139,7 +139,7 @@ def test_killed_while_publishing(filled: Topic, tmp_path: Path, when: str, call:
     ],
 )
 def test_c25_killed_while_discarding(filled: Topic, tmp_path: Path, when: str, call: str) -> None:
-    """What was begun is carried on by the next sweep, and nobody publishes it in the meantime."""
+    """The next sweep completes a deletion that was begun, and nobody publishes the job in the meantime."""
     stage = filled.validated(filled.plans("full"))[0]
     killed = firn(filled.lake, "discard", stage, variables=dying(tmp_path, when, call, 1))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -182,7 +182,7 @@ def _age(topic: Topic) -> None:
 
 
 def _staged_data(topic: Topic, plan: Plan) -> set[Path]:
-    """What the plan's job has written of data, published or not."""
+    """Data files of the plan's job, published or not."""
     return files_under(on_disk(job_folder(topic.lake.table(topic.table), plan.id)))
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pipeline import clock
+from pipeline.care import care_table
+from pipeline.care.sweep import sweep
 from pipeline.errors import ConflictError
-from pipeline.gc import collect_table
-from pipeline.gc.sweep import sweep
 from pipeline.staging.stage import stages_of
 from tests.faults.harness.fault import Fault, Kind
 from tests.faults.harness.injector import GO, PAUSED
@@ -35,7 +35,7 @@ def _swept(topic: Topic) -> None:
 
 
 def _collected(topic: Topic) -> None:
-    collect_table(topic.lake, topic.table, clock.now_ms(), remove=True)
+    care_table(topic.lake, topic.table, clock.now_ms(), remove=True)
 
 
 DELETING = pytest.mark.parametrize("delete", [_swept, _collected])
@@ -50,7 +50,7 @@ def _three_days_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Ended:
-    """How the process that stood still ended, known once it has gone on."""
+    """The end of the process that stood still, known once it has gone on."""
 
     code: int | None = None
     said: str = ""

@@ -45,7 +45,7 @@ def test_c25_whatever_goes_wrong_nothing_is_lost_and_nothing_is_left(
 
 
 class TestModel:
-    """What the trials rely on to notice."""
+    """Checks that the trials rely on."""
 
     @pytest.fixture
     def model(self) -> Model:

@@ -46,7 +46,7 @@ def test_c20_only_the_task_that_kills_its_worker_is_lost(engine: SparkEngine) ->
 
     assert [one for one in found if not isinstance(one, Exception)] == [0, 1, 2, 3, 4, 6, 7, 8]
     assert isinstance(found[5], WorkerLostError)
-    assert str(found[5]).startswith("deadly: the worker of Spark that ran it died")
+    assert str(found[5]).startswith("deadly: the Spark worker that ran it died")
 
 
 def test_c20_a_task_that_kills_its_worker_alone_is_lost(engine: SparkEngine) -> None:
@@ -59,14 +59,14 @@ def test_a_worker_of_another_firn_is_refused(engine: SparkEngine) -> None:
     refused = attempt(other.map, abs, [-1, -2])
 
     assert isinstance(refused, RefusedError)
-    assert "the driver has 0.0.9+feedfeedfeed" in str(refused)
+    assert "the driver's is 0.0.9+feedfeedfeed" in str(refused)
     assert "docs/operations.md" in str(refused)
 
 
 def test_a_shuffle_over_workers_of_another_firn_is_refused(engine: SparkEngine) -> None:
     other = SparkEngine(start("firn engine tests"), expected="0.0.9+feedfeedfeed")
 
-    with pytest.raises(RefusedError, match=r"the driver has 0\.0\.9"):
+    with pytest.raises(RefusedError, match=r"the driver's is 0\.0\.9"):
         other.shuffle(partial(spread_by_remainder, 3), collected, [Numbers(0, 9), Numbers(9, 9)], 3)
 
 

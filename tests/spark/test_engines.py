@@ -1,4 +1,4 @@
-"""What comes out does not depend on where tasks ran: the same records in the same files, by threads and by Spark."""
+"""Results do not depend on the engine: the same records in the same files, on threads and on Spark."""
 
 from pathlib import Path
 from random import Random

@@ -1,4 +1,4 @@
-"""What Firn's own Spark session is: nothing but a scheduler, started without a word."""
+"""Firn's own Spark session is a scheduler only, and starts silently."""
 
 import json
 import os

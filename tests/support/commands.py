@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 FOREIGN = ("FIRN_JARS", "SPARK_DIST_CLASSPATH")
-"""What foreign Spark has of Iceberg: ``firn`` needs none of it."""
+"""Iceberg in a foreign Spark: ``firn`` needs none of it."""
 
 
 def environment(lake: Lake, **more: str) -> dict[str, str]:

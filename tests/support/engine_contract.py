@@ -1,4 +1,4 @@
-"""What every engine must do: the same tests are put to the local one and to Spark. Functions here reach the workers."""
+"""The contract of an engine: the same tests run on threads and on Spark. Functions here reach the workers."""
 
 import os
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What other writers leave in a table: row-level deletes, files without a row, listed twice or of another spec, and
+"""Traces of other writers in a table: row-level deletes, files without a row, listed twice or of another spec, and
 other manifests of the same files."""
 
 import time
@@ -38,11 +38,20 @@ def append_empty_file(lake: Lake) -> None:
         append.append_data_file(file)
 
 
-def append_again(lake: Lake, path: str, partition: Record | None = None, identifier: str = lakes.TABLE) -> None:
-    """List the data file ``path`` once more, as a sink that repeats a commit does; ``partition``: as which values."""
+def append_again(
+    lake: Lake,
+    path: str,
+    partition: Record | None = None,
+    identifier: str = lakes.TABLE,
+    respelled: str | None = None,
+) -> None:
+    """List the data file ``path`` once more, as a sink that repeats a commit does; ``partition``: as which values,
+    ``respelled``: at which location."""
     table = lake.table(identifier)
     file = _listed(table, path)
-    again = file if partition is None else _like(file, file.file_path, partition)
+    again = file
+    if partition is not None or respelled is not None:
+        again = _like(file, respelled or file.file_path, partition or file.partition)
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         append.append_data_file(again)
 

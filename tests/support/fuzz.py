@@ -1,4 +1,4 @@
-"""What the fuzz tests share: bytes that were valid once, and what may become of them.
+"""Shared by the fuzz tests: bytes that were valid once, and ways to damage them.
 
 Any input gives a result or a refusal in one line. Few examples are tried unless ``FIRN_FUZZ_EXAMPLES`` says more
 (``make fuzz``).
@@ -28,7 +28,7 @@ LENGTHS = tuple(
     for order in ("little", "big")
     for number in (0, 1, -1, 2 ** (8 * width - 1) - 1, -(2 ** (8 * width - 1)))
 )
-"""What length fields are damaged to."""
+"""Values of damaged length fields."""
 fuzzed_less = settings(fuzzed, max_examples=max(10, EXAMPLES // 5))
 """For what takes a commit each time."""
 
@@ -68,7 +68,7 @@ HOSTILE_NAMES = (
 
 
 def refused_or(action: Callable[[], T]) -> T | FirnError:
-    """What ``action`` returns, or the refusal in one line that it ends with; anything else is a defect."""
+    """The result of ``action``, or its refusal in one line; anything else is a defect."""
     try:
         return action()
     except FirnError as error:

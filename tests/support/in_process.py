@@ -1,4 +1,4 @@
-"""How a test runs the command, and what it looks at then."""
+"""Runs the command inside the test's process, and keeps its output."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Ran:
-    """How one command ended and what it printed."""
+    """The exit code and the output of one command."""
 
     code: int
     out: str
@@ -16,7 +16,7 @@ class Ran:
 
     @property
     def json(self) -> Any:
-        """What was printed, which is nothing but one JSON document."""
+        """The output, which must be one JSON document."""
         return json.loads(self.out)
 
 

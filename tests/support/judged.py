@@ -138,7 +138,7 @@ def part(side: str, held: pa.Table) -> Part:
 
 
 def fingerprint_of(records: Records) -> int:
-    """What a cleaner that has read ``records`` sums up."""
+    """The fingerprint of a cleaner that has read ``records``."""
     return Fingerprint(KAFKAS.kept(SCHEMA.names)).of(table(records))
 
 

@@ -1,4 +1,4 @@
-"""What the unit tests build their lakes from: records, tables, stages with results, and looks at what became of them.
+"""Building blocks of the unit tests' lakes: records, tables, stages with results, and looks at the outcome.
 
 Everything is real: PyIceberg on the embedded lake in a temporary folder.
 """
@@ -131,7 +131,7 @@ def only_plan(lake: Lake, lane: Lane = Lane.FULL, now_ms: int = NOW, identifier:
 
 @dataclass(frozen=True)
 class Fates:
-    """What a cleaning is said to have done with the records that it did not keep."""
+    """The claimed outcome of the records that a cleaning did not keep."""
 
     superseded: int = 0
     tombstones_removed: int = 0
@@ -153,7 +153,7 @@ def compacted(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None =
 
 @dataclass(frozen=True)
 class Part:
-    """What a job is said to have made of one of its plans."""
+    """The claimed result of one plan of a job."""
 
     plan: Plan
     kept: Sequence[Row]

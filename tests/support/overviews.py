@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.status import LaneVerdict, Status, Summary
-from pipeline.status.document import Details, LaneCommit, Level, Quarantined
+from pipeline.status.document import Details, LaneCommit, Level, Quarantined, TableSpace, TopicSpace
 from pipeline.status.rows import COLUMNS
 from pipeline.status.status import write
 
@@ -20,12 +20,24 @@ ROW_DELETES = (
     "rewrite_data_files first)"
 )
 YOUNG = (
-    "segment 00003.parquet and what lies past it is left alone until 2026-11-22T07:00:00Z "
+    "segment 00003.parquet and everything after it is not cleaned until 2026-11-22T07:00:00Z "
     "(firn.min.compaction.lag.ms 86400000)"
 )
 REFUSED = (
     "plan 38c89567529d45fc (full) was refused by validate 3 h ago: expect_newest_record_kept: 2 newer records are "
     "missing; it waits until its segments change, or for `firn retry`"
+)
+
+
+SPACE = TableSpace(
+    main_bytes=14_000_000_000,
+    side_bytes=21_000_000,
+    history_bytes=38_000_000_000,
+    expirable_bytes=29_500_000_000,
+    compactable_bytes=3_100_000_000,
+    history_is_exact=True,
+    expirable_is_exact=True,
+    unread_commits=0,
 )
 
 
@@ -127,7 +139,11 @@ def write_overview(
         "landed_bytes": 91_000_000_000,
         "written_bytes": 139_000_000_000,
         "saved_bytes": 62_000_000_000,
+        "cleaned_bytes": 60_000_000_000,
+        "core_ms": 5 * HOUR,
         "since_ms": TAKEN - 30 * 24 * HOUR,
+        "space": SPACE.model_copy(update={"main_bytes": sum(row["bytes"] for row in rows)}),
+        "money": None,
         "last_publication": publications[0],
         "last_verdict": verdicts[0],
     }
@@ -140,14 +156,19 @@ def write_overview(
                 reason="null key",
                 job="38c89567529d45fc",
                 records=row["quarantined"],
+                bytes=row["quarantined"] * 900,
                 base_offset=row["first_dirty_offset"],
                 last_offset=row["first_dirty_offset"] + 400,
             )
             for row in rows
             if row["quarantined"]
         )[:20],
+        "topics": tuple(
+            topic_of(topic, main_bytes=sum(row["bytes"] for row in rows if row["topic"] == topic))
+            for topic in dict.fromkeys(row["topic"] for row in rows)
+        ),
         "strays": (),
-        "doubts": ("orders: max.compaction.lag.ms 600000 can't be held at what lands now: merge and full take 25 min",),
+        "doubts": ("orders: max.compaction.lag.ms 600000 can't be met at what lands now: merge and full take 25 min",),
     }
     status = Status.of(
         home,
@@ -156,6 +177,12 @@ def write_overview(
         pa.Table.from_pylist([row | {"levels": levels_of(row)} for row in rows], schema=COLUMNS),
     )
     return write(status)
+
+
+def topic_of(topic: str, **others: Any) -> TopicSpace:
+    """The space of one topic."""
+    figures: dict[str, Any] = SPACE.model_dump(include=set(TopicSpace.model_fields) - {"topic"})
+    return TopicSpace(topic=topic, **figures | others)
 
 
 def levels_of(row: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a browser makes of one of Firn's pages."""
+"""A page of Firn as a browser sees it."""
 
 from html.parser import HTMLParser
 

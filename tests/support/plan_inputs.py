@@ -113,7 +113,7 @@ def plan_inputs(
 
 
 def target(folder: Path, inputs: PlanInputs, spec: PartitionSpec = SPEC) -> Target:
-    """Where results are written."""
+    """Folder of the results."""
     options = WriteOptions(SCHEMA, {})
     return Target(f"file://{folder}/out-{next(_FILES)}", options, Partitions(inputs.files.schema, spec, KAFKA))
 

@@ -1,4 +1,4 @@
-"""What a process leaves behind that dies: folders of a job as they were before it was deleted."""
+"""Remains of a process that died: folders of a job as they were before it was deleted."""
 
 import os
 import shutil
@@ -13,12 +13,12 @@ from tests.support import lakes
 
 
 def data_of(stage: Stage) -> Path:
-    """Where the data of the job lies."""
+    """Folder of the job's data."""
     return lakes.on_disk(job_folder(stage.table, stage.job_id))
 
 
 def documents_of(stage: Stage) -> Path:
-    """Where its documents lie."""
+    """Folder of its documents."""
     return lakes.on_disk(stage.documents.location)
 
 

@@ -59,7 +59,7 @@ class Nth:
 
     @property
     def acted(self) -> bool:
-        """Whether there was such a call."""
+        """True when there was such a call."""
         return self._left <= 0
 
     def __call__(self, call: str) -> None:
@@ -70,7 +70,7 @@ class Nth:
 
 
 def die() -> None:
-    """What a process does that is killed."""
+    """The end of a process that is killed."""
     raise Killed
 
 

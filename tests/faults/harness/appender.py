@@ -1,6 +1,5 @@
 """A writer in a process of its own that appends as fast as the catalog lets it; its records follow from a seed."""
 
-import multiprocessing
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pyiceberg.exceptions import CommitFailedException
 from sqlalchemy.exc import OperationalError
 
 from pipeline.lake import Lake
+from tests.faults.harness.processes import forked
 from tests.support.topics import NOW, Record, foreign_rows, kafka_rows
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ BATCH = 10
 
 @dataclass(frozen=True)
 class Appended:
-    """What one writer did: all offsets below ``log_end`` of its partition are in the table.
+    """The account of one writer: all offsets below ``log_end`` of its partition are in the table.
 
-    The rest is what it did since it began, or since ``Appenders.count``.
+    The rest is what it did since it began, or since ``Appenders.count``, until ``Appenders.enough``.
     """
 
     partition: int
@@ -49,10 +49,11 @@ def record(seed: int, partition: int, offset: int) -> Record:
 
 @dataclass(frozen=True)
 class _Signals:
-    """What all writers and whoever started them share."""
+    """Shared by all writers and their starter."""
 
     stop: Event
     counts: Event
+    enough: Event
     started: Semaphore
     results: "Queue[Appended]"
 
@@ -70,6 +71,10 @@ class Appenders:
             self._signals.started.acquire()
         self._signals.counts.set()
 
+    def enough(self) -> None:
+        """Count no longer, and go on."""
+        self._signals.enough.set()
+
     def stop(self) -> list[Appended]:
         """Let them end what they are at; what they did."""
         self._signals.stop.set()
@@ -81,8 +86,8 @@ def appending(
     lake: Lake, table: str, partitions: Iterable[int], seed: int, pause_seconds: float = 0.0
 ) -> Iterator[Appenders]:
     """Writers of ``table``; each goes on where the log of its partition ends."""
-    context = multiprocessing.get_context("spawn")
-    signals = _Signals(context.Event(), context.Event(), context.Semaphore(0), context.Queue())
+    context = forked()
+    signals = _Signals(context.Event(), context.Event(), context.Event(), context.Semaphore(0), context.Queue())
     processes = [
         context.Process(target=_append, args=(replace(lake), table, one, seed, pause_seconds, signals), daemon=True)
         for one in partitions
@@ -102,10 +107,13 @@ def _append(lake: Lake, table: str, partition: int, seed: int, pause_seconds: fl
     log_end = _log_end(lake, table, partition)
     commits = refused = 0
     began, counting = time.monotonic(), False
+    counted: tuple[int, int, float] | None = None
     while not signals.stop.is_set():
         if signals.counts.is_set() and not counting:
             commits = refused = 0
             began, counting = time.monotonic(), True
+        if signals.enough.is_set() and counted is None:
+            counted = commits, refused, time.monotonic() - began
         batch = [record(seed, partition, log_end + one) for one in range(random.randint(1, BATCH))]
         try:
             lake.table(table).append(foreign_rows(kafka_rows(batch, "orders")))
@@ -118,7 +126,7 @@ def _append(lake: Lake, table: str, partition: int, seed: int, pause_seconds: fl
         if commits == 1:
             signals.started.release()
         time.sleep(pause_seconds)
-    signals.results.put(Appended(partition, log_end, commits, refused, time.monotonic() - began))
+    signals.results.put(Appended(partition, log_end, *(counted or (commits, refused, time.monotonic() - began))))
 
 
 def _log_end(lake: Lake, table: str, partition: int) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.faults.harness import rooms
+from tests.faults.harness import care, rooms
 from tests.faults.harness.catalogs import Kind, catalog
 from tests.faults.harness.reader import reading
 from tests.faults.harness.trial import Trial, trial
@@ -39,6 +39,12 @@ def trials_of_rooms(seeds: Iterable[int], kind: Kind = Kind.SQLITE) -> list[Tria
     """The same of the rooms that work on metadata alone."""
     with tempfile.TemporaryDirectory() as folder, catalog(kind, Path(folder)) as lake:
         return [_told(rooms.trial(seed, lake, Path(folder) / "trials")) for seed in seeds]
+
+
+def trials_of_care(seeds: Iterable[int], kind: Kind = Kind.SQLITE) -> list[Trial]:
+    """The same of care."""
+    with tempfile.TemporaryDirectory() as folder, catalog(kind, Path(folder)) as lake:
+        return [_told(care.trial(seed, lake, Path(folder) / "trials")) for seed in seeds]
 
 
 def _told(done: Trial) -> Trial:

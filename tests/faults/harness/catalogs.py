@@ -1,4 +1,4 @@
-"""The catalogs that faults, soak and load run on: the embedded one, or a PostgreSQL of their own."""
+"""The catalogs that faults, soak and load run on: the embedded one, or servers of their own."""
 
 import os
 import time
@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
+import typer
+
 from infra.processes import stop
 from infra.stack import postgres
-from infra.stack.settings import SQL, Settings
+from infra.stack.settings import REST, SQL, Settings
+from infra.stack.stack import Stack
 from pipeline.lake import Lake
 from pipeline.lake.catalog import EMBEDDED_NAME
 
@@ -17,18 +20,45 @@ READY_WITHIN = 60  # seconds
 
 
 class Kind(StrEnum):
-    """Where the catalog is kept."""
+    """The store of the catalog."""
 
     SQLITE = "sqlite"
     POSTGRES = "postgres"
+    REST = "rest"
+
+
+def sql_only(kind: Kind) -> Kind:
+    """``kind``, for what makes calls to the catalog fail: it does so in a SQL catalog's class."""
+    if kind is Kind.REST:
+        raise typer.BadParameter("faults are made in SQL catalogs only")
+    return kind
 
 
 @contextmanager
 def catalog(kind: Kind, folder: Path) -> Iterator[Lake]:
-    """A lake whose catalog is of that kind, with its warehouse on this machine's disk; it goes with ``folder``."""
+    """A lake whose catalog is of that kind; it goes with ``folder``.
+
+    Its warehouse is on this machine's disk; that of a REST catalog is in an object store of the stack's.
+    """
     if kind is Kind.SQLITE:
         yield Lake.embedded(folder / "lake")
-        return
+    elif kind is Kind.REST:
+        yield from _rest(folder)
+    else:
+        yield from _postgres(folder)
+
+
+def _rest(folder: Path) -> Iterator[Lake]:
+    stack = Stack.of(folder / "stack")
+    try:
+        stack.up(cluster=False)
+        yield stack.lake(REST, folder / "home")
+    finally:
+        stack.down()
+        stack.remove()
+
+
+def _postgres(folder: Path) -> Iterator[Lake]:
     place = folder / "postgres"
     place.mkdir()
     settings = Settings.of(place)

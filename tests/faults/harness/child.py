@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline import clock
+from pipeline.care import care_table
+from pipeline.care.sweep import sweep
 from pipeline.engine import Engine
 from pipeline.errors import FirnError
-from pipeline.gc import collect_table
-from pipeline.gc.sweep import sweep
 from pipeline.lake import Lake
 from pipeline.run import run
 from pipeline.sense import EVERYTHING, Lane, Scope
@@ -31,7 +31,7 @@ ENDS_WITHIN = 600
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child ended: killed, or with its account; ``crashed`` is what no user must ever see."""
+    """The end of a child: killed, or with its account; ``crashed`` is an error that no user must ever see."""
 
     killed: bool
     publications: int = 0
@@ -135,7 +135,7 @@ def sweep_late(lake: Lake, table: str, ahead_ms: int) -> dict[str, Any]:
 
 def collect_late(lake: Lake, table: str, ahead_ms: int) -> dict[str, Any]:
     """Likewise a collection of all that goes."""
-    return _by_clock(lake, ahead_ms, lambda: collect_table(lake, table, clock.now_ms(), remove=True))
+    return _by_clock(lake, ahead_ms, lambda: care_table(lake, table, clock.now_ms(), remove=True))
 
 
 def _by_clock(lake: Lake, ahead_ms: int, work: Callable[[], object]) -> dict[str, Any]:

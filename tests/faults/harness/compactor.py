@@ -1,6 +1,5 @@
 """A compactor in a process of its own that cleans a table again and again; drivers die, catalog and store fail."""
 
-import multiprocessing
 import os
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ from tests.faults.harness.child import Child, Ended, clean
 from tests.faults.harness.fault import Fault, Kind
 from tests.faults.harness.faulty import faulty
 from tests.faults.harness.injector import FIRED
+from tests.faults.harness.processes import forked
 from tests.faults.harness.workplace import Choice, Workplace
 from tests.support.iceberg_session import small_session
 
@@ -41,7 +41,7 @@ EXPIRE = "expire_snapshots(table => '{table}', older_than => timestamp '2999-01-
 
 @dataclass(frozen=True)
 class Work:
-    """What a compactor is to do: the topic partitions that are its own (none: all), and whether things go wrong."""
+    """The work of a compactor: its own topic partitions (none: all), and true if faults are injected."""
 
     table: str
     seed: int
@@ -53,7 +53,7 @@ class Work:
 
 @dataclass
 class Cleaned:
-    """What some cleanings did."""
+    """The effect of some cleanings."""
 
     ended: list[Ended] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
@@ -77,16 +77,21 @@ class Compactor:
 
     @classmethod
     def start(cls, lake: Lake, work: Work) -> "Compactor":
-        context = multiprocessing.get_context("spawn")
+        context = forked()
         stop, results = context.Event(), context.Queue()
         process = context.Process(target=_compact, args=(replace(lake), work, stop, results))
         process.start()
         return cls(lake, work, stop, results, process)
 
     @property
+    def process(self) -> psutil.Process:
+        """Its process, a parent of those that clean."""
+        return psutil.Process(self._process.pid)
+
+    @property
     def expires(self) -> bool:
-        """Whether it is at ``expire_snapshots``: killed between that commit and its deletions, Iceberg leaves files
-        that nobody holds. They are `firn gc`'s then, and say nothing about Firn's own."""
+        """True at ``expire_snapshots``: killed between that commit and its deletions, Iceberg leaves files
+        that nobody holds. They are `firn care`'s then, and say nothing about Firn's own."""
         return _expiring(self.work, self._process.pid).exists()
 
     def kill(self) -> None:
@@ -101,7 +106,7 @@ class Compactor:
         self._process.join()
 
     def news(self) -> Cleaned:
-        """What it has done since it was asked last."""
+        """Its work since it was asked last."""
         found = Cleaned()
         with suppress(Empty):
             while True:
@@ -158,7 +163,7 @@ def _cleaned(lake: Lake, place: Workplace, work: Work, random: Random) -> Cleane
 
 
 def _maintained(place: Workplace, work: Work, random: Random) -> Cleaned:
-    """What the owners of tables do with their Spark; whoever loses a race does it the next time."""
+    """Maintenance by the owners of tables with their Spark; the loser of a race does it the next time."""
     from pyspark.errors import PySparkException
 
     procedure = random.choice([REWRITE, EXPIRE, EXPIRE])

@@ -1,4 +1,4 @@
-"""What goes wrong, and where: at the n-th call of one kind that a process makes to its catalog or its store."""
+"""Faults: at the n-th call of one kind that a process makes to its catalog or its store."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -24,7 +24,7 @@ CATALOG = frozenset(_TO_CATALOG)
 
 
 class Kind(StrEnum):
-    """How a call fails."""
+    """The ways in which a call fails."""
 
     KILL = "kill"
     """SIGKILL, before or after the call is carried out."""
@@ -67,11 +67,11 @@ CALLS = {
     Kind.TORN: _ALL_WRITES,
     Kind.PAUSE: _TO_CATALOG | _ALL_WRITES | _ALL_DELETES | _LISTS,
 }
-"""Which calls each kind can hit, and how many of them there are."""
+"""Calls that each kind can hit, and their number."""
 
 
 class Intruder(StrEnum):
-    """Who gets in between while a process stands still."""
+    """The processes that intervene while a process stands still."""
 
     APPENDER = "appender"
     COMPACTOR = "compactor"
@@ -81,7 +81,7 @@ class Intruder(StrEnum):
     COLLECTOR = "collector"
     """Likewise, and it takes files as well that no snapshot refers to."""
     SECOND_TRY = "sweeper, then the same run"
-    """What was taken for dead is discarded, and done again under the same name."""
+    """A job that was taken for dead is discarded, and done again under the same name."""
     STANDING_SWEEPER = "sweeper that stands still"
     """It stands still as well, at any of its calls, until the other process has ended."""
     STANDING_COLLECTOR = "collector that stands still"
@@ -109,7 +109,7 @@ BETWEEN = (
     ("delete result", 1),
     ("delete abandoned", 1),
 )
-"""Where a sweeper or a collector stands still, and how many such calls it makes."""
+"""Calls at which a sweeper or a collector stands still, and their number."""
 
 
 @dataclass(frozen=True)
@@ -157,12 +157,12 @@ class Fault:
 
     @property
     def lasts(self) -> bool:
-        """Whether it can be several calls that fail."""
+        """True when several calls can fail."""
         return self.kind in (Kind.DOWN, Kind.BUSY, Kind.CONFLICT)
 
     @property
     def cuts(self) -> bool:
-        """Whether it is a file that is cut off half-way."""
+        """True when a file is cut off half-way."""
         return self.kind in (Kind.FULL, Kind.TORN)
 
     @classmethod

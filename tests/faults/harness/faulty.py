@@ -90,7 +90,7 @@ class _CutOff(OutputStream):
     """Takes half of what is first written to it past a format's magic number, and nothing more."""
 
     closed = False
-    """What pyarrow wants to know of a file."""
+    """The facts that pyarrow asks of a file."""
 
     def __init__(self, stream: OutputStream, calls: Injector) -> None:
         self._stream = stream
@@ -126,7 +126,7 @@ class _CutOff(OutputStream):
 
 
 def kind_of(location: str) -> str:
-    """What a file is to Firn: one of Iceberg's kinds, a kind of job document, or something else."""
+    """The kind of a file: one of Iceberg's, a job document, or another."""
     own = _IN_JOB.search(location)
     if own:
         return own[1] or "staged manifest"

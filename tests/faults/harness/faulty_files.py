@@ -1,4 +1,4 @@
-"""Listings and deletions of a process that can fail: Firn does them on pyarrow's file system, beside PyIceberg's IO.
+"""What Firn does on pyarrow's file system beside PyIceberg's IO, and how that can fail: it lists, looks and deletes.
 
 Only children of the harness, which are forked and gone after the work, are made so: there is no setting for it.
 """
@@ -16,7 +16,7 @@ from tests.faults.harness.injector import FAULT, Injector, injector
 
 DOCUMENTS: Final = "list documents"
 STAGED: Final = "list staged"
-"""What lies in the folders of jobs: documents, or data files."""
+"""Content of the folders of jobs: documents, or data files."""
 
 
 def install(properties: Mapping[str, str]) -> None:
@@ -79,7 +79,8 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]  # has no type informat
         raise NotImplementedError
 
     def open_input_stream(self, path: str) -> Any:
-        raise NotImplementedError
+        with self._calls.call(f"open {kind_of(path)}"):
+            return self._files.open_input_stream(path)
 
     def open_input_file(self, path: str) -> Any:
         raise NotImplementedError

@@ -32,7 +32,7 @@ class Injector:
         self.calls: Counter[str] = Counter()
         self._folder = folder
         self._failing = 0
-        """How many calls more fail after the first one."""
+        """Number of calls that fail after the first one."""
         self._lock = threading.Lock()
 
     @contextmanager
@@ -48,7 +48,7 @@ class Injector:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def cut(self) -> None:
-        """What becomes of the process when half of that file is written."""
+        """The fate of the process when half of that file is written."""
         if self.fault.kind is Kind.TORN:
             os.kill(os.getpid(), signal.SIGKILL)
         raise OSError(errno.ENOSPC, "no space left on device")

@@ -1,4 +1,4 @@
-"""What the table has to hold whatever happens: all that was landed, less what the rules let go (C1 to C5, C24)."""
+"""The required content of the table, whatever happens: all landed records, less those removed by rule (C1–C5, C24)."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ Place = tuple[int, int]
 Key = tuple[int, bytes]
 """A key in two partitions is two keys."""
 View = Mapping[Key, tuple[int, bool]]
-"""What a reader sees of each key: its newest offset, and whether that is a tombstone."""
+"""The reader's view of each key: its newest offset, and true if that is a tombstone."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Model:
         return {(record.partition, record.key): record for _, record in left if record.key is not None}
 
     def violations(self, seen: Branches) -> list[str]:
-        """What is wrong with what readers see now, of main and of the side branches: they move together."""
+        """Errors in what readers see now, on main and on the side branches: they move together."""
         visible = _places(seen.main)
         found = [
             *self._changed(seen.main),
@@ -101,7 +101,7 @@ class Model:
         yield from (f"C9: {place} is a removed tombstone and in the table" for place in sorted(visible & removed))
 
     def unsettled(self, seen: Branches) -> list[str]:
-        """What is wrong when everything has been cleaned and nothing is under way."""
+        """Errors that remain when everything has been cleaned and nothing is under way."""
         newest = {(record.partition, record.offset) for record in self.newest().values()}
         # What was deleted may have been the log end: then what is before it is, and stays (C4).
         ends = self._ends(self.landed) | self._ends(self.landed.keys() - self.deleted)
@@ -119,7 +119,7 @@ def _places(records: Iterable[Record]) -> set[Place]:
 
 
 def view(seen: Iterable[Record]) -> View:
-    """What a reader sees of each key."""
+    """The reader's view of each key."""
     newest: dict[Key, tuple[int, bool]] = {}
     for record in sorted(seen, key=lambda record: record.offset):
         if record.key is not None:
@@ -159,7 +159,7 @@ class Looks:
         self._last = seen
 
     def violations(self, deleted: Container[Place] = ()) -> list[str]:
-        """What a reader must not see; values that were ``deleted`` may go."""
+        """Errors in a reader's view; values that were ``deleted`` may be missing."""
         return [
             f"{step.key} was at offset {step.before} and is {'gone' if step.after is None else f'at {step.after}'}"
             for step in self.backwards
@@ -190,7 +190,7 @@ def unbalanced(table: Table) -> list[str]:
 
 
 def _added(branch: Table) -> Mapping[str, int]:
-    """How many records the snapshots of a side branch added, by the job that their commit carried out."""
+    """Number of records that the snapshots of a side branch added, by the job of their commit."""
     found: Counter[str] = Counter()
     for snapshot in ancestors(branch):
         properties = properties_of(snapshot)

@@ -1,6 +1,5 @@
 """A reader that looks at a table again and again, in a process of its own."""
 
-import multiprocessing
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from pipeline.lake import Lake
 from tests.faults.harness.model import Looks, View, view
+from tests.faults.harness.processes import forked
 from tests.support.topics import record_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Reader:
         self._pipe.send(table)
 
     def stop(self) -> Seen:
-        """What it has seen."""
+        """The records that it has seen."""
         self._pipe.send(None)
         return self._pipe.recv()
 
@@ -42,8 +42,8 @@ class Reader:
 @contextmanager
 def reading(lake: Lake) -> Iterator[Reader]:
     """A reader of ``lake``."""
-    # Not forked: it shall have nothing of this process, neither its session nor the catalog that it has opened.
-    context = multiprocessing.get_context("spawn")
+    # Forked by a server: it shall have nothing of this process, neither its session nor the catalog that it has opened.
+    context = forked()
     own, other = context.Pipe()
     process = context.Process(target=_read, args=(replace(lake), other), daemon=True)
     process.start()

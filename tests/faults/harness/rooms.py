@@ -14,8 +14,8 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 
 from pipeline import clock
+from pipeline.care import care_table
 from pipeline.errors import FirnError, OutcomeUnknownError, UnavailableError
-from pipeline.gc import collect_table
 from pipeline.lake import Lake, records
 from pipeline.land import land
 from pipeline.plan import plan_table
@@ -50,7 +50,7 @@ _KINDS: Final = (*(kind for kind in Kind if kind is not Kind.PAUSE), Kind.KILL, 
 
 @dataclass
 class Stand:
-    """What a trial works with, and what readers have to see."""
+    """The setting of a trial, and the records that readers have to see."""
 
     random: Random
     lake: Lake
@@ -67,7 +67,7 @@ class Stand:
         return _places(self.segments)
 
     def seen(self) -> dict[Place, Record]:
-        """What readers see; an offset that is seen twice is an error of the trial's."""
+        """The records that readers see; seeing an offset twice fails the trial."""
         rows = self.lake.table(self.table).scan().to_arrow().to_pylist()
         found = {(row["partition"], row["offset"]): record_of(row) for row in rows}
         if len(found) != len(rows):
@@ -136,13 +136,13 @@ def _collect(stand: Stand, found: Trial) -> None:
     """Collect by a clock for which all that lies there is old."""
     _leave_behind(stand)
     later_ms = clock.now_ms() + 30 * DAY
-    _disturbed(stand, found, lambda lake: collect_table(lake, stand.table, later_ms, remove=True))
+    _disturbed(stand, found, lambda lake: care_table(lake, stand.table, later_ms, remove=True))
     _all_can_be_read(stand, found)
 
 
 def _collect_all(stand: Stand, found: Trial) -> None:
     """The next collection, without a fault, leaves nothing of what nobody holds."""
-    collect_table(stand.lake, stand.table, clock.now_ms() + 30 * DAY, remove=True)
+    care_table(stand.lake, stand.table, clock.now_ms() + 30 * DAY, remove=True)
     left = [path for path in _files(stand) if "/_firn/" in path]
     if left:
         found.violations.append(f"C25: {left} is left")
@@ -241,7 +241,7 @@ def _due(stand: Stand) -> list[list[Record]]:
 
 
 def _by_partition(stand: Stand, due: Collection[list[Record]]) -> list[dict[Place, Record]]:
-    """What is left when it was done for some topic partitions only."""
+    """The expected rest when only some topic partitions were done."""
     found = []
     for chosen in range(1 << len(stand.ends)):
         partitions = {partition for number, partition in enumerate(stand.ends) if chosen >> number & 1}
@@ -250,7 +250,7 @@ def _by_partition(stand: Stand, due: Collection[list[Record]]) -> list[dict[Plac
 
 
 def _leave_behind(stand: Stand) -> None:
-    """What a killed writer leaves."""
+    """Remains of a killed writer."""
     folder = _root(stand) / "data" / "_firn" / f"{stand.number:016x}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "stray.parquet").write_bytes(b"PAR1")

@@ -20,7 +20,7 @@ from pipeline.lake import Lake, records
 from pipeline.sense import Lane
 from pipeline.staging.stage import stages_of
 from tests.faults.harness.appender import appending, record
-from tests.faults.harness.catalogs import Kind, catalog
+from tests.faults.harness.catalogs import Kind, catalog, sql_only
 from tests.faults.harness.child import Child, clean
 from tests.faults.harness.compactor import Cleaned, Compactor, Work, compacting
 from tests.faults.harness.model import Model, lost_files, unbalanced
@@ -36,7 +36,7 @@ PROPERTIES = {
     "firn.clean.segments": "3",
     "firn.leave.to.full.fraction": "inf",
     "firn.delete.retention.ms": "20000",
-    # Longer than a cleaning takes on a busy machine: what a writer writes after its stage is gone is left to `firn gc`.
+    # Longer than a cleaning takes on a busy machine: what a writer writes after its stage is gone is for `firn care`.
     "firn.stage.max.age.ms": "300000",
     # What loads a table beside a busy writer that does this has to be quick, or try again.
     "write.metadata.delete-after-commit.enabled": "true",
@@ -56,7 +56,7 @@ def main(
     seconds: Annotated[int, typer.Option(min=10, help="How long.")] = 1800,
     appenders: Annotated[int, typer.Option(min=1, help="Writers, each with a topic partition.")] = 4,
     compactors: Annotated[int, typer.Option(min=1, help="Processes that clean, and maintain with Spark.")] = 2,
-    kind: Annotated[Kind, typer.Option("--catalog", help="Where the catalog is kept.")] = Kind.SQLITE,
+    kind: Annotated[Kind, typer.Option("--catalog", help="Where the catalog is.", callback=sql_only)] = Kind.SQLITE,
     engine: Annotated[Choice, typer.Option(help="What Firn's tasks run in.")] = Choice.LOCAL,
     seed: Annotated[int, typer.Option(help="Of the records and the faults.")] = 1,
     report: Annotated[Path | None, typer.Option(help="A file for all figures, as JSON.")] = None,

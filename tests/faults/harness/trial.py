@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from pipeline import clock
-from pipeline.gc import collect_table
+from pipeline.care import care_table
 from pipeline.history.published_plans import commits_folder, document_of
 from pipeline.lake import Lake
 from pipeline.lake.folders import data_folder
@@ -39,20 +39,20 @@ LATER = 3 * DAY
 
 @dataclass
 class Trial:
-    """What one seed did."""
+    """The outcome of one seed."""
 
     seed: int
     faults: list[str] = field(default_factory=list)
     """Those that happened; a fault at a call that the run did not come to is none."""
     violations: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    """What cleanings said that failed."""
+    """Messages of the cleanings that failed."""
     counts: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass
 class Stand:
-    """What a trial works with."""
+    """The setting of a trial."""
 
     seed: int
     random: Random
@@ -170,7 +170,7 @@ def _look(stand: Stand) -> list[str]:
 
 
 def branches(topic: Topic) -> Branches:
-    """What readers of each branch see of the topic."""
+    """The topic as readers of each branch see it."""
     every = (topic.rows(), topic.quarantined(), topic.removed_tombstones())
     return Branches(*([record_of(row) for row in rows] for rows in every))
 
@@ -191,13 +191,13 @@ def _settle(stand: Stand, found: Trial) -> None:
     found.violations += stand.model.unsettled(branches(topic))
     found.violations += [f"C25: {name} is left" for name in stages_of(topic.lake, topic.table)]
     found.violations += [f"C25: {path} is left" for path in left_behind(topic)]
-    collect_table(topic.lake, topic.table, clock.now_ms() + LATER + DAY, remove=True)
+    care_table(topic.lake, topic.table, clock.now_ms() + LATER + DAY, remove=True)
     found.violations += _look(stand)
     found.violations += [f"C25: {path} is left by the collector" for path in lists_left(topic)]
 
 
 def left_behind(topic: Topic) -> Iterator[Path]:
-    """What Firn has written for jobs, and no snapshot of any branch holds: data, documents, manifests."""
+    """Files that Firn wrote for jobs and no snapshot of any branch refers to: data, documents, manifests."""
     table = topic.lake.table(topic.table)
     known = {str(on_disk(path)) for path in held(table)}
     for folder in (data_folder(table), documents_folder(table)):
@@ -207,7 +207,8 @@ def left_behind(topic: Topic) -> Iterator[Path]:
 def lists_left(topic: Topic) -> Iterator[Path]:
     """Lists of the plans of commits that never came about."""
     table = topic.lake.table(topic.table)
-    known = {document_of(snapshot) for snapshot in table.metadata.snapshots}
+    located = filter(None, map(document_of, table.metadata.snapshots))
+    known = {location.rpartition("/")[2] for location in located}
     yield from (path for path in files_under(on_disk(commits_folder(table))) if path.name not in known)
 
 

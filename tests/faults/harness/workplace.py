@@ -1,4 +1,4 @@
-"""Where the children of trials, soak and load do their work, and the Spark of other tools beside them.
+"""The place where the children of trials, soak and load work, and the Spark of other tools beside them.
 
 With engine ``local`` a child needs nothing but itself, and Spark is started only when another tool is to run. With
 engine ``spark`` the session is this process's, as a cluster is not the driver's: it outlives a child that dies.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Choice(StrEnum):
-    """What Firn's tasks run in."""
+    """The engine of Firn's tasks."""
 
     LOCAL = "local"
     SPARK = "spark"
@@ -47,7 +47,7 @@ class Workplace:
         return self._started
 
     def engine(self) -> Engine:
-        """What a child cleans with; asked for in the child."""
+        """The engine that a child cleans with; made in the child."""
         return LocalEngine(2) if self.choice is Choice.LOCAL else SparkEngine(self.spark)
 
     def prepare(self) -> None:

@@ -1,14 +1,17 @@
-"""What is known of a table's commits: from the snapshots of main alone, and from summaries as Firn writes them."""
+"""The known history of a table: from the snapshots of main alone, and from summaries as Firn writes them."""
 
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from pipeline.history import (
     CommitSummary,
+    FileBytes,
     RecordCounts,
     ancestors,
     appended,
     commit_clocks,
+    file_bytes,
     newest_clock,
     published,
     published_plans,
@@ -88,6 +91,43 @@ def test_c24_a_summary_is_read_back_as_it_was_written(lake: Lake, plan: Plan) ->
         plan.id, "full", str(plan.topic_partition), plan.reason, 1, COUNTS
     )
     assert appended(current) is None
+
+
+def test_the_core_time_of_a_commit_is_read_back(lake: Lake, plan: Plan) -> None:
+    told_so = summary(lake.table(lakes.TABLE), plan.id, [plan], {plan.id: COUNTS}, 4200)
+    for properties, core_ms in ((told_so, 4200), (told_so | {"firn.core-ms": "-1"}, 0)):
+        snapshot = commit(lake, properties).current_snapshot()
+        assert snapshot is not None
+        found = CommitSummary.of(snapshot)
+        assert found is not None
+        assert found.core_ms == core_ms
+
+
+@pytest.mark.usefixtures("table")
+class TestFileBytes:
+    """Iceberg's own figures in a summary, by whichever writer."""
+
+    def test_what_was_added_and_what_was_removed(self, lake: Lake) -> None:
+        append(lake, [row(0)])
+        added = lake.table(lakes.TABLE).inspect.files()["file_size_in_bytes"].to_pylist()
+        lake.table(lakes.TABLE).delete()
+        *_, first, last = map(file_bytes, lake.table(lakes.TABLE).metadata.snapshots)
+        assert (first, last) == (FileBytes(sum(added), 0), FileBytes(0, sum(added)))
+
+    @pytest.mark.parametrize(
+        ("properties", "found"),
+        [
+            ({}, FileBytes(0, 0)),
+            ({"added-data-files": "3"}, FileBytes(None, 0)),
+            ({"removed-delete-files": "1", "added-files-size": "7"}, FileBytes(7, None)),
+            ({"added-files-size": "seven", "removed-files-size": "-7"}, FileBytes(None, None)),
+        ],
+    )
+    def test_c26_a_summary_without_sizes_is_no_zero(self, properties: dict[str, str], found: FileBytes) -> None:
+        said = {"snapshot-id": 1, "manifest-list": "none"}
+        with_sizes = said | {"summary": Summary(Operation.OVERWRITE, **properties)}
+        assert file_bytes(Snapshot.model_validate(with_sizes)) == found
+        assert file_bytes(Snapshot.model_validate(said)) == FileBytes(None, None)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_c26_a_stage_is_called_by_a_job_id_and_by_no_path(lake: Lake, table: str
 
 
 def test_folders_that_are_no_job_are_no_stage_and_stay(lake: Lake, table: str, firn: Firn) -> None:
-    """What others put beside Firn's documents is left alone."""
+    """Files of others beside Firn's documents stay untouched."""
     append(lake, [row(0), row(1)])
     stage = lakes.opened(lake, only_plan(lake))
     folder = lakes.on_disk(stage.documents.location).parent

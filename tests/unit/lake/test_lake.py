@@ -101,16 +101,16 @@ SECRET = "s3cr3t"  # noqa: S105
         (
             {"type": "sql", "uri": f"nonsense://me:{SECRET}@host/x"},
             RefusedError,
-            "(host/x) is not usable as configured",
+            "(host/x) can't be used as configured",
         ),
         (
             {"uri": f"nonsense://me:{SECRET}@host/x"},
             RefusedError,
             "Could not infer the catalog type from the uri: nonsense://me:***@host/x",
         ),
-        ({"type": "sql", "uri": "nonsense"}, RefusedError, "(nonsense) is not usable as configured"),
+        ({"type": "sql", "uri": "nonsense"}, RefusedError, "(nonsense) can't be used as configured"),
         ({"type": "crystal", "uri": "x"}, RefusedError, "'crystal' is not a valid CatalogType"),
-        ({"type": "sql"}, RefusedError, "(no uri) is not usable as configured"),
+        ({"type": "sql"}, RefusedError, "(no uri) can't be used as configured"),
     ],
 )
 def test_c26_a_catalog_that_does_not_answer_is_named_without_credentials(
@@ -171,7 +171,7 @@ class TestTables:
 
     def test_c26_an_existing_table_is_not_made_again(self, lake: Lake, table: str) -> None:
         before = lake.table(table).metadata_location
-        with pytest.raises(RefusedError, match=r"lake\.records exists already in catalog lake; allowed: a new name"):
+        with pytest.raises(RefusedError, match=r"lake\.records already exists in catalog lake; allowed: a new name"):
             records.create(lake, table, {})
         assert lake.table(table).metadata_location == before
 

@@ -1,4 +1,4 @@
-"""What Firn asks of a catalog: to read and write its table, and of the store: to read and write that table's locations.
+"""Firn asks a catalog to read and write its table only, and the store to read and write that table's locations only.
 Nothing is created or listed beside it (docs/security.md)."""
 
 from pathlib import Path
@@ -10,10 +10,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from pipeline import clock
+from pipeline.care import care_table
+from pipeline.care.jobs import discard
+from pipeline.care.sweep import retry, sweep
 from pipeline.explain import explain_key
-from pipeline.gc import collect_table
-from pipeline.gc.jobs import discard
-from pipeline.gc.sweep import retry, sweep
 from pipeline.lake import Lake, records
 from pipeline.lake.branches import QUARANTINED, REMOVED
 from pipeline.land import land
@@ -90,7 +90,7 @@ def test_a_whole_cycle_needs_the_table_and_its_locations_only(narrow: Lake, lake
     assert [batch.records for batch in batches(narrow, TABLE)] == [1]
     assert clear(narrow, TABLE) == 1
     sweep(narrow, TABLE)
-    collect_table(narrow, TABLE, clock.now_ms() + 90 * DAY, remove=True)
+    care_table(narrow, TABLE, clock.now_ms() + 90 * DAY, remove=True)
     status_of(narrow, TABLE, NOW)
     write_snapshot(narrow, TABLE, NOW)
     explain_key(narrow, TABLE, (b"k",), NOW)

@@ -1,4 +1,4 @@
-"""Which tables are tables of records, and what is said of the others (C26)."""
+"""Tables of records are recognised, and all others refused with the reason (C26)."""
 
 import itertools
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.lake import Lake
-from pipeline.lake.secrets import credentials, gives_access, without_credentials
+from pipeline.lake.secrets import credentials, without_credentials
 
 PROPERTIES = {
     "uri": "postgresql+psycopg2://firn:p%40ss@db/iceberg",
@@ -20,17 +20,10 @@ PROPERTIES = {
 }
 
 
-def test_what_gives_access_is_known_by_its_name_or_place() -> None:
+def test_credentials_are_known_by_name_or_place() -> None:
     assert credentials(PROPERTIES) == {
         *("p%40ss", "p@ss", "wJalr", "FwoG", "eyJ", "id:hunter2", "Basic bWU6eW91", "Zm9v"),
     }
-
-
-def test_a_property_gives_access_by_its_name_or_by_what_it_holds() -> None:
-    given = {name for name, value in PROPERTIES.items() if gives_access(name, value)}
-    plain = {"warehouse", "s3.access-key-id", "token-refresh-enabled", "oauth2-server-uri"}
-    assert given == set(PROPERTIES) - plain
-    assert gives_access("spark.sql.catalog.x.jdbc.password", "p")
 
 
 @pytest.mark.parametrize("text", ["{'token': 'eyJ'}", "for postgresql://firn:p%40ss@db", "password p@ss is wrong"])

@@ -12,10 +12,10 @@ from pyiceberg.types import LongType, NestedField, StringType
 from sqlalchemy.exc import OperationalError
 
 from pipeline.adopt import Choice, adopt
+from pipeline.care.jobs import discard
 from pipeline.errors import UnavailableError
-from pipeline.gc.jobs import discard
 from pipeline.history import ancestors
-from pipeline.lake import Lake, records
+from pipeline.lake import Lake, catalog, records
 from pipeline.lake.branches import HAS_SIDE_BRANCHES, QUARANTINE, SIDE_BRANCHES, has_side_branches, on_branch
 from pipeline.lake.side_branches import create_side_branches
 from pipeline.plan import plan_table
@@ -155,7 +155,7 @@ class TestRefused:
     def test_where_it_takes_them_by_now_they_are_made_and_the_table_goes_on_as_it_was_told(
         self, lake: Lake, narrow: Lake
     ) -> None:
-        """What somebody has set is not changed behind their back."""
+        """A value that a user has set is never changed."""
         foreign_table(lake, ("a", 1))
         adopt(narrow, CDC, Choice(("id",), "lsn"))
         adopt(lake, CDC, Choice(("id",), "lsn"))
@@ -176,7 +176,7 @@ def again_and_again(call: str, times: int, action: Callable[[], object]) -> Call
 
 
 class TestOthers:
-    """What looks like a refusal and is none."""
+    """Errors that look like a refusal and are none."""
 
     @pytest.fixture
     def without(self, lake: Lake, table: str) -> str:
@@ -204,6 +204,15 @@ class TestOthers:
 
         create_side_branches(watched(lake, again_and_again(call, 6, audit)), without)
         made(lake)
+
+    def test_c26_others_append_for_ever(self, lake: Lake, without: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """There is a limit; what others do is not taken for a refusal of the catalog."""
+        monkeypatch.setattr(catalog, "BUSY_SECONDS", 0)
+        racing = again_and_again("before swap", 100, lambda: append(lake, [row(0)]))
+        with pytest.raises(UnavailableError, match="lost every race against other commits"):
+            create_side_branches(watched(lake, racing), without)
+        assert has_side_branches(lake.table(without).properties)
+        assert set(SIDE_BRANCHES).isdisjoint(lake.table(without).metadata.refs)
 
     def test_c22_others_change_properties_all_the_time(self, lake: Lake, without: str) -> None:
         number = iter(range(100))

@@ -21,7 +21,7 @@ from tests.support.lakes import NOW, TABLE, Fates, kafka, on_disk, ready, row
 KAFKA_NAMES = ("a.segment.bytes", "a.delete", "firn_quarantine", "_firn", "a.b-c_D", "-", "t" * 249)
 """Kafka allows letters, digits, `.`, `_` and `-`, up to 249 of them."""
 OTHER_NAMES = ("..", ".", "a/../../b", "50%", "größe é", 'it\'s "so"', "x=y&z", "{{ name }}", "<b>", "`t`", "a\nb")
-"""What a foreign writer may have put there."""
+"""Names that a foreign writer may have used."""
 
 
 @pytest.mark.parametrize("topic", [*KAFKA_NAMES, *OTHER_NAMES])

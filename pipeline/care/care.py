@@ -1,0 +1,240 @@
+"""Care for a table, part by part, and for Firn's home on this machine.
+
+A dry run finds exactly what a run removes. Each part looks again right before it deletes, so several carers, runs and
+other writers may work at the same time; the next run resumes an interrupted one.
+
+Parts that commit come before the expiry of snapshots: an empty snapshot on a quiet table makes the one before it old
+enough to go.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from pipeline.care.contents import Contents
+from pipeline.care.expire import expire
+from pipeline.care.former import dropped, dropped_by, former
+from pipeline.care.garbage import Garbage, Kind
+from pipeline.care.in_use import Works
+from pipeline.care.limits import KeepLimits
+from pipeline.care.listing import Listing
+from pipeline.care.manifests import manifests_to_rewrite, rewrite_manifests
+from pipeline.care.orphans import orphans
+from pipeline.care.plans import old_plans
+from pipeline.care.references import UnknownReferencesError, Unreferenced, is_in, metadata_locations
+from pipeline.care.reports import old_reports
+from pipeline.care.side_branches import old_on_branches, paths_past_limit
+from pipeline.care.stale import End, FoundStage, found_stages
+from pipeline.care.sweep import clear
+from pipeline.care.unreached import Coming
+from pipeline.lake import Lake
+from pipeline.lake.folders import Stored
+from pipeline.policy import Policies
+from pipeline.staging.stage import VERDICTS
+
+
+class Part(StrEnum):
+    """A part of the care for a table."""
+
+    STAGES = "stages"
+    """Results that nobody will publish."""
+    SIDE_BRANCHES = "side branches"
+    """Quarantined records and removed tombstones past their limit."""
+    MANIFESTS = "manifests"
+    """Many small manifests become few."""
+    ORPHANS = "orphans"
+    """Files that nothing reaches; lists all files of the table."""
+    SNAPSHOTS = "snapshots"
+    """Snapshots past their age, and the files that only they reach."""
+
+
+GC_ENABLED: Final = "gc.enabled"
+"""Iceberg's property that allows to delete a table's files."""
+
+ALL: Final = frozenset(Part)
+HOURLY: Final = frozenset({Part.STAGES, Part.SIDE_BRANCHES})
+"""The parts that cost little."""
+
+
+def care_table(
+    lake: Lake, identifier: str, now_ms: int, *, remove: bool, parts: Collection[Part] = ALL
+) -> list[Garbage]:
+    """What the ``parts`` find of table ``identifier``: already removed with ``remove``, otherwise only listed.
+
+    Files that a kept snapshot, branch or tag refers to never go (C29). Raises RefusedError for an unknown table or a
+    wrong limit, UnavailableError when catalog or store do not answer; whatever was removed by then was garbage.
+    """
+    with lake.answering():
+        table = lake.table(identifier)
+        return _Care(lake, identifier, now_ms, remove, table, Contents(table.io)).parts(parts)
+
+
+def care_home(lake: Lake, now_ms: int, *, remove: bool, works: Works | None = None) -> list[Garbage]:
+    """Garbage in the home of ``lake``: plan files and reports, of all tables.
+
+    ``works`` says whether the scheduler run that holds a table's lease is still active; without it every such run
+    counts as active. Raises RefusedError for a wrong limit.
+    """
+    plans, reports = KeepLimits.of_plans(), KeepLimits.of_reports()
+    return [
+        *old_plans(lake, plans, now_ms, remove=remove, works=works),
+        *old_reports(lake, reports, now_ms, remove=remove),
+    ]
+
+
+@dataclass
+class _Care:
+    """One round of care for a table, which is ``table`` as it was loaded first."""
+
+    lake: Lake
+    identifier: str
+    now_ms: int
+    remove: bool
+    table: Table
+    contents: Contents
+    moving: dict[str, list[str]] = field(default_factory=dict)
+    """Branches that get a snapshot when what was found so far is removed, and the files that leave them."""
+    commits: int = 0
+    """Number of commits that remove what was found so far."""
+    rewritten: Collection[str] = ()
+    """Locations of the manifests that others would have replaced by now."""
+
+    def parts(self, parts: Collection[Part]) -> list[Garbage]:
+        """What the ``parts`` find, in their order."""
+        policy = Policies.parse(self.identifier, self.table.properties).default
+        enabled = policy.care_enabled
+        found: list[Garbage] = []
+        if Part.STAGES in parts:
+            try:
+                found += self._stages()
+            except UnknownReferencesError as error:
+                # The snapshot may be about to expire: the next round can tell.
+                found.append(Garbage.of_error(Kind.STAGE, self.identifier, error))
+        if Part.SIDE_BRANCHES in parts:
+            found += self._side_branches()
+        if Part.MANIFESTS in parts and enabled and policy.care_manifests:
+            found += self._manifests()
+        listing = None
+        if Part.ORPHANS in parts:
+            own, listing = self._orphans(enabled and policy.care_orphans)
+            found += own
+        after = None
+        if Part.SNAPSHOTS in parts and enabled and policy.care_snapshots:
+            own, after = self._snapshots()
+            found += own
+            self.commits += any(one.goes and one.kind in (Kind.SNAPSHOTS, Kind.REF) for one in own)
+        if listing and not listing.own_only:
+            found += self._former(policy.care_orphans_age_ms)
+        return [*found, *self._held(listing, after)]
+
+    def _stages(self) -> list[Garbage]:
+        """Every stage of the table; with ``remove``, stale ones are deleted."""
+        stages = found_stages(self.lake, self.identifier, now_ms=self.now_ms)
+        files = {one.identifier: one.files for one in stages}
+        going = _going(self.lake, self.identifier, stages, files)
+        if any(going.get(one.identifier) and VERDICTS in one.documents.kinds for one in stages):
+            self._moves()
+        found = [_finding(one, going.get(one.identifier, files[one.identifier]), self.now_ms) for one in stages]
+        kept = clear(self.lake, self.identifier, stages).kept if self.remove else {}
+        return [replace(one, goes=False, reason=kept[one.name]) if one.name in kept else one for one in found]
+
+    def _side_branches(self) -> list[Garbage]:
+        if not self.remove and (lost := paths_past_limit(self.lake, self.identifier, self.now_ms)):
+            self._moves(lost)
+        return old_on_branches(self.lake, self.identifier, self.now_ms, remove=self.remove)
+
+    def _manifests(self) -> list[Garbage]:
+        if not self.remove:
+            self.rewritten = manifests_to_rewrite(self.lake.table(self.identifier), self.identifier)
+        found = rewrite_manifests(self.lake, self.identifier, self.now_ms, remove=self.remove)
+        if any(one.goes for one in found):
+            self._moves()
+        return found
+
+    def _orphans(self, everything: bool) -> tuple[list[Garbage], Listing | None]:
+        findings: list[Garbage] = []
+        if everything and (disabled := self._disabled(Kind.ORPHANS)):
+            everything = False
+            findings.append(disabled)
+        try:
+            own, listing = orphans(
+                self.lake,
+                self.identifier,
+                self.now_ms,
+                self.contents,
+                remove=self.remove,
+                everything=everything,
+                former=metadata_locations(self.table),
+            )
+        except UnknownReferencesError as error:
+            return [*findings, Garbage.of_error(Kind.ORPHANS, self.identifier, error)], None
+        if any(one.goes and one.kind in (Kind.DATA, Kind.PLAN_LIST) for one in own):
+            self._moves()
+        return [*findings, *own], listing
+
+    def _snapshots(self) -> tuple[list[Garbage], TableMetadata | None]:
+        if disabled := self._disabled(Kind.SNAPSHOTS):
+            return [disabled], None
+        coming = Coming() if self.remove else Coming(self.moving, self.rewritten)
+        done = expire(self.lake, self.identifier, self.now_ms, self.contents, coming, remove=self.remove)
+        return done.findings, done.after
+
+    def _former(self, limit_ms: int) -> Iterator[Garbage]:
+        if self.remove:
+            locations = dropped(self.table, self.lake.table(self.identifier))
+        else:
+            locations = dropped_by(self.table, self.commits)
+        return former(self.table, locations, limit_ms, self.now_ms, remove=self.remove)
+
+    def _moves(self, lost: Mapping[str, list[str]] = MappingProxyType({})) -> None:
+        """Note a commit that adds a snapshot to main, or one to main and each branch that has ``lost`` files."""
+        self.moving = {MAIN_BRANCH: [], **self.moving, **lost}
+        self.commits += max(1, len(lost))
+
+    def _held(self, listing: Listing | None, after: TableMetadata | None) -> Iterator[Garbage]:
+        """What is still held by past snapshots of the metadata ``after`` the expiry; None: nothing expired."""
+        if listing is None:
+            return
+        past, sizes = listing.past
+        if after and len(past):
+            kept = self.contents.reach_of(self.contents.manifests_of(after.snapshots))
+            sizes = sizes[is_in(past, np.unique(kept.paths))]
+        if len(sizes):
+            reason = "only past snapshots refer to them; they go once those are expired (history.expire.*)"
+            name, size = self.table.location(), int(sizes.sum())
+            yield Garbage(Kind.DATA, name, goes=False, reason=reason, files=len(sizes), bytes=size)
+
+    def _disabled(self, kind: Kind) -> Garbage | None:
+        """A finding where Iceberg's own property forbids to delete the table's files."""
+        text = self.table.properties.get(GC_ENABLED, "true")
+        if text.strip().lower() != "false":
+            return None
+        reason = f"GC is disabled: property {GC_ENABLED} is {text}, as another table may use the files; allowed: true"
+        return Garbage(kind, self.identifier, goes=False, reason=reason, files=0)
+
+
+def _going(
+    lake: Lake, identifier: str, stages: list[FoundStage], files: Mapping[str, list[Stored]]
+) -> Mapping[str, list[Stored]]:
+    """Files that go with their stages: a stage may have been published without being deleted."""
+    ending = [one.identifier for one in stages if one.end in (End.DISCARD, End.SHELVE)]
+    unreferenced = Unreferenced(file.path for name in ending for file in files[name])
+    if unreferenced:
+        unreferenced.look(lake, identifier)
+    return {name: [file for file in files[name] if file.path in unreferenced] for name in ending}
+
+
+def _finding(one: FoundStage, files: list[Stored], now_ms: int) -> Garbage:
+    goes = one.end not in (End.STAY, End.UNKNOWN)
+    reason = f"only its marker stays: it {one.reason}" if one.end is End.SHELVE else one.reason
+    found = Garbage.of_files(Kind.STAGE, one.identifier, files, now_ms, goes=goes, reason=reason)
+    # A stage is as old as its first document, whatever the age of its files.
+    written_ms = one.documents.written_ms
+    return replace(found, age_ms=None if written_ms is None else now_ms - written_ms)

@@ -1,0 +1,134 @@
+"""The files that expired snapshots reach and the table's other metadata does not."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from pipeline.care.contents import Contents, Hashes, Manifests, Reach
+from pipeline.care.delete import Deletable, delete
+from pipeline.care.garbage import Garbage, Kind
+from pipeline.care.paths import path_of
+from pipeline.care.references import UnknownReferencesError, is_in
+from pipeline.history.published_plans import document_of
+from pipeline.lake.folders import Stored, Stores
+
+_REASON: Final = "only expired snapshots reached them"
+
+
+@dataclass(frozen=True)
+class Coming:
+    """The commits before an expiry that a dry run does not make."""
+
+    lost: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Branches that get a new snapshot, with the locations of the files that leave them."""
+    rewritten: Collection[str] = ()
+    """Locations of main's manifests that others replace."""
+
+
+@dataclass(frozen=True)
+class Unreached:
+    """The files that ``expired`` snapshots of ``table`` reach and the metadata ``after`` does not."""
+
+    table: Table
+    expired: Sequence[Snapshot]
+    after: TableMetadata
+    coming: Coming
+    contents: Contents
+
+    def findings(self, now_ms: int, *, remove: bool) -> list[Garbage]:
+        """The files by kind, deleted with ``remove``: data files first, as only manifests lead to them."""
+        missing: list[str] = []
+        try:
+            kept, rewritten = self._kept()
+            listed = self.contents.manifests_of(self.expired, missing)
+            manifests = np.setdiff1d(listed, kept, assume_unique=True)
+            self.contents.reach_of(manifests, missing)
+            read = [int(one) for one in manifests if self.contents.is_read(int(one))]
+            reach = self.contents.reach_of(kept) if read else Reach.of(())
+        except FileNotFoundError as error:
+            unknown = UnknownReferencesError(
+                f"the files of expired snapshots stay, as what kept snapshots refer to can't be told: {error}; "
+                "allowed: all manifests of all snapshots there"
+            )
+            return [Garbage.of_error(Kind.EXPIRED, ".".join(self.table.name()), unknown)]
+        known = np.unique(np.concatenate([reach.paths, rewritten]))
+        found = [self._stays(location) for location in missing]
+        stores = Stores(self.table)
+        for title, files, total in (
+            ("data files", *self._data_files(read, known)),
+            ("metadata files", *self._metadata_files(read, kept, missing)),
+        ):
+            located = ((stores.of(location), size) for location, size in files)
+            deletable: Iterator[Deletable] = ((access, Stored(path, size, None)) for (access, path), size in located)
+            deleted = delete(deletable, remove=remove, title=f"deleting {title}", total=total)
+            found += deleted.findings(Kind.EXPIRED, f"{'.'.join(self.table.name())}: {title}", _REASON, now_ms)
+        return found
+
+    def _kept(self) -> tuple[Manifests, Hashes]:
+        """The manifests that kept snapshots list, and the paths that only manifests still to be written will name."""
+        kept = self.contents.manifests_of(self.after.snapshots)
+        paths = np.empty(0, np.int64)
+        for branch, gone in self.coming.lost.items():
+            head = self.table.metadata.snapshot_by_name(branch)
+            lost = np.unique(Reach.of(gone).paths)
+            for manifest in self.contents.manifests_of([head] if head else []):
+                own = self.contents.reach_of([manifest]).paths
+                staying = own[~is_in(own, lost)]
+                is_rewritten = self.contents.manifest(manifest)[0] in self.coming.rewritten
+                if len(own) == len(staying) > 0 and not is_rewritten:
+                    kept = np.union1d(kept, manifest)
+                paths = np.concatenate([paths, staying])
+        return kept, paths
+
+    def _stays(self, location: str) -> Garbage:
+        reason = (
+            "it is gone or damaged, so what it names can't be told: that stays until it is an orphan "
+            "(firn.care.orphans, firn.care.orphans.age.ms)"
+        )
+        return Garbage(Kind.EXPIRED, location, goes=False, reason=reason, files=0)
+
+    def _data_files(self, manifests: Sequence[int], known: Hashes) -> tuple[Iterator[tuple[str, int]], int]:
+        """Locations and sizes of the files of ``manifests``, each once, except ``known`` paths; their number."""
+        paths = self.contents.reach_of(manifests).paths
+        first = np.zeros(len(paths), np.bool_)
+        first[np.unique(paths, return_index=True)[1]] = True
+        goes = first & ~is_in(paths, known)
+
+        def files() -> Iterator[tuple[str, int]]:
+            start = 0
+            for manifest in manifests:
+                own = goes[start : start + self.contents.count_of(manifest)]
+                start += len(own)
+                if own.any():
+                    for file, does_go in zip(self.contents.files_of(manifest), own, strict=True):
+                        if does_go:
+                            yield file
+
+        return files(), int(goes.sum())
+
+    def _metadata_files(
+        self, manifests: Sequence[int], kept: Manifests, missing: Collection[str]
+    ) -> tuple[Iterator[tuple[str, int]], int]:
+        """Locations and sizes of manifests, lists, statistics and documents that nothing names any more; their number.
+
+        ``missing`` ones are left out.
+        """
+        ids = {one.snapshot_id for one in self.expired}
+        found = dict(map(self.contents.manifest, manifests))
+        lists = (one for one in self.expired if one.manifest_list not in missing)
+        found |= {one.manifest_list: self.contents.list_bytes(one) for one in lists}
+        before = (*self.table.metadata.statistics, *self.table.metadata.partition_statistics)
+        found |= {one.statistics_path: one.file_size_in_bytes for one in before if one.snapshot_id in ids}
+        found |= {location: 0 for one in self.expired if (location := document_of(one))}
+        staying = {path_of(self.contents.manifest(int(one))[0]) for one in kept}
+        staying |= {path_of(one.manifest_list) for one in self.after.snapshots}
+        staying |= {path_of(one.statistics_path) for one in self.after.statistics}
+        staying |= {path_of(one.statistics_path) for one in self.after.partition_statistics}
+        staying |= {path_of(location) for one in self.after.snapshots if (location := document_of(one))}
+        going = [(location, size) for location, size in found.items() if path_of(location) not in staying]
+        return iter(going), len(going)

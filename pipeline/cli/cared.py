@@ -1,0 +1,98 @@
+"""Subcommand ``care``: snapshots expire, manifests are rewritten, files that nothing needs go."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from pipeline import clock
+from pipeline.care import Garbage, Kind, care_home, care_table
+from pipeline.cli import show
+from pipeline.cli.options import AsJson
+from pipeline.errors import FirnError
+from pipeline.lake import Lake
+
+HOME = "Firn's home"
+"""Name under which plan files and reports are listed, since they belong to all tables."""
+
+
+def care(
+    tables: Annotated[
+        list[str], typer.Argument(metavar="TABLE...", help="The tables, namespace.name.", show_default=False)
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go; change nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Expire snapshots, rewrite manifests, delete what nothing needs: files, stages, plans, reports. Say why."""
+    lake = Lake.load()
+    remove = not dry_run
+    now_ms = clock.now_ms()
+    found: dict[str, list[Garbage]] = {}
+    failures: list[FirnError] = []
+    for table in tables:
+        try:
+            found[table] = care_table(lake, table, now_ms, remove=remove)
+        except FirnError as error:
+            failures.append(error)
+    found[HOME] = care_home(lake, now_ms, remove=remove)
+    if remove and any(one.goes and one.kind is Kind.REPORT for one in found[HOME]):
+        from pipeline.validate import build_reports
+
+        # The front page lists the existing reports.
+        build_reports(lake)
+    if as_json:
+        show.as_json(
+            [
+                {"table": None if owner == HOME else owner, "removed": remove and one.goes} | asdict(one)
+                for owner, own in found.items()
+                for one in own
+            ]
+        )
+    else:
+        for owner, own in found.items():
+            _show(owner, own, remove)
+    stuck = [(owner, one) for owner, own in found.items() for one in own if one.exit_code]
+    for owner, one in stuck:
+        show.error(f"{owner}: {one.kind} {one.name}: {one.reason}")
+    for failure in failures:
+        show.error(str(failure))
+    if failures or stuck:
+        raise typer.Exit(failures[0].exit_code if failures else stuck[0][1].exit_code)
+
+
+def _show(owner: str, found: list[Garbage], removed: bool) -> None:
+    going = [one for one in found if one.goes]
+    staying = [one for one in found if not one.goes]
+    if staying:
+        _table(f"{owner}: stays", staying)
+    if not going:
+        show.line(f"{owner}: nothing to remove")
+        return
+    _table(f"{owner}: {'removed' if removed else 'to be removed'}", going)
+    files, size = sum(one.files for one in going), sum(one.bytes for one in going)
+    hint = "" if removed else "; a dry run changes nothing"
+    show.line(f"{owner}: {files:,} files, {size:,} bytes{hint}")
+
+
+def _table(title: str, found: list[Garbage]) -> None:
+    show.table(
+        title,
+        ("kind", "name", "files", "bytes", "age", "why"),
+        [
+            (
+                one.kind,
+                _short(one.name),
+                one.files,
+                one.bytes,
+                None if one.age_ms is None else show.span(max(one.age_ms, 0)),
+                one.reason,
+            )
+            for one in found
+        ],
+    )
+
+
+def _short(name: str) -> str:
+    """The end of a location, which identifies it within the table; ``--json`` has all of it."""
+    *before, one, two, three = ["", "", *name.split("/")]
+    return f"…/{one}/{two}/{three}" if any(before) else name

@@ -1,0 +1,34 @@
+"""What other writers commit to main beside Firn."""
+
+from collections.abc import Collection
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from pipeline.history.ancestors import ancestors
+from pipeline.history.properties import SUMMARY_PREFIX, properties_of
+
+
+def others_since_firn(table: Table, most: int) -> int:
+    """Number of commits to main since Firn's last one, at most ``most``."""
+    found = 0
+    for snapshot in ancestors(table):
+        if found == most or _is_firns(snapshot):
+            break
+        found += 1
+    return found
+
+
+def others_since(table: Table, snapshot_ids: Collection[int], most: int) -> list[Snapshot]:
+    """Other writers' snapshots of main since the newest of ``snapshot_ids``: the newest ones, at most ``most``."""
+    found: list[Snapshot] = []
+    for snapshot in ancestors(table):
+        if len(found) == most or snapshot.snapshot_id in snapshot_ids:
+            break
+        if not _is_firns(snapshot):
+            found.append(snapshot)
+    return found
+
+
+def _is_firns(snapshot: Snapshot) -> bool:
+    return any(name.startswith(SUMMARY_PREFIX) for name in properties_of(snapshot))

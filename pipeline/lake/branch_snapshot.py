@@ -1,0 +1,124 @@
+"""The next snapshot of one branch, as part of a commit: what all kinds of changes have in common.
+
+The layout follows the Iceberg spec, "Manifest Lists" and "Snapshots".
+"""
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from pyiceberg.manifest import ManifestFile, write_manifest_list
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot, Summary
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from pipeline.lake.branches import FOR_EVER_MS
+from pipeline.lake.manifests import Manifests
+
+AVRO_CODEC: Final = "deflate"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a snapshot lists, and its summary: manifests of its ``own``, and those ``kept`` from its parent."""
+
+    own: Sequence[ManifestFile]
+    kept: Sequence[ManifestFile]
+    summary: Summary
+
+
+class BranchChange(Protocol):
+    """A change of one branch, which a commit carries out."""
+
+    def on(self, target: Table, branch: str) -> "BranchSnapshot":
+        """The branch's part of a commit to ``target``."""
+        ...
+
+
+class BranchSnapshot(ABC):
+    """The part of a commit that changes one branch. Its snapshot id stays the same across tries."""
+
+    def __init__(self, name: str, snapshot_id: int) -> None:
+        self.snapshot_id = snapshot_id
+        self.sequence_number = 0
+        self._name = name
+
+    @property
+    @abstractmethod
+    def prepared(self) -> list[str]:
+        """Paths of the manifests written for this branch."""
+
+    @property
+    @abstractmethod
+    def unused(self) -> list[str]:
+        """Paths of the prepared manifests that the last try did not list."""
+
+    @abstractmethod
+    def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> Contents:
+        """Contents of the branch's next snapshot on ``parent``; ConflictError when it does not fit there."""
+
+    def snapshot(self, target: Table, manifests: Manifests, sequence_number: int) -> Snapshot:
+        """Write the manifest list of the branch's next snapshot, and return that snapshot."""
+        self.sequence_number = sequence_number
+        parent = self._head(target)
+        contents = self.contents(target, parent, manifests)
+        path = place(target, f"snap-{self.snapshot_id}-0-{uuid.uuid4()}.avro")
+        with write_manifest_list(
+            format_version=target.metadata.format_version,
+            output_file=target.io.new_output(path),
+            snapshot_id=self.snapshot_id,
+            parent_snapshot_id=parent.snapshot_id if parent else None,
+            sequence_number=sequence_number,
+            avro_compression=AVRO_CODEC,
+        ) as writer:
+            writer.add_manifests([*contents.own, *contents.kept])
+        return Snapshot.model_validate(
+            {
+                "snapshot-id": self.snapshot_id,
+                "parent-snapshot-id": parent.snapshot_id if parent else None,
+                "sequence-number": sequence_number,
+                "manifest-list": path,
+                "summary": contents.summary,
+                "schema-id": target.metadata.current_schema_id,
+            }
+        )
+
+    def requirements(self, target: Table) -> list[TableRequirement]:
+        """The compare-and-swap condition: the branch still is at the snapshot that was checked."""
+        if self._name != MAIN_BRANCH and not target.metadata.snapshots:
+            # On an empty table PyIceberg's catalogs accept a requirement on main only, and main has one.
+            return []
+        parent = self._head(target)
+        told = {"ref": self._name, "snapshot-id": parent.snapshot_id if parent else None}
+        return [AssertRefSnapshotId.model_validate(told)]
+
+    def updates(self, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+        """Add ``snapshot`` and move the branch to it. No table-wide limit may expire a side branch."""
+        ref = {"ref-name": self._name, "type": SnapshotRefType.BRANCH, "snapshot-id": snapshot.snapshot_id}
+        if self._name != MAIN_BRANCH:
+            ref |= {"max-ref-age-ms": FOR_EVER_MS, "min-snapshots-to-keep": 1}
+        return AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(ref)
+
+    def _head(self, target: Table) -> Snapshot | None:
+        if self._name == MAIN_BRANCH:
+            return target.current_snapshot()
+        return target.snapshot_by_name(self._name)
+
+
+def is_live(manifest: ManifestFile) -> bool:
+    """True when ``manifest`` lists a file that is live, so that the next snapshot takes it over."""
+    return manifest.has_added_files() or manifest.has_existing_files()
+
+
+def place(target: Table, name: str) -> str:
+    """Location of the metadata file ``name``."""
+    return target.location_provider().new_metadata_location(name)

@@ -1,0 +1,21 @@
+"""C29: care in many hands, disturbed, and every kept snapshot read afterwards. No JVM: less than a second a seed."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.lake import Lake
+from tests.faults.harness.care import trial
+
+SEEDS = range(1, 25)
+"""Always the same; `make faults-care` tries others."""
+
+
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
+def test_c29_whatever_goes_wrong_no_kept_file_is_lost_and_nothing_is_left(
+    lake: Lake, tmp_path: Path, part: int
+) -> None:
+    done = [trial(seed, lake, tmp_path) for seed in SEEDS[part::4]]
+    assert {one.seed: one.violations for one in done if one.violations} == {}
+    assert any(one.faults for one in done)

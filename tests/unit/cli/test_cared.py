@@ -1,0 +1,57 @@
+"""care removes what nothing needs any more; a dry run shows it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline.lake import Lake
+from pipeline.lake.folders import data_folder
+from tests.support import lakes
+from tests.support.in_process import Firn
+from tests.support.lakes import only_plan
+
+
+@pytest.fixture
+def orphan(landed: str, lake: Lake) -> Path:
+    path = lakes.on_disk(data_folder(lake.table(landed))) / ("0" * 16) / "lost.parquet"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"PAR1")
+    os.utime(path, (0, 0))
+    return path
+
+
+def test_it_shows_what_would_go_and_why(firn: Firn, landed: str, lake: Lake, orphan: Path) -> None:
+    stage = lakes.opened(lake, only_plan(lake)).identifier
+    ran = firn("care", landed, "--dry-run")
+    assert ran.code == 0
+    assert "nothing refers to them; older than" in ran.out.replace("\n", " ")
+    assert f"{landed}: 1 files, 4 bytes; a dry run changes nothing" in ran.out
+    assert stage in ran.out
+    assert "Firn's home: nothing to remove" in ran.out
+    assert orphan.exists()
+
+
+def test_c25_it_goes_once(firn: Firn, landed: str, orphan: Path) -> None:
+    (gone,) = firn("care", landed, "--json").json
+    assert (gone["table"], gone["kind"], gone["bytes"], gone["removed"]) == (landed, "data files", 4, True)
+    assert not orphan.exists()
+    assert firn("care", landed, "--json").json == []
+    assert f"{landed}: nothing to remove" in firn("care", landed).out
+
+
+def test_plan_files_are_of_all_tables(firn: Firn, landed: str, lake: Lake) -> None:
+    path = only_plan(lake).write(lake.plans_folder)
+    os.utime(path, (0, 0))
+    (shown,) = firn("care", landed, "--dry-run", "--json").json
+    assert (shown["table"], shown["kind"], shown["removed"]) == (None, "plan", False)
+    assert path.exists()
+    assert "Firn's home: removed" in firn("care", landed).out
+    assert not path.exists()
+
+
+def test_c20_a_table_that_is_refused_does_not_keep_the_others(firn: Firn, landed: str, orphan: Path) -> None:
+    ran = firn("care", "no.table", landed, "--json")
+    assert (ran.code, len(ran.json)) == (1, 1)
+    assert "table no.table does not exist" in ran.err
+    assert not orphan.exists()
