@@ -30,29 +30,29 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    schedule: str = Field(default="*/15 * * * *", description="cron, UTC: how often to look beside watching")
-    watched: bool = Field(default=True, description="whether the triggerer looks for crossed thresholds")
-    paused: bool = Field(default=True, description="whether a new DAG starts paused")
-    owner: str = Field(default="firn", description="whom Airflow names as the owner of the tasks")
-    tags: tuple[str, ...] = Field(default=(), description="tags of the DAG beside `firn` and the namespace")
+    schedule: str = Field(default="*/15 * * * *", description="cron expression (UTC) of the scheduled runs")
+    watched: bool = Field(default=True, description="start a run as soon as a threshold is crossed")
+    paused: bool = Field(default=True, description="create the DAG paused")
+    owner: str = Field(default="firn", description="owner of the tasks in Airflow")
+    tags: tuple[str, ...] = Field(default=(), description="tags of the DAG, in addition to `firn` and the namespace")
     engine: Literal["spark", "local", "auto"] = Field(
-        default="spark", description="where records are worked on; auto: small jobs without Spark"
+        default="spark", description="where jobs run; auto: small jobs run without Spark"
     )
-    connection: str = Field(default=DEFAULT_CONNECTION, description="to Spark or Spark Connect, which run the work")
-    spark: dict[str, str] = Field(default={}, description="settings for spark-submit, on top of the connection's")
-    plans_per_job: int = Field(default=256, ge=1, description="topic partitions that one job takes")
-    pool: str = Field(default="default_pool", description="the pool that compact and validate take their slots from")
-    pool_slots: int = Field(default=1, ge=1, description="how many slots of it each takes")
-    retries: int = Field(default=5, ge=0, description="how often what did not answer, or lost a race, is tried again")
-    spark_retries: int = Field(default=1, ge=0, description="how often after a crash, which costs more")
-    retry_seconds: int = Field(default=30, ge=1, description="how long to wait before that")
-    timeout_minutes: int = Field(default=360, ge=1, description="compacting or validating that takes longer is killed")
-    deadline_minutes: int | None = Field(default=None, ge=1, description="a run that takes longer is told to `notify`")
+    connection: str = Field(default=DEFAULT_CONNECTION, description="Airflow connection to Spark or Spark Connect")
+    spark: dict[str, str] = Field(default={}, description="settings for spark-submit, in addition to the connection's")
+    plans_per_job: int = Field(default=256, ge=1, description="maximum number of topic partitions per job")
+    pool: str = Field(default="default_pool", description="Airflow pool of the tasks compact and validate")
+    pool_slots: int = Field(default=1, ge=1, description="slots that each of them takes")
+    retries: int = Field(default=5, ge=0, description="retries after a lost commit race or an outage")
+    spark_retries: int = Field(default=1, ge=0, description="retries after a crash of Spark")
+    retry_seconds: int = Field(default=30, ge=1, description="delay before a retry")
+    timeout_minutes: int = Field(default=360, ge=1, description="compact and validate tasks that run longer are killed")
+    deadline_minutes: int | None = Field(default=None, ge=1, description="`notify` is told of runs that take longer")
     approvers: tuple[str, ...] = Field(
-        default=(), description="who may answer a run that asks before it publishes; none: anyone"
+        default=(), description="users who may approve a run that asks before it publishes; empty: anyone"
     )
-    approval_minutes: int = Field(default=720, ge=1, description="without an answer for so long nothing is published")
-    notify: tuple[Notifier, ...] = Field(default=(), description="whom to tell of failed verdicts and missed deadlines")
+    approval_minutes: int = Field(default=720, ge=1, description="then a run stops waiting and publishes nothing")
+    notify: tuple[Notifier, ...] = Field(default=(), description="notifiers for failed verdicts and missed deadlines")
 
     @field_validator("spark")
     @classmethod

@@ -58,12 +58,13 @@ EVERY_RECORD: Final = Selection()
 
 @dataclass(frozen=True)
 class Batch:
-    """The records that one job moved out of one topic partition. Offsets are inclusive."""
+    """The records that one job moved out of one topic partition. Offsets are inclusive, bytes are file sizes."""
 
     topic_partition: TopicPartition
     reason: str
     job: str
     records: int
+    bytes: int
     base_offset: int | None
     last_offset: int | None
 
@@ -135,7 +136,7 @@ def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY
     if path.suffix not in (".parquet", ".jsonl"):
         raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: .parquet, .jsonl")
     if path.exists():
-        raise RefusedError(f"file {path} exists already; allowed: a new file")
+        raise RefusedError(f"file {path} already exists; allowed: a new file")
     found = _read(lake.table(identifier), identifier, selection)
     if found is None:
         return 0
@@ -154,8 +155,8 @@ def _read(table: Table, identifier: str, selection: Selection, columns: tuple[st
     """The records in offset order, with the job that moved each; None when none is selected."""
     if Columns.of(table, identifier).adopted:
         raise RefusedError(
-            f"table {identifier} is adopted: its quarantined records have its own columns; allowed: read them from the "
-            f"branch {QUARANTINE}, by any Iceberg client (VERSION AS OF '{QUARANTINE}')"
+            f"table {identifier} is adopted: its quarantined records have the table's own columns; allowed: reading "
+            f"them from the branch {QUARANTINE}, by any Iceberg client (VERSION AS OF '{QUARANTINE}')"
         )
     jobs = {file.file_path: job for _, job, file in quarantined_files(table, identifier, selection)}
     scan = table.scan(selected_fields=columns).use_ref(QUARANTINE) if jobs else None
@@ -176,6 +177,7 @@ def _batch(offset: NestedField, topic_partition: TopicPartition, job: str, files
         reason=NULL_KEY,
         job=job,
         records=sum(file.record_count for file in files),
+        bytes=sum(file.file_size_in_bytes for file in files),
         base_offset=min((first for first, _ in bounds if first is not None), default=None),
         last_offset=max((last for _, last in bounds if last is not None), default=None),
     )

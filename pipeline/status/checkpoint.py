@@ -31,8 +31,8 @@ def checkpoint_text(lake: Lake, identifier: str) -> str:
     for topic, partition in offsets:
         if not _LEGAL.fullmatch(topic):
             raise RefusedError(
-                f"table {identifier}: topic {topic!r} (partition {partition}) can't stand in a checkpoint; allowed: "
-                "letters, digits, '.', '_' and '-'"
+                f"table {identifier}: topic {topic!r} (partition {partition}) can't be written to a checkpoint; "
+                "allowed: letters, digits, '.', '_' and '-'"
             )
     entries = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
     return "".join(f"{line}\n" for line in (VERSION, len(entries), *entries))

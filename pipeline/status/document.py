@@ -139,8 +139,55 @@ class Quarantined(Fact):
     reason: str
     job: str
     records: int
+    bytes: int
     base_offset: int | None
     last_offset: int | None
+
+
+class Space(Fact):
+    """File bytes of a table or a topic, by what keeps them. Only files of a known topic count for main."""
+
+    main_bytes: int
+    """Data files that readers of main see."""
+    side_bytes: int
+    """Data files on Firn's side branches: quarantine and removed tombstones."""
+    history_bytes: int
+    """Data and delete files that only older snapshots, other branches and tags reach."""
+    expirable_bytes: int
+    """The part of ``history_bytes`` that expiring snapshots would free now, by the limits ``history.expire.*``."""
+    compactable_bytes: int | None
+    """Estimate of what cleaning would remove from main now, and what retention would; None: nothing to estimate by."""
+
+
+class TopicSpace(Space):
+    """The space of one topic. History counts as far as its files are told apart by topic (``unread_commits``)."""
+
+    topic: str
+
+
+class TableSpace(Space):
+    """The space of a table."""
+
+    history_is_exact: bool
+    """False: about so many. Snapshot summaries lack sizes, or gaps in the history leave it open."""
+    expirable_is_exact: bool
+    """False: about so many, and rather more: what tags and branches may share counts as staying."""
+    unread_commits: int
+    """Number of commits whose removed files no manifest was read for: topics lack their part of them."""
+
+
+class Money(Fact):
+    """What bytes and work cost, in the currency of the prices ``firn.cost.*``; None without the price."""
+
+    main_per_month: float | None
+    """Storage of main and of the side branches."""
+    history_per_month: float | None
+    """Storage of what only history holds; ``expirable_per_month`` of it would end with an expiry now."""
+    expirable_per_month: float | None
+    saved_per_month: float | None
+    """Storage of what compaction took out of main, as far as the table's snapshots reach."""
+    spent: float | None
+    """Core time of these compactions; validation and the engine's start are not in it."""
 
 
 class LaneWork(Fact):
@@ -150,6 +197,10 @@ class LaneWork(Fact):
     written_bytes: int
     saved_bytes: int
     """Bytes that Firn's commits removed minus bytes that they added."""
+    cleaned_bytes: int
+    """The part of ``saved_bytes`` by lanes that remove superseded records."""
+    core_ms: int
+    """Core time of compactions, milliseconds: their duration times the tasks that could run at once."""
     since_ms: int | None
     """Commit time of the oldest of these snapshots."""
 
@@ -169,6 +220,9 @@ class Summary(LaneWork):
     max_lag_ms: int | None
     """Longest wait of a cleanable record, milliseconds; None when nothing is cleanable."""
     quarantined_records: int
+    space: TableSpace
+    money: Money | None
+    """None when no price is set."""
     last_publication: LaneCommit | None
     last_verdict: LaneVerdict | None
 
@@ -195,6 +249,8 @@ class Details(Fact):
     verdicts: tuple[LaneVerdict, ...]
     quarantine: tuple[Quarantined, ...]
     """The largest batches; ``firn quarantine`` lists all."""
+    topics: tuple[TopicSpace, ...]
+    """The space of each topic, by name."""
     strays: tuple[str, ...]
     """Live files whose topic partition is missing or unknown, each with what is allowed (C20)."""
     doubts: tuple[str, ...]

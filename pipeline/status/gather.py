@@ -1,7 +1,7 @@
 """Gather the status of tables from metadata, without a JVM and without changing a table."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +16,8 @@ from pipeline.policy import Policies
 from pipeline.quarantine import Batch, batches
 from pipeline.segments import Segments
 from pipeline.segments.segment import LEVELS
-from pipeline.sense import Lane, PartitionState, due, due_at, retention, sense_table
+from pipeline.sense import Lane, PartitionState, due, due_later, read_once, retention
+from pipeline.sense.survey import DueSurvey
 from pipeline.status.document import (
     Details,
     LaneVerdict,
@@ -29,7 +30,9 @@ from pipeline.status.document import (
 )
 from pipeline.status.feasible import doubts, doubts_at_rate
 from pipeline.status.history import work_on
+from pipeline.status.money import money_of
 from pipeline.status.rows import rows_of
+from pipeline.status.space import history_of, space_of
 from pipeline.status.status import Status, write
 from pipeline.status.verdicts import last_verdicts
 
@@ -77,7 +80,8 @@ def _is_table_of_records(lake: Lake, identifier: str) -> bool:
 
 
 def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdict, ...]) -> Status:
-    segments, states = sense_table(lake, identifier, now_ms)
+    sensed = read_once(lake, identifier, now_ms)
+    segments, states = sensed.segments, sensed.states()
     table = lake.table(identifier)
     ordered = sorted(states, key=lambda state: state.topic_partition)
     failed = failed_plans(lake, identifier)
@@ -85,8 +89,15 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
     moved: Counter[TopicPartition] = Counter()
     for batch in quarantined:
         moved[batch.topic_partition] += batch.records
-    parts = [_partition(state, _waiting(state, segments, failed), moved[state.topic_partition]) for state in ordered]
+    possible = _possible(sensed.survey)
+    parts = [
+        _partition(state, lanes, _waiting(state, segments, failed), moved[state.topic_partition])
+        for state, lanes in zip(ordered, possible, strict=True)
+    ]
     work, publications = work_on(table)
+    policies = Policies.parse(identifier, table.properties)
+    history, wrong_limits = history_of(lake, table, identifier, now_ms)
+    space, topics = space_of(ordered, quarantined, history, work)
     conditions = Counter(part.condition for part in parts)
     summary = Summary(
         table=identifier,
@@ -98,6 +109,8 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
         max_dirty_ratio=max((part.dirty_ratio for part in parts), default=0.0),
         max_lag_ms=max((part.lag_ms for part in parts if part.lag_ms is not None), default=None),
         quarantined_records=moved.total(),
+        space=space,
+        money=money_of(policies.default, space, work),
         last_publication=next(iter(publications), None),
         last_verdict=next(iter(verdicts), None),
         **work.model_dump(),
@@ -106,10 +119,17 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
         publications=publications,
         verdicts=verdicts,
         quarantine=_largest(quarantined),
+        topics=topics,
         strays=tuple(str(stray) for stray in segments.strays),
-        doubts=(*doubts(Policies.parse(identifier, table.properties)), *doubts_at_rate(ordered)),
+        doubts=(*wrong_limits, *doubts(policies), *doubts_at_rate(ordered)),
     )
     return Status.of(lake.home, summary, details, rows_of(parts))
+
+
+def _possible(survey: DueSurvey) -> Iterator[list[Lane]]:
+    """The lanes that may be due in each topic partition, sorted by topic and partition: ``due`` costs far more."""
+    by_lane = zip(*(survey.may_be_due(lane).tolist() for lane in Lane), strict=True)
+    return ([lane for lane, may_be in zip(Lane, found, strict=True) if may_be] for found in by_lane)
 
 
 def _sums(parts: Iterable[PartitionStatus]) -> tuple[Level, Level, Level, Level]:
@@ -133,15 +153,17 @@ def _waiting(state: PartitionState, segments: Segments, failed: Sequence[FailedP
     return [marker for _, marker in waiting(failed, plans)]
 
 
-def _partition(state: PartitionState, failed: Sequence[FailedPlan], quarantined: int) -> PartitionStatus:
+def _partition(
+    state: PartitionState, possible: Collection[Lane], failed: Sequence[FailedPlan], quarantined: int
+) -> PartitionStatus:
+    """The status of ``state``; no lane is due that is not in ``possible``."""
     held = {marker.plan.lane for marker in failed}
     lanes = [lane for lane in Lane if lane not in held]
-    found = {lane: due(lane, state) for lane in lanes}
-    at = due_at(state, lanes)
+    works = {lane.value: work.reason for lane in lanes if lane in possible and (work := due(lane, state))}
+    at = state.now_ms if works and not state.blockers else due_later(state, lanes)
     kept = retention(state)
     wrong, holding, refused = state.blockers + state.oversized, _held(state), tuple(str(marker) for marker in failed)
     young = _young(state)
-    works = {lane.value: work.reason for lane, work in found.items() if work}
     return PartitionStatus(
         topic=state.topic_partition.topic,
         partition=state.topic_partition.partition,
@@ -193,10 +215,10 @@ def _young(state: PartitionState) -> tuple[str, ...]:
     if not held or held.until_ms is None or not state.policy.compacts:
         return ()
     ahead = held.segment.newest_ms - state.now_ms
-    newest = f", its newest timestamp lies {ahead} ms in the future" if ahead > 0 else ""
+    newest = f", its newest timestamp is {ahead} ms in the future" if ahead > 0 else ""
     lag = f"firn.min.compaction.lag.ms {state.policy.min_compaction_lag_ms}"
     until = show_ms(held.until_ms)
-    return (f"segment {held.segment} and what lies past it is left alone until {until} ({lag}{newest})",)
+    return (f"segment {held.segment} and everything after it is not cleaned until {until} ({lag}{newest})",)
 
 
 def _held(state: PartitionState) -> tuple[str, ...]:

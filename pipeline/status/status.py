@@ -103,8 +103,8 @@ def write(status: Status) -> Path:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
         raise RefusedError(
-            f"the status of table {status.table} can't be written to {path}: {error}; allowed: a folder that can be "
-            "written to (FIRN_HOME)"
+            f"the status of table {status.table} can't be written to {path}: {error}; allowed: a writable folder "
+            "(FIRN_HOME)"
         ) from error
     return path
 
@@ -122,13 +122,13 @@ def read(home: Path, table: str) -> Status | None:
     except (OSError, pa.ArrowException, ValidationError, KeyError) as error:
         raise _unreadable(table, path, error) from error
     if found.table != table or not rows.schema.equals(COLUMNS):
-        raise _unreadable(table, path, f"it is of table {found.table}, with the columns {rows.column_names}")
+        raise _unreadable(table, path, f"it belongs to table {found.table} and has the columns {rows.column_names}")
     return found
 
 
 def _unreadable(table: str, path: Path, why: Exception | str) -> RefusedError:
     reason = next(iter(str(why).splitlines()), repr(why))
     return RefusedError(
-        f"the status of table {table} can't be read from {path}: {reason}; allowed: as a run of this version of Firn "
-        "writes it (the next run does)"
+        f"the status of table {table} can't be read from {path}: {reason}; allowed: a status written by this version "
+        "of Firn (the next run writes one)"
     )

@@ -42,7 +42,7 @@ THRESHOLDS = {
 
 @dataclass(frozen=True)
 class Run:
-    """How a DAG run ended: the last state of every task that ran, and what the failed ones said."""
+    """The end of a DAG run: the last state of every task that ran, and the errors of the failed ones."""
 
     succeeded: bool
     states: dict[str, str]
@@ -104,7 +104,7 @@ class LocalAirflow:
             land(self.lake, table, [path])
 
     def seen(self, table: str) -> dict[int, list[tuple[int, str, str | None]]]:
-        """What a reader sees, by partition: offset, key and value (None: a tombstone), in offset order."""
+        """The records that a reader sees, by partition: offset, key and value (None: a tombstone), in offset order."""
         found: dict[int, list[tuple[int, str, str | None]]] = {}
         for row in sorted(self.lake.table(table).scan().to_arrow().to_pylist(), key=lambda row: row["offset"]):
             value = None if row["value"] is None else row["value"].decode()

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tests.airflow.conftest import LocalAirflow
 
 MIB = 1 << 20
-READING = 8  # seconds
+LOOK_SECONDS = 0.5
+HEARD_WITHIN = 60  # seconds
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Server:
         return found
 
     def events_of(self, asset: str) -> list[dict[str, Any]]:
-        """What the events of an asset carry, oldest first."""
+        """Content of the events of an asset, oldest first."""
         events = self.call("/api/v2/assets/events?order_by=timestamp&limit=100")["asset_events"]
         return [event["extra"] for event in events if event["name"] == asset]
 
@@ -69,6 +70,21 @@ class Server:
         """Start a component, again if it was killed."""
         command = local.COMPONENTS[component]
         self.components[component] = start(component, command, self.home, self.environment)
+
+    def logs(self, component: str, text: str) -> bool:
+        """True when the log of a component, since its last start, has ``text``."""
+        return text in (self.home / f"{component}.log").read_text()
+
+    def until(self, found: Callable[[], Any], seconds: float) -> Any:
+        """The first true result of ``found``; fails after ``seconds``, and at once when a component ends."""
+        deadline = time.monotonic() + seconds
+        while not (value := found()):
+            assert time.monotonic() < deadline, f"nothing after {seconds} s"
+            with suppress(subprocess.TimeoutExpired):
+                next(iter(self.components.values())).wait(LOOK_SECONDS)
+            ended = [name for name, process in self.components.items() if process.poll() is not None]
+            assert not ended, f"{ended} ended, see {self.home}"
+        return value
 
 
 def ask(url: str, method: str, body: object, headers: dict[str, str]) -> dict[str, Any]:
@@ -108,20 +124,13 @@ def serving(airflow: "LocalAirflow") -> Iterator[Server]:
 
 
 def question(server: Server, dag_id: str, seconds: float, run_id: str = "~") -> dict[str, Any]:
-    """What a run, or any of the DAG, asks people, once it does so; read at leisure, as people do.
+    """The question that a run, or any run of the DAG, asks people, once the scheduler has heard that its task waits.
 
-    Airflow 3.3 asks a second time when the answer comes before its scheduler has heard that the task waits.
+    Airflow 3.3 asks a second time when the answer comes earlier.
     """
     path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/hitlDetails"
-    (found,) = until(lambda: server.call(path)["hitl_details"], seconds)
-    time.sleep(READING)
+    (found,) = server.until(lambda: server.call(path)["hitl_details"], seconds)
+    task = found["task_instance"]
+    heard = f"TaskInstance Finished: dag_id={dag_id}, task_id={task['task_id']}, run_id={task['dag_run_id']},"
+    server.until(lambda: server.logs("scheduler", heard), HEARD_WITHIN)
     return dict(found)
-
-
-def until(found: Callable[[], Any], seconds: float) -> Any:
-    """What ``found`` returns once that is something."""
-    deadline = time.monotonic() + seconds
-    while not (value := found()):
-        assert time.monotonic() < deadline, f"nothing after {seconds} s"
-        time.sleep(0.5)
-    return value

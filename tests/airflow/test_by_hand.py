@@ -12,11 +12,11 @@ import psutil
 import pytest
 
 from pipeline.airflow.configuration import dag_id_of
-from pipeline.gc.sweep import retry
+from pipeline.care.sweep import retry
 from pipeline.staging.stage import stages_of
 from pipeline.status import read
 from tests.airflow.conftest import LocalAirflow, make
-from tests.airflow.server import Server, question, serving, until
+from tests.airflow.server import Server, question, serving
 from tests.support.lakes import on_disk
 
 ASKED, DOWN, FILLED, KILLED, QUIET, TORN = "t.asked", "t.down", "t.backfilled", "t.killed", "t.quiet", "t.torn"
@@ -86,13 +86,13 @@ def trigger(server: Server, dag_id: str, conf: dict[str, object], **others: obje
 
 
 def ended(server: Server, dag_id: str, run_id: str) -> str:
-    """How the run ended."""
+    """The final state of the run."""
 
     def state() -> str | None:
         found: str = server.call(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")["state"]
         return found if found in ("success", "failed") else None
 
-    found: str = until(state, DONE_WITHIN)
+    found: str = server.until(state, DONE_WITHIN)
     return found
 
 
@@ -169,8 +169,8 @@ def test_a_run_asks_before_it_publishes(airflow: LocalAirflow, server: Server) -
     assert tasks(server, dag_id, run_id)["full.publish"] == "awaiting_input"
     assert airflow.seen(ASKED) == before
     late = airflow.home / "late.txt"
-    until(late.exists, LATE_WITHIN)
-    assert late.read_text() == "t.asked: a run is not done after 1 minutes (deadline_minutes)"
+    server.until(late.exists, LATE_WITHIN)
+    assert late.read_text() == "t.asked: a run is not finished after 1 minutes (deadline_minutes)"
     answer(server, dag_id, run_id, "Reject")
     assert ended(server, dag_id, run_id) == "success"
     assert tasks(server, dag_id, run_id)["full.publish"] == "skipped"
@@ -201,7 +201,7 @@ def test_a_backfill_cleans_as_of_its_dates_and_does_nothing_twice(airflow: Local
         found = [run for run in server.runs(dag_id) if run["run_type"] == "backfill"]
         return found if len(found) == 2 and all(run["state"] in ("success", "failed") for run in found) else []
 
-    runs = until(filled, 2 * DONE_WITHIN)
+    runs = server.until(filled, 2 * DONE_WITHIN)
     assert {run["logical_date"][:10] for run in runs} == {str(date.date()) for date in dates}
     assert [run["state"] for run in runs] == ["success", "success"]
     # All at a time (short after midnight the schedule's own run as well), and one left nothing to do for the others.
@@ -240,7 +240,7 @@ def test_a_driver_that_is_killed_is_tried_again(airflow: LocalAirflow, server: S
     airflow.land(KILLED, *TWO_BATCHES)
     run_id = trigger(server, dag_id, FULL)
 
-    until(lambda: drivers(airflow), DONE_WITHIN)[0].kill()
+    server.until(lambda: drivers(airflow), DONE_WITHIN)[0].kill()
     assert ended(server, dag_id, run_id) == "success"
     assert airflow.levels(KILLED) == {0: [3], 1: [3]}
     compacted = server.call(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/full.jobs.compact/0")
@@ -259,10 +259,10 @@ def test_a_catalog_that_is_down_for_a_while_costs_tries_and_no_run(airflow: Loca
 
     with outage(airflow):
         run_id = trigger(server, dag_id, FULL)
-        until(lambda: tried_again("full.plan"), DONE_WITHIN)
-    until(lambda: drivers(airflow), DONE_WITHIN)
+        server.until(lambda: tried_again("full.plan"), DONE_WITHIN)
+    server.until(lambda: drivers(airflow), DONE_WITHIN)
     with outage(airflow):
-        until(lambda: tried_again("full.jobs.compact", 0), DONE_WITHIN)
+        server.until(lambda: tried_again("full.jobs.compact", 0), DONE_WITHIN)
     assert ended(server, dag_id, run_id) == "success"
     assert airflow.levels(CUT_OFF) == {0: [3], 1: [3]}
 
@@ -286,7 +286,7 @@ def test_killing_the_task_kills_its_spark_application(airflow: LocalAirflow, ser
     airflow.land(DOWN, *TWO_BATCHES)
     before = airflow.seen(DOWN)
     run_id = trigger(server, dag_id, FULL)
-    running = until(lambda: drivers(airflow), DONE_WITHIN)
+    running = server.until(lambda: drivers(airflow), DONE_WITHIN)
     path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/full.jobs.compact/0"
     server.call(path, "PATCH", {"new_state": "failed"})
     psutil.wait_procs(running, timeout=HEARTBEATS)

@@ -47,7 +47,7 @@ with open(sys.argv[1], "w") as file:
 
 @dataclass(frozen=True)
 class Parsed:
-    """What came out of parsing the DAGs folder in a fresh process."""
+    """The result of parsing the DAGs folder in a fresh process."""
 
     errors: dict[str, str]
     dags: dict[str, dict[str, Any]]

@@ -1,8 +1,10 @@
 """The Firn page in a real API server: behind Airflow's login, fast, and linked from the tasks of a run."""
 
 import json
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import quote
@@ -14,7 +16,7 @@ from infra.airflow import local
 from infra.processes import members, start
 from pipeline.status import Query, read
 from tests.airflow.conftest import LocalAirflow
-from tests.airflow.server import at_free_port
+from tests.airflow.server import LOOK_SECONDS, at_free_port
 from tests.support.overviews import rows_of, write_overview
 
 TABLE, DAG_ID = "t.shown", "firn__t__shown"
@@ -24,7 +26,7 @@ UP_WITHIN = 120  # seconds; a slow machine needs half of it
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server said."""
+    """The server's answer."""
 
     status: int
     text: str
@@ -63,7 +65,7 @@ def api(airflow: LocalAirflow) -> Iterator[ApiServer]:
     started = start(name, local.COMPONENTS[name], home, environment)
     try:
         nobody = ApiServer(port)
-        wait_until_up(nobody)
+        wait_until_up(nobody, started)
         (user, password), *_ = json.loads((home / local.PASSWORDS).read_text()).items()
         logged_in = nobody.ask(
             *("POST", "/auth/token", {"Content-Type": "application/json"}),
@@ -78,13 +80,15 @@ def api(airflow: LocalAirflow) -> Iterator[ApiServer]:
         started.wait()
 
 
-def wait_until_up(api: ApiServer) -> None:
+def wait_until_up(api: ApiServer, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + UP_WITHIN
     while time.monotonic() < deadline:
         try:
             api.get("/api/v2/monitor/health")
         except (OSError, HTTPException):
-            time.sleep(0.5)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK_SECONDS)
+            assert process.poll() is None, f"the API server ended with code {process.returncode}"
         else:
             return
     raise AssertionError(f"the API server does not answer after {UP_WITHIN} s")

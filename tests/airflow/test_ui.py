@@ -17,7 +17,7 @@ from pipeline.airflow.configuration import dag_id_of
 from tests.airflow import browser
 from tests.airflow.browser import LOCAL, Visitor, visiting
 from tests.airflow.conftest import LocalAirflow, make
-from tests.airflow.server import Server, question, serving, until
+from tests.airflow.server import Server, question, serving
 
 pytestmark = pytest.mark.skipif(browser.CHROMIUM is None, reason=browser.MISSING)
 
@@ -153,7 +153,7 @@ def test_a_run_that_the_watcher_started_says_why(airflow: LocalAirflow, server: 
     page = visitor.page
     server.unpause(dag_id_of(CARTS))
     producer.produce(airflow.lake, (START + number * timedelta(seconds=5) for number in range(2)))
-    until(lambda: server.runs(dag_id_of(CARTS)), HEARD_WITHIN)
+    server.until(lambda: server.runs(dag_id_of(CARTS)), HEARD_WITHIN)
     page.goto(f"{run_of(server, CARTS)}/asset_events")
     expect(page.get_by_text("Asset Triggered")).to_be_visible()
     # Airflow folds what an event carries, level by level.

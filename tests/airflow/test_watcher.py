@@ -1,11 +1,11 @@
-"""The watcher in a real triggerer: a threshold that is crossed starts the DAG, which says why, and says what it did."""
+"""The watcher in a real triggerer: a crossed threshold starts the DAG, which says why it ran and what it did."""
 
 import json
 import time
 from collections.abc import Callable
 
 from tests.airflow.conftest import LocalAirflow
-from tests.airflow.server import Server, until
+from tests.airflow.server import Server
 
 TABLE, DAG_ID = "t.watched", "firn__t__watched"
 WATCHED_WITHIN = 60  # seconds
@@ -23,22 +23,24 @@ def test_a_crossed_threshold_starts_the_dag_and_publishing_tells_who_waits(
     airflow.land(TABLE, {0: ["a=1"]})
     server.unpause(DAG_ID)
     # A watcher starts at the next parse after the DAG was unpaused.
-    until(lambda: watching(airflow), WATCHED_WITHIN)
-    time.sleep(15)  # three looks
+    server.until(lambda: watching(server), WATCHED_WITHIN)
+    # A look at the table leaves its manifests in the cache.
+    cached = f"{airflow.lake.table(TABLE).metadata.table_uuid}/*.arrow"
+    server.until(lambda: list(airflow.lake.cache_folder.rglob(cached)), WATCHED_WITHIN)
     assert server.runs(DAG_ID) == []
     record_property("MiB resident of the triggerer's processes while it waits", server.resident("triggerer"))
 
     airflow.land(TABLE, {0: ["a=2"]}, first=1)
     crossed = time.monotonic()
-    (run,) = until(lambda: server.runs(DAG_ID), HEARD_WITHIN)
+    (run,) = server.until(lambda: server.runs(DAG_ID), HEARD_WITHIN)
     record_property("s from the crossing to the run", round(time.monotonic() - crossed, 1))
     assert run["run_type"] == "asset_triggered"
     # Airflow 3.3 can't list events while a run that one of them has made waits for its start.
-    until(lambda: server.runs(DAG_ID)[0]["start_date"], HEARD_WITHIN)
+    server.until(lambda: server.runs(DAG_ID)[0]["start_date"], HEARD_WITHIN)
     (event,) = server.events_of(f"{TABLE} is due")
     assert "orders-0 merge: 2 segments" in json.dumps(event)
 
-    until(lambda: server.runs(DAG_ID)[0]["state"] in ("success", "failed"), DONE_WITHIN)
+    server.until(lambda: server.runs(DAG_ID)[0]["state"] in ("success", "failed"), DONE_WITHIN)
     record_property("s from the crossing to everything published and reported", round(time.monotonic() - crossed, 1))
     assert server.runs(DAG_ID)[0]["state"] == "success"
     assert airflow.levels(TABLE) == {0: [1]}
@@ -52,14 +54,14 @@ def test_a_crossed_threshold_starts_the_dag_and_publishing_tells_who_waits(
     airflow.land(TABLE, {0: ["a=3"]}, first=2)
     airflow.land(TABLE, {0: ["a=4"]}, first=3)
     server.start("triggerer")
-    until(lambda: watching(airflow), WATCHED_WITHIN)
-    until(lambda: len(server.runs(DAG_ID)) == 2, HEARD_WITHIN)
-    until(lambda: {run["state"] for run in server.runs(DAG_ID)} == {"success"}, DONE_WITHIN)
+    server.until(lambda: watching(server), WATCHED_WITHIN)
+    server.until(lambda: len(server.runs(DAG_ID)) == 2, HEARD_WITHIN)
+    server.until(lambda: {run["state"] for run in server.runs(DAG_ID)} == {"success"}, DONE_WITHIN)
     assert airflow.levels(TABLE) == {0: [1, 1]}
     due = server.events_of(f"{TABLE} is due")
     assert [event["payload"]["crossed"] for event in due] == [1, 1]
 
 
-def watching(airflow: LocalAirflow) -> bool:
-    """Whether the triggerer that was started last runs a trigger; its log is its own."""
-    return "trigger ID" in (airflow.home / "airflow" / "triggerer.log").read_text()
+def watching(server: Server) -> bool:
+    """True when the triggerer that was started last runs a trigger."""
+    return server.logs("triggerer", "trigger ID")

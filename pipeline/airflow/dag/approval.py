@@ -47,7 +47,7 @@ def _judged(stage: Stage, plan: Plan) -> str:
         counts.bytes_in,
         counts.bytes_out,
     )
-    return _row(plan, "passed" if verdict["passed"] else "**failed**: it will not be published", *figures)
+    return _row(plan, "passed" if verdict["passed"] else "**failed**: will not be published", *figures)
 
 
 def _row(plan: Plan, verdict: str, *counts: int) -> str:

@@ -54,4 +54,4 @@ class Command:
 def meant_by(exit_code: int, said: str) -> FirnError | None:
     """The error for an exit code of `firn`; None for other codes, such as that of a killed process."""
     kind: type[FirnError] | None = _BY_EXIT_CODE.get(exit_code)
-    return kind(f"{said} What firn said stands above in this log.") if kind else None
+    return kind(f"{said} The output of firn is above in this log.") if kind else None

@@ -3,48 +3,47 @@
 DAG = """
 ### {table}
 
-Kafka-grade compaction, one lane after the other: **retain** → **merge** → **clean** → **tier** → **full**. A lane plans
-what is due by the table's own properties; the plans run in Spark or without it, each result is judged by Great
-Expectations before one atomic commit publishes it, and writers go on appending meanwhile. With nothing due no Spark is
-started.
+Kafka-grade log compaction, lane by lane: **retain** → **merge** → **clean** → **tier** → **full**. Each lane plans what
+is due by the table's own properties and compacts it, with or without Spark. Great Expectations validates every result
+before one atomic commit publishes it, while writers keep appending. When nothing is due, Spark does not start.
 
-- Runs start when a threshold is crossed, by the clock (`{schedule}`, UTC), and by hand (▶ opens a form).
-- The clock of a run's decisions is its logical date, or when it was due. A backfill cleans as of each date.
-- A topic partition that fails holds up no other: `verdict` fails the run and names it with the reason.
-- What is due, and what is in the way: `firn status {table}`, or the page *Firn* in the menu.
+- A run starts when a threshold is crossed, on schedule (`{schedule}`, UTC), or manually (▶ opens a form).
+- A run decides as of its logical date, or as of the time it was due. A backfill compacts as of each of its dates.
+- A topic partition that fails does not hold up the others: the task `verdict` fails the run and names it.
+- To see what is due and what is blocked: `firn status {table}`, or the page *Firn* in the menu.
 """
 
 LANES = {
-    "retain": """Drops whole segments past retention, oldest first, by metadata alone. Only under `firn.cleanup.policy`
-`delete` or `compact,delete`.
+    "retain": """Drops whole segments past retention, oldest first, in metadata only. Applies when
+`firn.cleanup.policy` is `delete` or `compact,delete`.
 
 `firn.retention.ms`, `firn.retention.bytes`, `firn.active.segments`""",
-    "merge": """Copies landed segments (L0) into fewer, larger ones (L1). No record is lost or changed.
+    "merge": """Merges landed segments (L0) into fewer, larger ones (L1). No record is lost or changed.
 
 `firn.merge.segments`, `firn.segment.bytes`, `firn.leave.to.full.fraction`""",
-    "clean": """Makes L1 segments a run at L2 with the newest record of each key.
+    "clean": """Cleans L1 segments into one L2 run that holds the newest record of each key.
 
 `firn.clean.segments`, `firn.clean.tail.fraction`, `firn.min.compaction.lag.ms`""",
-    "tier": """Makes several runs of similar size one, with the newest record of each key.
+    "tier": """Combines L2 runs of similar size into one that holds the newest record of each key.
 
 `firn.tier.runs`, `firn.tier.size.ratio`""",
-    "full": """Cleans head and tail together: one record per key, tombstones go when their time is up and nothing older
-is left outside. Segments of the tail that lose nothing stay in place.
+    "full": """Cleans head and tail together: one record per key remains, and tombstones past their delete horizon go
+when nothing older remains elsewhere. Tail segments that lose nothing stay in place.
 
 `firn.min.cleanable.dirty.ratio`, `firn.max.compaction.lag.ms`, `firn.full.interval.ms`, `firn.delete.retention.ms`,
 `firn.tombstone.fraction`""",
 }
 
 TASKS = {
-    "turn": "Waits, in no worker slot, until no other run works on the table.",
-    "plan": "Senses from metadata what is due and writes the plans down. No JVM.",
-    "compact": "`firn compact PLAN…`: the results lie in stages, invisible to readers of the table.",
-    "validate": "`firn validate STAGE…`: Great Expectations judges every plan's result; a JVM only for large jobs.",
-    "publish": "Commits every result that passed, with one commit a job; asks before if the run was told to.",
-    "drop": "Drops the segments of every plan: one commit, by metadata alone.",
-    "report": "Builds the data-quality pages and the table's page, and sends its metrics.",
-    "verdict": "Fails the run when a topic partition or a task failed, and names it.",
-    "sweep": "Discards stages and plans that nobody needs any more.",
+    "turn": "Waits, without occupying a worker slot, until no other run works on the table.",
+    "plan": "Reads metadata to find what is due and writes the plans. No JVM.",
+    "compact": "`firn compact PLAN…`: writes the results into stages, where readers of the table do not see them.",
+    "validate": "`firn validate STAGE…`: Great Expectations validates every result; only large jobs need a JVM.",
+    "publish": "Publishes every result that passed, with one commit per job; asks first under the param `ask`.",
+    "drop": "Drops the segments of every plan in one commit of metadata only.",
+    "report": "Builds the data-quality pages and the table's page, and sends the metrics.",
+    "verdict": "Fails the run if a topic partition or a task failed, and names it.",
+    "sweep": "Discards stages and plans that are no longer needed.",
 }
 
 

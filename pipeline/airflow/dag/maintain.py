@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from airflow.sdk import DAG, Param, get_current_context, task
+from airflow.sdk.exceptions import AirflowException
 
 from pipeline.airflow.configuration import Settings, TableSettings, dag_id_of
 from pipeline.airflow.dag.table import default_args
@@ -12,17 +13,17 @@ from pipeline.airflow.dag.table import default_args
 log = logging.getLogger(__name__)
 
 DAG_ID = "firn_maintain"
-DATA_AT_HOUR = 0
-"""Hour (UTC) of the run that searches for unreferenced data files, which means listing all files."""
+EVERYTHING_AT_HOUR = 0
+"""Hour (UTC) of the run that does every part; the others do what costs little."""
 _DOC = """
-### Looking after all tables
+### Maintenance of all tables
 
-Every hour, for each table: stages that nobody will publish are discarded, what lies in quarantine or among the removed
-tombstones for longer than the table's limits leaves those branches, the table's page and its metrics are brought up to
-date. Old plan files and reports go, of all tables. The run of midnight (UTC) and those by hand also delete data files
-of Firn's that no snapshot holds. What was removed, and why, stands in the logs of the tasks; `firn gc TABLE` shows what
-would be. No Spark, and nothing is compacted: that is what the DAG of each table does. Snapshots of the tables are not
-expired: that is for their owners.
+Every hour and for each table, this DAG discards stages that will never be published, drops quarantined records and
+removed tombstones that are older than the table's limits, and updates the table's page and metrics. It also deletes old
+plan files and reports of all tables. The run at midnight (UTC) and manual runs also expire snapshots by the table's own
+`history.expire.*`, merge small manifests, and delete files that nothing refers to. The task logs say what was removed
+and why; `firn care TABLE --dry-run` shows what the next run would remove. It needs no Spark and compacts nothing: each
+table has a DAG for that.
 """
 
 
@@ -31,7 +32,7 @@ def maintain(tables: Sequence[TableSettings]) -> DAG:
     names = [table.name for table in tables]
     with DAG(
         dag_id=DAG_ID,
-        description="Look after all tables: stale files, pages, metrics",
+        description="Maintain all tables: stale files, pages, metrics",
         doc_md=_DOC,
         tags=["firn"],
         schedule="@hourly",
@@ -46,7 +47,7 @@ def maintain(tables: Sequence[TableSettings]) -> DAG:
                 type="array",
                 items={"type": "string", "enum": names} if names else {"type": "string"},
                 examples=names,
-                description="Only these tables.",
+                description="Maintain only these tables.",
             )
         },
     ) as dag:
@@ -65,21 +66,27 @@ def chosen() -> list[str]:
 
 @task
 def look_after(table: str) -> None:
-    """Remove what is stale of a table, log it, and bring its page and its metrics up to date."""
+    """Remove what is stale of a table, log it, and bring its page and its metrics up to date.
+
+    Fails at the end when something could not be removed, and names it.
+    """
     context = get_current_context()
     context["table"] = table  # type: ignore[typeddict-unknown-key]  # for the name of the mapped task
 
     from pipeline import clock
     from pipeline.airflow.signals.metrics import send
-    from pipeline.gc import collect_table
+    from pipeline.care import ALL, HOURLY, care_table
     from pipeline.lake import Lake
 
     lake = Lake.load()
     run = context["dag_run"]
-    data = run.run_type == "manual" or run.run_after.astimezone(UTC).hour == DATA_AT_HOUR
-    for found in collect_table(lake, table, clock.now_ms(), remove=True, data=data):
-        log.info("%s", found)
+    everything = run.run_type == "manual" or run.run_after.astimezone(UTC).hour == EVERYTHING_AT_HOUR
+    found = care_table(lake, table, clock.now_ms(), remove=True, parts=ALL if everything else HOURLY)
+    for one in found:
+        log.info("%s", one)
     send(lake, table, clock.now_ms())
+    if stuck := [str(one) for one in found if one.exit_code]:
+        raise AirflowException("\n".join(stuck))
 
 
 @task
@@ -89,7 +96,7 @@ def tidy_home() -> None:
 
     from pipeline import clock
     from pipeline.airflow.dag import reports
-    from pipeline.gc import Kind, collect_home
+    from pipeline.care import Kind, care_home
     from pipeline.lake import Lake
 
     def works(table: str, run_id: str) -> bool:
@@ -97,7 +104,7 @@ def tidy_home() -> None:
         return counted > 0
 
     lake = Lake.load()
-    found = collect_home(lake, clock.now_ms(), remove=True, works=works)
+    found = care_home(lake, clock.now_ms(), remove=True, works=works)
     for one in found:
         log.info("%s", one)
     if any(one.goes and one.kind is Kind.REPORT for one in found):

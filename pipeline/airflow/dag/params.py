@@ -21,22 +21,22 @@ _RECORDS, _THRESHOLDS = "Which records", "Thresholds"
 def params() -> dict[str, Param]:
     """The params of a table's DAG; scheduled runs use the defaults, which mean everything that is due."""
     return {
-        "lane": Param(ALL, type="string", enum=[ALL, RETAIN, *LANES], description="One lane, or all in turn."),
-        "force": _switch("Plan what may be done though no threshold is met. What may be done stays the same."),
-        "dry_run": _switch("Log the plans, change nothing."),
-        "ask": _switch("Ask before anything is published: the run waits, with the figures, for an answer."),
-        "topics": _names("Only these topics, a line each. Empty: all."),
-        "partitions": _names("Only these topic partitions, such as orders-3, a line each. Empty: all."),
+        "lane": Param(ALL, type="string", enum=[ALL, RETAIN, *LANES], description="The lane to run, or all in turn."),
+        "force": _switch("Run even if no threshold is crossed. Limits such as min.compaction.lag.ms still apply."),
+        "dry_run": _switch("Log the plans and change nothing."),
+        "ask": _switch("Ask before publishing: the run shows the figures and waits for approval."),
+        "topics": _names("Only these topics, one per line. Empty: all."),
+        "partitions": _names("Only these topic partitions, such as orders-3, one per line. Empty: all."),
         "from_offset": _offset("Only segments that start at this offset or later. Not for the lanes full and retain."),
-        "until_offset": _offset("Nothing of a segment that ends past this offset."),
+        "until_offset": _offset("Stop before the first segment that ends past this offset."),
         "from_time": _time("Only segments without an older timestamp. Not for the lanes full and retain."),
-        "until_time": _time("Nothing of a segment with a newer timestamp."),
+        "until_time": _time("Stop before the first segment with a newer timestamp."),
         "properties": Param(
             {},
             type="object",
             additionalProperties={"type": ["string", "number", "boolean"]},
             section=_THRESHOLDS,
-            description='Instead of the table\'s, for this run: {"firn.merge.segments": "4"}. Not for the lane retain.',
+            description='Overrides the table\'s for this run: {"firn.merge.segments": "4"}. Not for the lane retain.',
         ),
     }
 

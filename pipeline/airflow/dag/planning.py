@@ -56,7 +56,7 @@ def plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
     if not plans:
         raise AirflowSkipException(f"nothing is due in the lane {lane}")
     if asked["dry_run"]:
-        raise AirflowSkipException(f"dry run: {len(plans)} plans are left undone")
+        raise AirflowSkipException(f"dry run: {len(plans)} plans were not run")
     for found in plans:
         found.write(lake.plans_folder)
     return plans

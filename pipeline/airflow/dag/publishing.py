@@ -49,7 +49,7 @@ class PublishOperator(HITLOperator):
 
     def __init__(self, *, lane: str, jobs: Any, settings: TableSettings, **kwargs: Any) -> None:
         super().__init__(
-            subject=f"Publish what lane {lane} made of {settings.name}?",
+            subject=f"Publish the results of lane {lane} in {settings.name}?",
             options=[PUBLISH, REJECT],
             response_timeout=timedelta(minutes=settings.approval_minutes),
             assigned_users=[{"id": user, "name": user} for user in settings.approvers] or None,
@@ -79,7 +79,7 @@ class PublishOperator(HITLOperator):
     def execute_complete(self, context: "Context", event: dict[str, Any]) -> LaneOutcome:
         """Resume after an answer or a timeout."""
         if event.get("error_type") == "timeout":
-            raise AirflowFailException(f"nobody answered within {self.response_timeout}: nothing was published")
+            raise AirflowFailException(f"no answer within {self.response_timeout}: nothing was published")
         answer = super().execute_complete(context, event)
         if answer["chosen_options"] == [PUBLISH]:
             return self._publish()
@@ -124,7 +124,7 @@ def each(
                 log.info("%s: published as snapshot %s", found.title, published[found.id])
                 outcome["published"].append(found.title)
                 continue
-            reason = reasons.get(found.id, "its stage was published before, without it")
+            reason = reasons.get(found.id, "its job was already published without it")
             log.error("%s was not published: %s", found.title, reason)
             outcome["failed"][str(found.topic_partition)] = str(reason)
             if isinstance(reason, UnavailableError | OutcomeUnknownError):

@@ -178,6 +178,6 @@ def check_connection(connection: str) -> None:
             ) from None
         if os.environ.get("SPARK_REMOTE"):
             return
-        log.info("there is no connection %s: Spark runs here, with master %s", connection, _HERE["host"])
+        log.info("connection %s does not exist: Spark runs on this worker, with master %s", connection, _HERE["host"])
         # Airflow's own way to define a connection, for this task's process only.
         os.environ[variable] = json.dumps(_HERE)

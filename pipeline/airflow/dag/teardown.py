@@ -29,7 +29,7 @@ def turn(table: str) -> bool:
 
     holder = lease.take(Lake.load().runs_folder, table, run.run_id, works)
     if holder:
-        log.info("run %s works on %s; this one waits", holder, table)
+        log.info("waiting: run %s is working on %s", holder, table)
     return holder is None
 
 
@@ -77,7 +77,7 @@ def sweep(
     The plans of a failed run stay for a day: after a repair, the failed task can be cleared and continues with the same
     plan.
     """
-    from pipeline.gc.sweep import sweep as sweep_stages
+    from pipeline.care.sweep import sweep as sweep_stages
     from pipeline.lake import Lake
 
     lake = Lake.load()

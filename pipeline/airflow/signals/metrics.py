@@ -25,7 +25,7 @@ def send(lake: "Lake", table: str, now_ms: int) -> None:
 
 def metrics(summary: "Summary") -> Mapping[str, float]:
     """Metrics by name, without those that do not apply to the table's current state."""
-    last = summary.last_publication
+    last, space, money = summary.last_publication, summary.space, summary.money
     found: dict[str, float | None] = {
         # Kafka's: the dirtiest log, the logs that can't be cleaned, the longest wait, the last cleaning.
         "max-dirty-percent": 100 * summary.max_dirty_ratio,
@@ -37,5 +37,17 @@ def metrics(summary: "Summary") -> Mapping[str, float]:
         "saved-bytes": summary.saved_bytes,
         "quarantined-records": summary.quarantined_records,
         "segments": sum(level.segments for level in summary.levels),
+        "main-bytes": space.main_bytes,
+        "side-bytes": space.side_bytes,
+        "history-bytes": space.history_bytes,
+        "expirable-bytes": space.expirable_bytes,
+        "compactable-bytes": space.compactable_bytes,
     }
+    if money:
+        found |= {
+            "main-cost-per-month": money.main_per_month,
+            "history-cost-per-month": money.history_per_month,
+            "saved-cost-per-month": money.saved_per_month,
+            "spent-cost": money.spent,
+        }
     return {name: value for name, value in found.items() if value is not None}

@@ -46,7 +46,7 @@ async def overdue(
     The notifier gets the report as ``exception``, like a failed verdict. For deadlines Airflow renders no templates and
     awaits notifiers, which many do not support; this function calls them, with templates rendered.
     """
-    said = f"{table}: a run is not done after {minutes} minutes (deadline_minutes)"
+    said = f"{table}: a run is not finished after {minutes} minutes (deadline_minutes)"
     log.warning("%s", said)
     if notifier is not None:
         await asyncio.to_thread(import_string(notifier)(**(arguments or {})), dict(context or {}) | {"exception": said})

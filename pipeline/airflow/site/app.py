@@ -134,7 +134,7 @@ def refused(request: Request, error: StarletteHTTPException) -> HTMLResponse:
     code = HTTPStatus(error.status_code)
     if code is HTTPStatus.UNAUTHORIZED:
         login = get_auth_manager().get_url_login(next_url=str(request.url))
-        return _problem(code, "Pages of Firn are for users who are logged in.", login)
+        return _problem(code, "Log in to see Firn's pages.", login)
     return _problem(code, str(error.detail))
 
 
@@ -152,8 +152,8 @@ def unreadable(_: Request, error: RefusedError) -> HTMLResponse:
 def _status(table: str) -> Status:
     found = status.read(home(), table)
     if found is None:
-        known = "Its DAG writes one in the task `report`"
-        raise HTTPException(HTTPStatus.NOT_FOUND, f"Table {table} has no status yet. {known}, with every run.")
+        known = "The task `report` of its DAG writes one"
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"Table {table} has no status yet. {known} in every run.")
     return found
 
 

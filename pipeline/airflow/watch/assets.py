@@ -31,7 +31,7 @@ def compacted(table: str) -> Asset:
 
 def outlet_of(table: str) -> AssetAlias:
     """The outlet of publishing tasks: an alias that resolves to the compacted table when a task has published."""
-    return AssetAlias(f"what Firn publishes in {table}")
+    return AssetAlias(f"publications of Firn in {table}")
 
 
 def schedule_of(settings: TableSettings, watched: Sequence[str]) -> AssetOrTimeSchedule:

@@ -48,7 +48,7 @@ class Watch:
             found = self._look(table, now_ms)
         except FirnError as error:
             if self._failing.get(table) != str(error):
-                log.warning("%s is not watched at the moment: %s", table, error)
+                log.warning("%s can't be watched at the moment: %s", table, error)
             self._failing[table] = str(error)
             return None
         if self._failing.pop(table, None):

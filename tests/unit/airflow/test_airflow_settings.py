@@ -1,4 +1,4 @@
-"""What Airflow is told of tables, and the lease that a run takes; no Airflow is needed to read either."""
+"""The settings of tables in Airflow, and the lease of a run; neither needs Airflow to be read."""
 
 import os
 from pathlib import Path

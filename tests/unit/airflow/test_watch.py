@@ -1,4 +1,4 @@
-"""What the triggerer asks of a lake: what is due, told when it may have changed, and an outage looked past."""
+"""The triggerer's looks at a lake: due work is reported when it may have changed, and an outage is bridged."""
 
 import logging
 

@@ -15,7 +15,7 @@ from pipeline.publish import publish
 from pipeline.quarantine import Selection
 from pipeline.sense import Lane
 from tests.support import lakes
-from tests.support.collecting import files_on
+from tests.support.caring import files_on
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, append, ready, row
 from tests.support.late import late
 

@@ -1,4 +1,4 @@
-"""What lies in quarantine can be listed, and exported as a file that lands again (C5)."""
+"""Quarantined records can be listed, and exported as a file that lands again (C5)."""
 
 import json
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from pipeline.lake.topic_partition import TopicPartition
 from pipeline.land import land
 from pipeline.publish import publish
 from pipeline.quarantine import Batch, Selection
+from pipeline.quarantine.listing import quarantined_files
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, Row, append_two, only_plan, ready, row
 
@@ -49,10 +50,11 @@ class TestListing:
             quarantined(lake, [lost(0), lost(1)], end=2),
             quarantined(lake, [lost(7)], end=9),
         ]
+        sizes = {job: file.file_size_in_bytes for _, job, file in quarantined_files(lake.table(TABLE), TABLE)}
         found = quarantine.batches(lake, TABLE)
         assert sorted(found, key=lambda one: one.records, reverse=True) == [
-            Batch(TOPIC_PARTITION, "null key", jobs[0], records=2, base_offset=0, last_offset=1),
-            Batch(TOPIC_PARTITION, "null key", jobs[1], records=1, base_offset=7, last_offset=7),
+            Batch(TOPIC_PARTITION, "null key", jobs[0], records=2, bytes=sizes[jobs[0]], base_offset=0, last_offset=1),
+            Batch(TOPIC_PARTITION, "null key", jobs[1], records=1, bytes=sizes[jobs[1]], base_offset=7, last_offset=7),
         ]
         assert quarantine.batches(lake, TABLE, Selection(job=jobs[1])) == [one for one in found if one.job == jobs[1]]
         assert quarantine.batches(lake, TABLE, Selection(TOPIC_PARTITION)) == found
@@ -138,7 +140,7 @@ class TestExport:
     @pytest.mark.parametrize(
         ("name", "text"),
         [
-            ("there.jsonl", r"there\.jsonl exists already; allowed: a new file"),
+            ("there.jsonl", r"there\.jsonl already exists; allowed: a new file"),
             ("lost.csv", r"has suffix '\.csv'; allowed: \.parquet, \.jsonl"),
             ("no/folder.jsonl", "can't be written"),
             ("no/folder.parquet", "can't be written"),

@@ -2,8 +2,8 @@
 
 import pytest
 
+from pipeline.care.jobs import discard
 from pipeline.errors import ConflictError, FirnError, GoneError
-from pipeline.gc.jobs import discard
 from pipeline.lake import Lake
 from pipeline.lake.branches import QUARANTINED
 from pipeline.plan import Plan

@@ -133,7 +133,7 @@ class TestFile:
 
     def test_c26_the_file_of_another_table_is_refused(self, tmp_path: Path) -> None:
         write_overview(tmp_path).rename(path_of(tmp_path, "shop.customers"))
-        with pytest.raises(RefusedError, match=r"it is of table shop\.orders"):
+        with pytest.raises(RefusedError, match=r"it belongs to table shop\.orders"):
             read(tmp_path, "shop.customers")
 
     @pytest.mark.parametrize("table", ["../../etc/passwd", "a/b", "..", "%2e", "x" * 300, "nul\0", HOSTILE])
@@ -198,14 +198,14 @@ class TestPages:
         facts: dict[str, Any] = dict.fromkeys(nothing) | {"verdicts": (), "publications": (), "landed_bytes": 0}
         write_overview(tmp_path, rows=[], **facts)
         found = opened(tmp_path)
-        assert "No topic partition is like that" in table_html(found, Query(), TAKEN)
+        assert "No topic partition matches" in table_html(found, Query(), TAKEN)
         assert "none yet" in overview_html([found.summary], {}, TAKEN)
-        assert "No table has a status yet" in overview_html([], {}, TAKEN)
-        assert "Nothing was validated yet" in reports_html("../", None, [])
+        assert "No table whose DAG you may read has a status yet" in overview_html([], {}, TAKEN)
+        assert "Nothing has been validated yet" in reports_html("../", None, [])
 
 
 class TestReports:
-    """Which file below the reports folder is a page that may be shown, and whose it is."""
+    """The files below the reports folder that may be shown as pages, and their owners."""
 
     @pytest.fixture
     def reports(self, tmp_path: Path) -> Path:
@@ -274,7 +274,7 @@ class TestReports:
 
 @pytest.mark.usefixtures("table")
 class TestSnapshot:
-    """What is written of a real table."""
+    """The status of a real table."""
 
     def test_levels_conditions_and_what_landed(self, lake: Lake) -> None:
         append(lake, [row(offset, b"%d" % offset, level=3) for offset in range(10)])
@@ -334,7 +334,7 @@ class TestSnapshot:
         lake.set_properties(TABLE, {"firn.min.compaction.lag.ms": "86400000"})
         write_snapshot(lake, TABLE, NOW)
         (young,) = opened(lake.home, TABLE).page(Query(shown=Shown.WAITING)).rows
-        assert "left alone until" in young["waiting"][0]
+        assert "not cleaned until" in young["waiting"][0]
         assert (young["lag_ms"], young["due_in_ms"]) == (None, 86_400_000 - 60_000)
 
     def test_a_table_that_nothing_landed_in(self, lake: Lake) -> None:

@@ -1,4 +1,4 @@
-"""What status says of time, and the checkpoint in Kafka's text (C11, C12, C16)."""
+"""Times in the status, and the checkpoint in Kafka's text form (C11, C12, C16)."""
 
 from pathlib import Path
 
@@ -60,20 +60,20 @@ class TestStatus:
         part = orders(lake, min_compaction_lag_ms=str(DAY_MS))
         assert (part.due, part.due_in_ms) == ({}, DAY_MS - HOUR)
         (waiting,) = part.waiting
-        assert "left alone until 2023-11-15T21:13:20Z (firn.min.compaction.lag.ms 86400000)" in waiting
+        assert "not cleaned until 2023-11-15T21:13:20Z (firn.min.compaction.lag.ms 86400000)" in waiting
         assert orders(lake, NOW + DAY_MS).waiting == ()
 
     def test_c11_a_timestamp_in_the_future_says_so(self, lake: Lake) -> None:
         append(lake, [row(7, timestamp=from_ms(NOW + 365 * DAY_MS))])
         part = orders(lake, min_compaction_lag_ms="1")
         assert part.due_in_ms == 365 * DAY_MS + 1
-        assert f"its newest timestamp lies {365 * DAY_MS} ms in the future" in part.waiting[0]
-        assert "left alone until 2024-11-13T22:13:20Z" in part.waiting[0]
+        assert f"its newest timestamp is {365 * DAY_MS} ms in the future" in part.waiting[0]
+        assert "not cleaned until 2024-11-13T22:13:20Z" in part.waiting[0]
 
     def test_c11_a_time_beyond_the_calendar_is_a_number(self, lake: Lake) -> None:
         append(lake, [row(7)])
         part = orders(lake, min_compaction_lag_ms=str(2**62))
-        assert f"left alone until {NOW - 60_000 + 2**62} ms since the epoch" in part.waiting[0]
+        assert f"not cleaned until {NOW - 60_000 + 2**62} ms since the epoch" in part.waiting[0]
         assert part.due_in_ms == 2**62 - 60_000
 
     def test_c17_a_segment_too_large_is_named(self, lake: Lake) -> None:
@@ -100,7 +100,7 @@ class TestCheckpoint:
     @pytest.mark.parametrize("topic", ["two words", "tab\t", "öl", ""])
     def test_c26_a_name_that_kafka_could_not_read_back_is_refused(self, lake: Lake, topic: str) -> None:
         append(lake, [row(0, topic=topic, level=3)])
-        with pytest.raises(RefusedError, match="can't stand in a checkpoint; allowed: letters, digits"):
+        with pytest.raises(RefusedError, match="can't be written to a checkpoint; allowed: letters, digits"):
             checkpoint_text(lake, TABLE)
 
     def test_it_replaces_a_file_at_once(self, tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ from pipeline.status import LaneVerdict, Query, Shown, Sort, Status, Summary
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
+TOPICS_SHOWN: Final = 50
+"""Maximum number of topics listed, largest first; ``firn status`` lists all."""
+
 CONTENT_POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
 )
@@ -32,11 +35,14 @@ def table_html(status: Status, query: Query, now_ms: int) -> str:
 
     Raises RefusedError for a file whose details are not Firn's.
     """
+    details = status.details()
+    largest = sorted(details.topics, key=lambda topic: -(topic.main_bytes + topic.side_bytes + topic.history_bytes))
     return _page(
         "table.html.j2",
         home="../",
         summary=status.summary,
-        details=status.details(),
+        details=details,
+        topics=largest[:TOPICS_SHOWN],
         page=status.page(query),
         query=query,
         now_ms=now_ms,
@@ -75,6 +81,7 @@ def _environment() -> Environment:
         size=wording.size,
         percent=wording.percent,
         ratio=wording.ratio,
+        money=wording.money,
         span=wording.span,
         moment=wording.moment,
         segment=lambda name: quote(name, safe=""),

@@ -1,6 +1,7 @@
 """Formatting of sizes, shares, times and durations on the pages."""
 
 from pipeline.clock import show_ms
+from pipeline.status.money import shown
 
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
 _SPANS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
@@ -12,8 +13,10 @@ def number(value: int | None) -> str:
     return NOTHING if value is None else f"{value:,}"
 
 
-def size(value: int) -> str:
-    """Bytes in decimal units: ``812 B``, ``12.3 MB``; negative for growth instead of savings."""
+def size(value: int | None) -> str:
+    """Bytes in decimal units: ``812 B``, ``12.3 MB``; negative for growth instead of savings; a dash for None."""
+    if value is None:
+        return NOTHING
     amount, unit = float(value), _SIZES[0]
     for unit in _SIZES:
         if abs(amount) < 1000 or unit == _SIZES[-1]:
@@ -30,6 +33,11 @@ def percent(ratio: float) -> str:
 def ratio(value: float | None) -> str:
     """``1.42``; a dash for None."""
     return NOTHING if value is None else f"{value:,.2f}"
+
+
+def money(amount: float | None) -> str:
+    """An amount of the currency that the prices are in: ``12.40``; a dash for None."""
+    return NOTHING if amount is None else shown(amount)
 
 
 def ago(at_ms: int, now_ms: int) -> str:
