@@ -24,6 +24,7 @@ from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.snapshot_commit import SnapshotCommit
+from pipeline.publish.throttle import Throttle
 
 LOSING_SECONDS = 300
 """Maximum time, in seconds, that a commit keeps retrying after lost races against appenders."""
@@ -40,6 +41,11 @@ class Publishable(Protocol):
     @property
     def job_id(self) -> str:
         """Id that identifies the commit in the table's history."""
+        ...
+
+    @property
+    def planned_on(self) -> Collection[int]:
+        """Ids of the snapshots that the plans were made on."""
         ...
 
     def prepare(self, target: Table, plans: Collection[str]) -> SnapshotCommit:
@@ -79,26 +85,29 @@ class PublishResult:
         Raises RefusedError for a job of several plans: by then every publishable plan is published.
         """
         if len(self.publications) + len(self.failures) != 1:
-            raise RefusedError(f"{len(self.publications)} plans were published together; allowed here: one")
+            raise RefusedError(f"{len(self.publications)} plans were published in one commit; allowed here: one")
         for error in self.failures.values():
             raise error
         return self.publications[0]
 
 
-def commit(lake: Lake, work: Publishable, counts: Mapping[str, RecordCounts]) -> PublishResult:
+def commit(
+    lake: Lake, target: Table, work: Publishable, counts: Mapping[str, RecordCounts], throttle: Throttle
+) -> PublishResult:
     """Carry out the plans in ``counts``, by id, with one commit; plans in conflict are left out and named.
+
+    ``target`` is the table as the caller has loaded it: what does not depend on the snapshot is prepared on it.
 
     Raises UnavailableError when races are lost for LOSING_SECONDS; OutcomeUnknownError when the catalog did not report
     the commit's outcome; RefusedError when the identifier now names another table.
     """
-    target = lake.table(work.table)
-    manifests = Manifests(target.io)
+    race = _Race(lake, work, Manifests(target.io), throttle)
     plans = dict(counts)
     failures: dict[str, FirnError] = {}
     while plans:
         prepared = work.prepare(target, plans)
         try:
-            snapshot_id, attempts = _win(lake, work, prepared, plans, manifests)
+            snapshot_id, attempts = race.win(prepared, plans)
         except ConflictError as error:
             # The history was read and lacks the job. No other error proves that no try was applied.
             prepared.abandon(target)
@@ -147,22 +156,62 @@ class _UnfitError(ConflictError):
         self.by_plan = by_plan
 
 
-def _win(
-    lake: Lake, work: Publishable, prepared: SnapshotCommit, plans: Collection[str], manifests: Manifests
-) -> tuple[int, int]:
-    """Commit ``prepared`` once nothing conflicts with the very snapshot that it is committed on.
+@dataclass(frozen=True)
+class _Race:
+    """The tries of some work to be committed before others commit; each try checks and commits on one load."""
 
-    Returns the snapshot that published the job (another process's when that was faster) and the number of tries.
-    """
-    tries = Retrying(
-        retry=retry_if_exception_type(CommitFailedException),
-        # Short: appenders do not wait, so a longer pause only gives the next try more to check.
-        wait=wait_random(0, 0.1),
-        stop=stop_after_delay(LOSING_SECONDS),
-        retry_error_callback=_lost,
-    )
-    snapshot_id = tries(_attempt, lake, work, prepared, plans, manifests)
-    return snapshot_id, int(tries.statistics["attempt_number"])
+    lake: Lake
+    work: Publishable
+    manifests: Manifests
+    throttle: Throttle
+
+    def win(self, prepared: SnapshotCommit, plans: Collection[str]) -> tuple[int, int]:
+        """Commit ``prepared`` once nothing conflicts with the very snapshot that it is committed on.
+
+        Returns the snapshot that published the job (another process's when that was faster) and the number of tries.
+        """
+        tries = Retrying(
+            retry=retry_if_exception_type(CommitFailedException),
+            # Short: appenders do not wait, so a longer pause only gives the next try more to check.
+            wait=wait_random(0, 0.1),
+            stop=stop_after_delay(LOSING_SECONDS),
+            retry_error_callback=_lost,
+        )
+        snapshot_id = tries(self._attempt, prepared, plans)
+        return snapshot_id, int(tries.statistics["attempt_number"])
+
+    def _attempt(self, prepared: SnapshotCommit, plans: Collection[str]) -> int:
+        """Check and commit on the snapshot that is current once the throttle lets go; returns the new one's id."""
+        target = self.throttle.wait(self.work.table, self.work.planned_on)
+        before = published(target, self.work.job_id)
+        if before is not None:
+            return before
+        conflicts = self.work.conflicts(target, plans, self.manifests)
+        if conflicts:
+            raise _UnfitError(conflicts)
+        try:
+            # Retry a busy catalog. If it did apply the commit, the branch has moved and rejects a second one.
+            self.lake.when_free(lambda: prepared.commit(self.lake, target, self.manifests))
+        except CommitFailedException:
+            raise
+        except Exception as error:
+            # After any other error the commit may have been applied: look before a retry or a clean-up.
+            found = self._landed()
+            if found is None:
+                raise OutcomeUnknownError(
+                    f"table {self.work.table}: the commit of {self.work.job_id} has an unknown outcome ({error}); "
+                    "no file was deleted, try again"
+                ) from error
+            return found
+        self.throttle.committed(self.work.table)
+        return prepared.snapshot_id
+
+    def _landed(self) -> int | None:
+        """The snapshot that published the job; None when there is none, or the catalog does not answer."""
+        try:
+            return published(self.lake.table(self.work.table), self.work.job_id)
+        except UnavailableError:
+            return None
 
 
 def _lost(state: RetryCallState) -> int:
@@ -170,39 +219,3 @@ def _lost(state: RetryCallState) -> int:
     raise UnavailableError(
         f"lost {state.attempt_number} races against other commits within {LOSING_SECONDS} s; try again later"
     )
-
-
-def _attempt(
-    lake: Lake, work: Publishable, prepared: SnapshotCommit, plans: Collection[str], manifests: Manifests
-) -> int:
-    """Check and commit on the current snapshot; returns the new snapshot's id."""
-    target = lake.table(work.table)
-    before = published(target, work.job_id)
-    if before is not None:
-        return before
-    conflicts = work.conflicts(target, plans, manifests)
-    if conflicts:
-        raise _UnfitError(conflicts)
-    try:
-        # Retry a busy catalog. If it did apply the commit, the branch has moved and rejects a second one.
-        lake.when_free(lambda: prepared.commit(lake, target, manifests))
-    except CommitFailedException:
-        raise
-    except Exception as error:
-        # After any other error the commit may have been applied: look before a retry or a clean-up.
-        found = _landed(lake, work)
-        if found is None:
-            raise OutcomeUnknownError(
-                f"table {work.table}: the commit of {work.job_id} ended without an answer ({error}); everything is "
-                "kept, try again"
-            ) from error
-        return found
-    return prepared.snapshot_id
-
-
-def _landed(lake: Lake, work: Publishable) -> int | None:
-    """The snapshot that published the job; None when there is none, or the catalog does not answer."""
-    try:
-        return published(lake.table(work.table), work.job_id)
-    except UnavailableError:
-        return None

@@ -55,7 +55,7 @@ def _older_records(segments: Segments, plan: Plan, counts: RecordCounts) -> Iter
         going = f"{counts.tombstones_removed} tombstones"
         if counts.markers_removed:
             going += f" and {counts.markers_removed} transaction markers"
-        yield f" removes {going} below offset {bound}, but segment {older[0]} landed since with older offsets"
+        yield f" removes {going} below offset {bound}, but segment {older[0]} with older offsets has landed since"
 
 
 def _other_markers(target: Table, segments: Segments, plan: Plan) -> Iterator[str]:
@@ -75,6 +75,6 @@ def _other_markers(target: Table, segments: Segments, plan: Plan) -> Iterator[st
     ]
     if others:
         yield (
-            f" was made without the marker of producer {others[0].producer_id} at offset {others[0].offset}, which "
+            f" does not know the marker of producer {others[0].producer_id} at offset {others[0].offset}, which has "
             "landed since and may decide otherwise"
         )

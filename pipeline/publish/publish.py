@@ -14,15 +14,16 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from pipeline.care.jobs import delete_files, discard
+from pipeline.care.paths import name_of
 from pipeline.errors import ConflictError, FirnError, RefusedError
-from pipeline.gc.jobs import discard
-from pipeline.gc.references import name_of
 from pipeline.history.commit_summary import summary
 from pipeline.history.properties import JOB_ID
 from pipeline.history.published_plans import published
 from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
 from pipeline.lake.branches import HAS_SIDE_BRANCHES, QUARANTINE, REMOVED_TOMBSTONES, has_side_branches
+from pipeline.lake.folders import job_folder
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.mapping import COLUMNS
 from pipeline.lake.snapshot_commit import Change, SnapshotCommit
@@ -30,6 +31,7 @@ from pipeline.plan import Plan
 from pipeline.plan.plan import stage_parts
 from pipeline.publish.optimistic_commit import Publication, PublishResult, commit, repeated
 from pipeline.publish.preconditions import landed_conflicts
+from pipeline.publish.throttle import Throttle
 from pipeline.staging.inputs import CheckedInputs
 from pipeline.staging.result import PlanFiles
 from pipeline.staging.stage import Stage, missing, stages_of
@@ -40,34 +42,36 @@ def publish(lake: Lake, identifier: str) -> Publication:
     return publish_job(lake, identifier).only()
 
 
-def publish_job(lake: Lake, identifier: str) -> PublishResult:
+def publish_job(lake: Lake, identifier: str, throttle: Throttle | None = None) -> PublishResult:
     """Publish the stage ``identifier`` and delete it; plans that are already published stay as they are (C25).
 
     Names the plans that were not published: RefusedError without a passing verdict on exactly this result, or when
     files of the stage are gone; ConflictError when the target changed under the plan (an input gone, a row-level
     delete, an older record landed below a tombstone that the plan removes). When nothing was published, the stage
-    stays.
+    stays. Commits that belong together share a ``throttle``.
 
     Raises RefusedError when there is no such stage, or it belongs to another table or a failed plan; ConflictError when
     it was discarded meanwhile; OutcomeUnknownError when the catalog did not report the commit's outcome.
     """
     table, job_id = stage_parts(identifier)
-    before = published(lake.table(table), job_id)
+    target = lake.table(table)
+    before = published(target, job_id)
     if before is not None:
         stage = _left_behind(lake, identifier)
         if stage:
             _delete(lake, identifier)
-        return repeated(lake.table(table), job_id, before, [plan.id for plan in stage.plans] if stage else ())
+        return repeated(target, job_id, before, [plan.id for plan in stage.plans] if stage else ())
     try:
-        return _publish(lake, identifier)
+        return _publish(lake, target, identifier, throttle or Throttle(lake))
     except _NothingPublishedError as nothing:
         found, error = PublishResult((), nothing.failures), None
     except RefusedError as refused:
         found, error = PublishResult(), refused
     # Another process may have published the stage and deleted it in the meantime.
-    before = published(lake.table(table), job_id)
+    target = lake.table(table)
+    before = published(target, job_id)
     if before is not None:
-        return repeated(lake.table(table), job_id, before, found.failures)
+        return repeated(target, job_id, before, found.failures)
     if error:
         raise error
     return found
@@ -99,17 +103,30 @@ class _Validated:
     replaced: Sequence[str]
 
 
-def _publish(lake: Lake, identifier: str) -> PublishResult:
-    stage = Stage.load(lake, identifier)
+def _publish(lake: Lake, target: Table, identifier: str, throttle: Throttle) -> PublishResult:
+    stage = Stage.on(lake, target, identifier)
     validated, refused = _validated(lake, stage)
     work = _StagedWork(stage, validated)
-    done = commit(lake, work, {plan_id: one.counts for plan_id, one in validated.items()})
+    done = commit(lake, target, work, {plan_id: one.counts for plan_id, one in validated.items()}, throttle)
     failures = {**refused, **done.failures}
     if not done.publications:
         raise _NothingPublishedError(failures)
     fresh = [validated[one.plan_id] for one in done.publications if not one.repeated]
+    if not has_side_branches(target.properties):
+        _delete_tombstones(lake, stage, fresh)
     _delete(lake, identifier, [name_of(file.file_path) for one in fresh for file in one.files.all])
     return PublishResult(done.publications, failures)
+
+
+def _delete_tombstones(lake: Lake, stage: Stage, published: Sequence[_Validated]) -> None:
+    """Delete the removed tombstones of a table without side branches: they were written for the judge alone.
+
+    The commit has taken the stage's inputs from main, so no other commit can refer to them.
+    """
+    names = {name_of(file.file_path) for one in published for file in one.files.removed_tombstones}
+    with suppress(FirnError), lake.answering():
+        files = [file for name, file in stage.stored().items() if name in names] if names else []
+        delete_files(stage.table, job_folder(stage.table, stage.job_id), files)
 
 
 def _delete(lake: Lake, identifier: str, files: Collection[str] = ()) -> None:
@@ -133,10 +150,15 @@ class _StagedWork:
     def job_id(self) -> str:
         return self.stage.job_id
 
+    @property
+    def planned_on(self) -> Collection[int]:
+        return {one.plan.snapshot_id for one in self.validated.values()}
+
     def prepare(self, target: Table, plans: Collection[str]) -> SnapshotCommit:
         chosen = self._chosen(plans)
         counts = {one.plan.id: one.counts for one in chosen}
-        told = summary(target, self.job_id, [one.plan for one in chosen], counts)
+        result = self.stage.result
+        told = summary(target, self.job_id, [one.plan for one in chosen], counts, result.core_ms if result else 0)
         replaced = [path for one in chosen for path in one.replaced]
         changes = {MAIN_BRANCH: Change(replaced, [file for one in chosen for file in one.files.kept], told)}
         quarantined = [file for one in chosen for file in one.files.quarantined]
@@ -171,8 +193,8 @@ class _StagedWork:
             gone = missing(paths, {file.file_path: file.file_size_in_bytes for file in one.files.all}, there)
             if gone:
                 found[one.plan.id] = RefusedError(
-                    f"{subject}: {len(gone)} of {len(paths)} files are gone or have another length, first {gone[0]}; "
-                    "allowed: all as they were written (discard the stage and plan again)"
+                    f"{subject}: {len(gone)} of {len(paths)} files are gone or have changed in length, first "
+                    f"{gone[0]}; allowed: all files as written (discard the stage and plan again)"
                 )
             elif one.files.quarantined and not has_side_branches(current.properties):
                 found[one.plan.id] = RefusedError(
@@ -217,7 +239,9 @@ def _passing(lake: Lake, stage: Stage, plan: Plan, subject: str) -> RecordCounts
     try:
         failed = ", ".join(item["name"] for item in verdict["expectations"] if not item["passed"])
     except (KeyError, TypeError) as error:
-        raise RefusedError(f"{subject}: its verdict is not readable: {error}; allowed: as Firn wrote it") from error
+        raise RefusedError(
+            f"{subject}: its verdict is not readable: {error}; allowed: the document as Firn wrote it"
+        ) from error
     raise RefusedError(f"{subject} failed validation ({failed}); allowed: a passing verdict")
 
 
@@ -226,7 +250,7 @@ def _changed_shape(target: Table, stage: Stage) -> str | None:
     same = stage.table.properties.get(COLUMNS) == target.properties.get(COLUMNS)
     if same and stage.table.spec() == target.spec():
         return None
-    return f"{'the partitioning' if same else 'the mapping'} of table {stage.target} was changed since; plan again"
+    return f"{'the partitioning' if same else 'the mapping'} of table {stage.target} has changed since; plan again"
 
 
 def _records(files: Sequence[DataFile]) -> int:

@@ -14,6 +14,7 @@ from pipeline.plan.plan import stage_parts
 from pipeline.publish.optimistic_commit import Publication, PublishResult
 from pipeline.publish.publish import publish_job
 from pipeline.publish.retain import retain_job
+from pipeline.publish.throttle import Throttle
 from pipeline.staging.stage import parts_of
 
 RETAINED_PLANS: Final = 1000
@@ -26,18 +27,23 @@ def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]]) -> PublishR
     A stage that can't be published as a whole is named by all its ``plans``, or by the names given in their place. The
     plans of a split stage are published from stages of their own.
     """
-    done = _together(lake, ((partial(_publish_parts, lake, identifier, own), own) for identifier, own in plans.items()))
+    throttle = Throttle(lake)
+    work = ((partial(_publish_parts, lake, identifier, own, throttle), own) for identifier, own in plans.items())
+    done = _together(lake, work)
     return _with_earlier(lake, plans, done)
 
 
 def retain_plans(lake: Lake, plans: Sequence[Plan]) -> PublishResult:
     """Carry out ``plans`` of lane ``retain``, one table's together; plans that failed are named, with the reason."""
-    return _together(lake, ((partial(retain_job, lake, job), [plan.id for plan in job]) for job in _jobs(plans)))
+    throttle = Throttle(lake)
+    return _together(
+        lake, ((partial(retain_job, lake, job, throttle), [plan.id for plan in job]) for job in _jobs(plans))
+    )
 
 
-def _publish_parts(lake: Lake, identifier: str, plans: Collection[str]) -> PublishResult:
+def _publish_parts(lake: Lake, identifier: str, plans: Collection[str], throttle: Throttle) -> PublishResult:
     parts = {part: plans if part == identifier else [stage_parts(part)[1]] for part in parts_of(lake, identifier)}
-    return _together(lake, ((partial(publish_job, lake, part), own) for part, own in parts.items()))
+    return _together(lake, ((partial(publish_job, lake, part, throttle), own) for part, own in parts.items()))
 
 
 def _with_earlier(lake: Lake, plans: Mapping[str, Collection[str]], done: PublishResult) -> PublishResult:

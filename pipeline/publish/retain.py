@@ -20,6 +20,7 @@ from pipeline.lake.snapshot_commit import Change, SnapshotCommit
 from pipeline.plan import Job, Plan
 from pipeline.policy import Policies
 from pipeline.publish.optimistic_commit import Publication, PublishResult, commit, repeated
+from pipeline.publish.throttle import Throttle
 from pipeline.segments import Segments, read
 from pipeline.sense import Lane, PartitionState, retention
 from pipeline.staging.inputs import CheckedInputs
@@ -30,8 +31,9 @@ def retain(lake: Lake, plan: Plan) -> Publication:
     return retain_job(lake, Job((plan,))).only()
 
 
-def retain_job(lake: Lake, job: Job) -> PublishResult:
+def retain_job(lake: Lake, job: Job, throttle: Throttle | None = None) -> PublishResult:
     """Drop the inputs of the plans of ``job`` with one commit; plans that were carried out before are left alone (C25).
+    Commits that belong together share a ``throttle``.
 
     Names the plans under which the table moved on, each with a ConflictError: an input is gone, an older record landed,
     or the policy now keeps an input. Raises RefusedError for a plan of another lane or table; OutcomeUnknownError when
@@ -44,7 +46,7 @@ def retain_job(lake: Lake, job: Job) -> PublishResult:
     if before is not None:
         return repeated(target, job.id, before, [plan.id for plan in job])
     counts = {plan.id: _counts_of(plan) for plan in job}
-    return commit(lake, _Dropping(job, counts), counts)
+    return commit(lake, target, _Dropping(job, counts), counts, throttle or Throttle(lake))
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,10 @@ class _Dropping:
     @property
     def job_id(self) -> str:
         return self.job.id
+
+    @property
+    def planned_on(self) -> Collection[int]:
+        return {plan.snapshot_id for plan in self.job}
 
     def prepare(self, target: Table, plans: Collection[str]) -> SnapshotCommit:
         chosen = self._chosen(plans)
@@ -116,5 +122,5 @@ def _problem(policies: Policies, segments: Segments, plan: Plan) -> str | None:
     end = max(segment.last_offset for segment in plan.inputs)
     for segment in own:
         if segment.path not in taken and segment.records and segment.base_offset <= end:
-            return f" drops everything up to offset {end}, but segment {segment} with older offsets landed since"
+            return f" drops everything up to offset {end}, but segment {segment} with older offsets has landed since"
     return None

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from pipeline.care.sweep import sweep
 from pipeline.engine import Engine
 from pipeline.errors import FirnError
-from pipeline.gc.sweep import sweep
 from pipeline.lake import Lake
 from pipeline.plan import Plan, Postponed, plan_work
 from pipeline.publish import Publication, PublishResult, publish_stages, retain_plans

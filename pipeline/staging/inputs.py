@@ -32,7 +32,7 @@ class CheckedInputs:
         for plan in plans:
             if str(target.metadata.table_uuid) != plan.table_uuid:
                 raise RefusedError(
-                    f"plan {plan.id} was made for table {plan.table} with uuid {plan.table_uuid}; found: "
+                    f"plan {plan.id} was made for table {plan.table} with UUID {plan.table_uuid}; found: "
                     f"{target.metadata.table_uuid}"
                 )
         live = LiveInputs.find(target, [segment.path for plan in plans for segment in plan.inputs], manifests)
@@ -88,7 +88,7 @@ def _problem(plan: Plan, listed: Mapping[str, Sequence[DataFile]], deleted_from:
         records = sum(file.record_count for file in listed[segment.path])
         if records != segment.records:
             # A sink that repeats a commit lists a file twice: its records count twice, as planned.
-            return f"{plan.table} lists {records} records of {segment.path}, planned: {segment.records}"
+            return f"{plan.table} lists {records} records of {segment.path}, the plan {segment.records}"
         if segment.path in deleted_from:
             return f"a row-level delete was added to {segment.path}"
     return None

@@ -50,8 +50,8 @@ class StagedResult(BaseModel):
     """Result of one try. A plan without one was refused, or must be made again because of ``conflicts``.
 
     ``opening`` is the digest of the document of plans that the try worked on. ``conflicts`` are messages by plan id.
-    ``manifest`` is None when no plan keeps any record. ``schema_id``,
-    ``spec_id`` and ``columns`` describe the table as the files were written for it.
+    ``manifest`` is None when no plan keeps any record. ``schema_id``, ``spec_id`` and ``columns`` describe the table as
+    the files were written for it. ``core_ms`` is the core time that the try took, milliseconds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,6 +64,7 @@ class StagedResult(BaseModel):
     plans: Mapping[str, PlanResult]
     conflicts: Mapping[str, str] = Field(default_factory=dict)
     manifest: Manifest | None
+    core_ms: int = 0
 
     @classmethod
     def of(
@@ -74,6 +75,7 @@ class StagedResult(BaseModel):
         plans: Mapping[str, PlanResult],
         conflicts: Mapping[str, str],
         files: Sequence[DataFile],
+        core_ms: int = 0,
     ) -> "StagedResult":
         """The result of ``plans``, with ``files`` listed in a new manifest below ``folder``."""
         attempt = uuid.uuid4().hex
@@ -86,6 +88,7 @@ class StagedResult(BaseModel):
             plans=plans,
             conflicts=conflicts,
             manifest=_written(table, f"{folder}/{attempt}{MANIFEST_SUFFIX}", files) if files else None,
+            core_ms=core_ms,
         )
 
     def shaped(self, table: Table) -> Table:
@@ -96,7 +99,7 @@ class StagedResult(BaseModel):
         if self.schema_id not in table.schemas() or self.spec_id not in table.specs():
             raise RefusedError(
                 f"table {'.'.join(table.name())} has no schema {self.schema_id} or partition spec {self.spec_id}, "
-                "which a staged result was written for; allowed: plan again"
+                "which a staged result was written with; plan again"
             )
         properties = {name: value for name, value in table.properties.items() if name != COLUMNS}
         metadata = table.metadata.model_copy(
@@ -126,8 +129,8 @@ class StagedResult(BaseModel):
             content = stream.read()
         if hashlib.sha256(content).hexdigest() != self.manifest.sha256:
             raise RefusedError(
-                f"the list of staged files {self.manifest.location} has {len(content)} bytes with another SHA-256 than "
-                f"was written; allowed: {self.manifest.bytes} bytes, {self.manifest.sha256}"
+                f"the list of staged files {self.manifest.location} has {len(content)} bytes and another SHA-256; "
+                f"allowed: {self.manifest.bytes} bytes, {self.manifest.sha256}"
             )
         listed = ManifestFile.from_args(
             manifest_path=self.manifest.location,
@@ -176,7 +179,7 @@ def files_by_plan(
     for file in files:
         owner = TopicPartition(*columns.owner(table, file))
         if owner not in plans:
-            raise RefusedError(f"{subject}: {file.file_path} holds records of {owner}; allowed: those of its plans")
+            raise RefusedError(f"{subject}: {file.file_path} holds records of {owner}; allowed: records of its plans")
         own = found[plans[owner]]
         level: Any = file.partition[level_field]
         {QUARANTINED: own.quarantined, REMOVED: own.removed_tombstones}.get(level, own.kept).append(file)

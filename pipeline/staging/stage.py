@@ -76,8 +76,12 @@ class Stage:
 
         Raises RefusedError for another name or an unreadable document, GoneError when there is no such stage.
         """
+        return cls.on(lake, lake.table(stage_parts(identifier)[0]), identifier)
+
+    @classmethod
+    def on(cls, lake: Lake, table: Table, identifier: str) -> "Stage":
+        """The stage ``identifier`` of ``table``, which is loaded; raises as ``load``."""
         target, job_id = stage_parts(identifier)
-        table = lake.table(target)
         with lake.reachable():
             return cls.of(target, JobDocuments.of(table, job_id))
 
@@ -167,7 +171,7 @@ class Stage:
             listed = self.result.files(self.table) if self.result else []
         except FileNotFoundError as error:
             raise RefusedError(
-                f"stage {self.identifier}: its list of files is gone ({error}); allowed: discard it and plan again"
+                f"stage {self.identifier}: its list of files is gone ({error}); discard it and plan again"
             ) from error
         return files_by_plan(self.table, f"stage {self.identifier}", owners, listed)
 
@@ -198,7 +202,7 @@ class Stage:
     def record_verdicts(self, verdicts: Verdicts) -> None:
         """Store the verdicts on this result, by plan id."""
         if self.result_digest is None:
-            raise RefusedError(f"stage {self.identifier} is {self.state}; allowed: a result to be judged")
+            raise RefusedError(f"stage {self.identifier} is {self.state}; allowed: a compacted result")
         judged = _Judged(result=self.result_digest, verdicts=dict(verdicts))
         self.documents.write(VERDICTS, judged.model_dump_json())
 
@@ -260,5 +264,5 @@ def _parsed(kind: type[Model], text: str, subject: str) -> Model:
         return kind.model_validate_json(text)
     except ValidationError as error:
         raise RefusedError(
-            f"{subject} is not readable: {error.errors()[0]['msg']}; allowed: as Firn wrote it"
+            f"{subject} is not readable: {error.errors()[0]['msg']}; allowed: the document as Firn wrote it"
         ) from error

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
+from pipeline.care.jobs import discard
+from pipeline.care.sweep import sweep
 from pipeline.errors import ConflictError, FirnError, RefusedError
-from pipeline.gc.jobs import discard
-from pipeline.gc.sweep import sweep
 from pipeline.history.published_plans import published
 from pipeline.lake import Lake, records
 from pipeline.plan import Job, Plan, plan_table
@@ -51,7 +51,7 @@ def stage(lake: Lake, plan: Plan) -> Stage:
 
 
 class TestPublishing:
-    """What one commit does."""
+    """The effect of one commit."""
 
     def test_c22_inputs_out_and_results_in_with_one_commit(self, lake: Lake, stage: Stage) -> None:
         before = len(lake.table(TABLE).metadata.snapshots)
@@ -131,7 +131,7 @@ class TestPublishing:
 
 @dataclass(frozen=True)
 class Refusal:
-    """What is done before a publish, and the error that follows."""
+    """Actions before a publish, and the error that follows."""
 
     spoil: Callable[[Lake, Stage], None]
     error: type[FirnError]
@@ -201,15 +201,15 @@ REFUSALS = {
         unbalanced_counts, RefusedError, "2 records in, but .* = 3; allowed: records in = out [+] superseded"
     ),
     "deleted stage files": Refusal(
-        files_gone, RefusedError, "1 of 1 files are gone or have another length, first file:"
+        files_gone, RefusedError, "1 of 1 files are gone or have changed in length, first file:"
     ),
     "files of another length": Refusal(
-        files_cut, RefusedError, "1 of 1 files are gone or have another length, first file:"
+        files_cut, RefusedError, "1 of 1 files are gone or have changed in length, first file:"
     ),
     "a deleted list of files": Refusal(list_gone, RefusedError, "its list of files is gone"),
     "an input that is gone": Refusal(input_gone, ConflictError, "1 of 2 inputs are no longer live"),
     "a row-level delete": Refusal(row_deleted, ConflictError, "a row-level delete was added to"),
-    "another table's uuid": Refusal(other_table, RefusedError, "was made for table lake.records with uuid"),
+    "another table's uuid": Refusal(other_table, RefusedError, "was made for table lake.records with UUID"),
 }
 
 
@@ -306,7 +306,7 @@ class TestTombstones:
     def test_c9_a_file_that_may_hold_older_records_refuses_it(self, lake: Lake) -> None:
         stage = self.removal(lake)
         path = written_under_no_spec(lake, [row(59), row(70, partition=3)])
-        with pytest.raises(ConflictError, match=f"but segment {path} landed since with older offsets"):
+        with pytest.raises(ConflictError, match=f"but segment {path} with older offsets has landed since"):
             publish(lake, stage.identifier)
         assert lakes.offsets(lake) == [50, 59, 60, 70]
 
@@ -349,7 +349,7 @@ class TestListedTwice:
         append(lake, [row(1)])
         stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1))
         append_again(lake, path)
-        with pytest.raises(ConflictError, match=rf"lists 2 records of {path}, planned: 1; plan again"):
+        with pytest.raises(ConflictError, match=rf"lists 2 records of {path}, the plan 1; plan again"):
             publish(lake, stage.identifier)
         assert lakes.offsets(lake) == [0, 0, 1]
 

@@ -9,17 +9,18 @@ import pytest
 from pyiceberg.table.snapshots import Snapshot
 
 from pipeline import clock
+from pipeline.care import care_table
+from pipeline.care.jobs import discard
+from pipeline.care.sweep import sweep
 from pipeline.compact.compact import compact
 from pipeline.engine.local import LocalEngine
 from pipeline.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from pipeline.explain import explain_key
 from pipeline.explain.segment import explain_segment
-from pipeline.gc import collect_table
-from pipeline.gc.jobs import discard
-from pipeline.gc.sweep import sweep
 from pipeline.history import ancestors
 from pipeline.history.published_plans import commits_folder, plans_of
 from pipeline.history.record_counts import RecordCounts
+from pipeline.history.retained import MAX_SNAPSHOT_AGE
 from pipeline.lake import Lake
 from pipeline.lake.branches import QUARANTINE, QUARANTINED, on_branch
 from pipeline.lake.topic_partition import TopicPartition
@@ -73,7 +74,7 @@ def seen(lake: Lake) -> dict[int, list[int]]:
 
 
 def cleaned(*partitions: int) -> dict[int, list[int]]:
-    """What a reader sees once ``partitions`` are cleaned and the others are not."""
+    """The records that a reader sees once only ``partitions`` are cleaned."""
     return {number: [1] if number in partitions else [0, 1] for number in range(PARTITIONS)}
 
 
@@ -231,7 +232,7 @@ class TestPublishing:
         assert seen(lake) == cleaned(0, 1, 2)
 
     def test_a_stage_of_several_plans_is_not_taken_for_one(self, lake: Lake, stage: Stage) -> None:
-        with pytest.raises(RefusedError, match="3 plans were published together; allowed here: one"):
+        with pytest.raises(RefusedError, match="3 plans were published in one commit; allowed here: one"):
             publish(lake, stage.identifier)
 
 
@@ -277,7 +278,7 @@ def row_deleted(lake: Lake, stage: Stage) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Lake, Stage], None], type[FirnError], str]] = {
-    "its files are gone": (files_gone, RefusedError, "1 of 1 files are gone or have another length"),
+    "its files are gone": (files_gone, RefusedError, "1 of 1 files are gone or have changed in length"),
     "its counts do not add up": (unbalanced, RefusedError, "2 records in, but 1 out + 7 superseded + "),
     "its verdict is a failure": (failed_verdict, RefusedError, "failed validation (one_record_per_key)"),
     "it has no verdict": (no_verdict, RefusedError, "allowed: a passing verdict on its result"),
@@ -486,18 +487,19 @@ class TestSweeping:
 
     def test_c25_documents_of_no_commit_go_after_a_while(self, lake: Lake, stage: Stage) -> None:
         publish_job(lake, stage.identifier)
+        lake.set_properties(TABLE, {MAX_SNAPSHOT_AGE: str(1000 * 86_400_000)})
         folder = lakes.on_disk(commits_folder(lake.table(TABLE)))
         (held,) = lakes.files_under(folder)
         lost = folder / f"{'0' * 16}-lost.json"
         lost.write_text("[]")
-        collect_table(lake, TABLE, clock.now_ms(), remove=True)
+        care_table(lake, TABLE, clock.now_ms(), remove=True)
         assert lost.exists(), "its commit may be on the way"
-        collect_table(lake, TABLE, clock.now_ms() + 366 * 86_400_000, remove=True)
+        care_table(lake, TABLE, clock.now_ms() + 366 * 86_400_000, remove=True)
         assert lakes.files_under(folder) == {held}
 
 
 class TestExplaining:
-    """Who reads the history finds the plan that took a record or a segment."""
+    """The history names the plan that removed a record or a segment."""
 
     def test_a_record_that_one_of_them_took(self, lake: Lake, stage: Stage) -> None:
         publish_job(lake, stage.identifier)

@@ -70,7 +70,7 @@ def plan(lake: Lake, table: str) -> Plan:
 
 
 class TestDropping:
-    """What one commit does."""
+    """The effect of one commit."""
 
     def test_c19_segments_go_whole_and_the_others_stay_as_they_are(self, lake: Lake, plan: Plan) -> None:
         before = lakes.paths(lake.table(TABLE))
@@ -284,7 +284,7 @@ class TestConflicts:
         lake.catalog.drop_table(TABLE)
         records.create(lake, TABLE, DELETE)
         append(lake, [aged(0)])
-        with pytest.raises(RefusedError, match=r"was made for table lake\.records with uuid"):
+        with pytest.raises(RefusedError, match=r"was made for table lake\.records with UUID"):
             retain(lake, plan)
 
     def test_c26_a_plan_of_another_lane_is_refused(self, lake: Lake, plan: Plan) -> None:

@@ -80,7 +80,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Before:
-    """What a table held before a retain commit: the offsets, and the sizes of its segments."""
+    """The table before a retain commit: its offsets, and the sizes of its segments."""
 
     offsets: Sequence[int]
     sizes: Mapping[int, int]
@@ -91,7 +91,7 @@ class Before:
 
 
 def check(topic: Topic, was: Before, now: int, retention_ms: int, retention_bytes: int) -> None:
-    """What holds for one retain commit, whatever the table held before it."""
+    """The rules of one retain commit, whatever the table held before it."""
     before, after = was.offsets, topic.seen()
     assert after == [offset for offset in before if offset >= after[0]], "a prefix in offset order went, no more"
     assert after[-1] == before[-1], "C4: the log end stays"
@@ -107,7 +107,7 @@ def check(topic: Topic, was: Before, now: int, retention_ms: int, retention_byte
 @bounded
 @given(steps)
 def test_c19_in_offset_order(lake: Lake, policy: str, history: list[tuple[list[Batch], tuple[int, int], int]]) -> None:
-    """What remains is what was landed from some offset on; a key's newest record is its newest, or the key is gone."""
+    """All records from some offset on remain; a key's newest record is the landed one, or the key is gone."""
     topic = _topic(lake, policy)
     now = NOW
     for landing, limits, wait in history:

@@ -7,9 +7,9 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 
 from pipeline import clock
+from pipeline.care.jobs import discard
+from pipeline.care.sweep import retry, sweep
 from pipeline.errors import ConflictError, OutcomeUnknownError, RefusedError
-from pipeline.gc.jobs import discard
-from pipeline.gc.sweep import retry, sweep
 from pipeline.lake import Lake, records
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan, failed_plans, plan_table
@@ -30,7 +30,7 @@ REASON = "offset 7 holds two different records"
 
 @pytest.fixture
 def plan(lake: Lake, table: str) -> Plan:
-    """What `full` would do about orders-0; orders-1 and the topic payments have work as well."""
+    """The plan of `full` for orders-0; orders-1 and the topic payments have work as well."""
     assert table
     append(lake, [row(0), row(1), row(0, partition=1), row(0, topic="payments")])
     append(lake, [row(2)])
@@ -54,7 +54,7 @@ def names(plans: list[Plan]) -> list[str]:
 
 
 class TestMarking:
-    """What was refused says so, on the stage of its plan."""
+    """A refusal is recorded on the stage of its plan."""
 
     def test_the_stage_says_which_room_and_why(self, lake: Lake, failed: Plan) -> None:
         stage = Stage.load(lake, failed.stage)
@@ -131,7 +131,7 @@ class TestPlanning:
         (record,) = caplog.records
         assert record.levelname == "WARNING"
         assert f"{TABLE}: orders-0 full waits: it failed in validate at" in record.getMessage()
-        assert f"{REASON}; tried again when its segments change, or by `firn retry {TABLE} orders-0`" in caplog.text
+        assert f"{REASON}; retried when its segments change, or by `firn retry {TABLE} orders-0`" in caplog.text
         assert failed.title.startswith("orders-0 full")
 
     def test_c20_shelved_or_not(self, lake: Lake, failed: Plan) -> None:
@@ -237,7 +237,7 @@ class TestSweeping:
         later = clock.now_ms() + 1
         monkeypatch.setattr(clock, "now_ms", lambda: later)
         mark(lake, again, "compact", REASON)
-        assert sweep(lake, TABLE).discarded == {swept.stage: f"{again.stage} failed after it"}
+        assert sweep(lake, TABLE).discarded == {swept.stage: f"{again.stage} failed later"}
         assert names(planned(lake)) == ["orders-1", "payments-0"]
 
     def test_how_often_the_table_is_loaded_does_not_depend_on_how_many_stages_there_are(
@@ -296,7 +296,7 @@ class TestRetrying:
 
 
 class TestStatus:
-    """Who waits, why, and what ends it (C20)."""
+    """Plans that wait, the reason, and the end of the wait (C20)."""
 
     @pytest.mark.parametrize("then", [lambda _: None, lambda lake: sweep(lake, TABLE)])
     def test_c20_it_is_a_blocker_and_not_due(self, lake: Lake, failed: Plan, then: Callable[[Lake], object]) -> None:

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from pyiceberg.table import Table
 
 from pipeline.airflow.site.page import table_html
+from pipeline.care.jobs import discard
+from pipeline.care.stale import found_stages
+from pipeline.care.sweep import sweep
 from pipeline.cli.options import pairs
 from pipeline.clock import parse
 from pipeline.errors import FirnError, RefusedError
 from pipeline.explain import explain_partition, parse_key
 from pipeline.explain.history import History
-from pipeline.gc.jobs import discard
-from pipeline.gc.stale import found_stages
-from pipeline.gc.sweep import sweep
 from pipeline.history.properties import (
     JOB_ID,
     LANE,
@@ -85,7 +85,7 @@ class TestPlans:
         place[data.draw(st.sampled_from(sorted(place)))] = data.draw(JSON | st.integers() | NUMBERS)
         text = json.dumps(document)
         found = refused_or(lambda: Plan.parse(text, "of a test"))
-        if isinstance(found, FirnError) and "digests to" in str(found):
+        if isinstance(found, FirnError) and "the digest of its content" in str(found):
             document["id"] = str(found).rpartition("allowed: ")[2].partition(",")[0]
             found = refused_or(lambda: Plan.parse(json.dumps(document), "of a test"))
         if isinstance(found, Plan):
@@ -124,7 +124,7 @@ def test_c21_any_properties_are_policies_or_refused(properties: dict[str, str]) 
 
 
 class TestStages:
-    """What another writer made of a job's documents: it is refused, and nothing outside of the job is touched."""
+    """Documents of a job that another writer changed are refused, and nothing outside of the job is touched."""
 
     @pytest.fixture
     def staged(self, lake: Lake, plan: Plan) -> Stage:
@@ -154,7 +154,7 @@ class TestStages:
     @given(data=st.data())
     @fuzzed_less
     def test_c25_a_damaged_document_is_not_there(self, staged: Stage, lake: Lake, data: st.DataObject) -> None:
-        """What a killed process or a full disk left has another digest than its name."""
+        """A document cut off by a killed process or a full disk has another digest than its name."""
         (path,) = documents_of(staged, data.draw(st.sampled_from((PLANS, RESULT, VERDICTS))))
         whole = path.read_bytes()
         path.write_bytes(data.draw(damaged(st.just(whole)).filter(lambda content: content != whole)))

@@ -9,10 +9,10 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 
 from pipeline import clock
+from pipeline.care.jobs import discard
+from pipeline.care.limits import SETTLED_MS
+from pipeline.care.sweep import sweep
 from pipeline.errors import ConflictError, FirnError, GoneError, RefusedError
-from pipeline.gc.jobs import discard
-from pipeline.gc.limits import SETTLED_MS
-from pipeline.gc.sweep import sweep
 from pipeline.lake import Lake, records
 from pipeline.lake.folders import DATA_PATH
 from pipeline.lake.job_documents import METADATA_PATH, JobDocuments
@@ -59,7 +59,7 @@ def compacted_again(lake: Lake, plan: Plan, *kept: Row) -> Stage:
 
 
 class TestOpening:
-    """What is going to be done is written down, and nothing else happens."""
+    """Opening a stage writes down the plans and does nothing else."""
 
     def test_its_plans_are_written_down_and_its_inputs_found(self, lake: Lake, plan: Plan) -> None:
         opened = open_stage(lake, Job((plan,)))
@@ -143,7 +143,7 @@ class TestOpening:
     def test_another_table_of_the_same_name_is_refused(self, lake: Lake, plan: Plan) -> None:
         lake.catalog.drop_table(TABLE)
         records.create(lake, TABLE, {})
-        with pytest.raises(RefusedError, match=f"was made for table {TABLE} with uuid {plan.table_uuid}; found"):
+        with pytest.raises(RefusedError, match=f"was made for table {TABLE} with UUID {plan.table_uuid}; found"):
             lakes.opened(lake, plan)
 
     @pytest.mark.usefixtures("table")
@@ -234,7 +234,7 @@ class TestRecording:
         assert lakes.paths(lake.table(TABLE)) == files
 
     def test_nothing_is_judged_without_a_result(self, lake: Lake, plan: Plan) -> None:
-        with pytest.raises(RefusedError, match="is planned; allowed: a result to be judged"):
+        with pytest.raises(RefusedError, match="is planned; allowed: a compacted result"):
             judged(lake, lakes.opened(lake, plan))
 
     def test_c24_counts_that_do_not_add_up_are_not_recorded(self, lake: Lake, plan: Plan) -> None:
@@ -278,7 +278,7 @@ class TestRecording:
         stage = ready(lake, plan, [row(1)], Fates(superseded=1))
         (listed,) = documents_of(stage).glob("*.avro")
         listed.write_bytes(listed.read_bytes() + b"x")
-        with pytest.raises(RefusedError, match=r"bytes with another SHA-256 than was written; allowed: \d+ bytes"):
+        with pytest.raises(RefusedError, match=r"bytes and another SHA-256; allowed: \d+ bytes"):
             publish(lake, plan.stage)
         assert lakes.offsets(lake) == [0, 1]
 
@@ -292,7 +292,7 @@ class TestRecording:
             StagedResult.of(stage.table, stage.documents.location, stage.opening, {plan.id: own}, {}, files)
         )
         judged(lake, Stage.load(lake, plan.stage))
-        with pytest.raises(RefusedError, match="holds records of orders-7; allowed: those of its plans"):
+        with pytest.raises(RefusedError, match="holds records of orders-7; allowed: records of its plans"):
             publish(lake, plan.stage)
         assert lakes.offsets(lake) == [0, 1]
 
@@ -429,7 +429,7 @@ class TestDiscarding:
 
 
 class TestSweeping:
-    """What nobody will publish any more is discarded, what somebody may is kept."""
+    """Stages that can no longer be published are discarded, all others are kept."""
 
     def test_a_young_stage_with_live_inputs_is_kept(self, lake: Lake, plan: Plan) -> None:
         lakes.opened(lake, plan)
@@ -454,7 +454,7 @@ class TestSweeping:
         assert reason.endswith("firn.stage.max.age.ms allows 86400000")
 
     def test_its_age_is_that_of_its_first_document(self, lake: Lake, plan: Plan) -> None:
-        """Who tries again and again does not keep a stage alive."""
+        """Repeated attempts do not keep a stage alive."""
         stage = lakes.opened(lake, plan)
         aged(documents_of(stage), 86_400_001)
         ready(lake, plan, [row(1)], Fates(superseded=1))
@@ -503,14 +503,14 @@ class TestSweeping:
         made = sorted(plan_table(lake, table, Lane.FULL, NOW, force=True), key=lambda plan: plan.partition)
         stages = [ready(lake, one, [row(1, partition=one.partition)], Fates(superseded=1)) for one in made]
         sizes = [sum(path.stat().st_size for path in lakes.files_under(data_of(stage))) for stage in stages]
-        lake.set_properties(table, {"firn.gc.stages.bytes": str(max(sizes))})
+        lake.set_properties(table, {"firn.care.stages.bytes": str(max(sizes))})
         assert sweep(lake, table).discarded == {}, "all of them were written to just now"
         for number, stage in enumerate(stages):
             aged(documents_of(stage), SETTLED_MS + (3 - number) * 1000)
             aged(data_of(stage), SETTLED_MS + (3 - number) * 1000)
         swept = sweep(lake, table)
         assert sorted(swept.discarded) == sorted(stage.identifier for stage in stages[:2])
-        assert all("firn.gc.stages.bytes allows" in reason for reason in swept.discarded.values())
+        assert all("firn.care.stages.bytes allows" in reason for reason in swept.discarded.values())
         assert stages_of(lake, table) == [stages[2].identifier]
 
     def test_a_catalog_that_is_gone_is_said(self, lake: Lake, plan: Plan) -> None:
