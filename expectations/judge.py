@@ -97,13 +97,15 @@ def check(claims: Sequence[Claim]) -> None:
     """Raise ValueError unless the claims share table, lane and level out, and each has its own topic partition."""
     kinds = {(claim.table, claim.lane, claim.level_out) for claim in claims}
     if len(kinds) != 1:
-        raise ValueError(f"claims of {sorted(kinds)} are judged together; allowed: one table, lane and level out")
+        raise ValueError(
+            f"claims of {sorted(kinds)} can't be judged together; allowed: one table, lane and output level"
+        )
     for name, values in (
         ("plan", [claim.plan_id for claim in claims]),
         ("topic partition", [(claim.topic, claim.partition) for claim in claims]),
     ):
         if len(set(values)) < len(values):
-            raise ValueError(f"two claims of the same {name} are judged together: {values}; allowed: one each")
+            raise ValueError(f"two claims of the same {name} can't be judged together: {values}; allowed: one each")
 
 
 def doubted(found: Sequence[Findings], fingerprints: Sequence[int]) -> list[int]:
@@ -215,7 +217,7 @@ def _figures(duck: Duck, *, merge: bool) -> tuple[dict[int, Counter[str]], dict[
         f"""SELECT plan, plan IN (FROM unsettled) AS unsettled, coalesce(read_sums.records, 0) AS n_read,
             coalesce(end_in, 0) AS end_in, coalesce(written_sums.records, 0) AS records_out,
             coalesce(quarantined, 0) AS quarantined, coalesce(fingerprint, 0) AS fingerprint,
-            coalesce(newest.keyed, 0) AS all_keyed, coalesce(newest.keys, 0) AS all_keys,
+            coalesce(read_sums.keyed, 0) AS all_keyed, coalesce(newest.keys, 0) AS all_keys,
             coalesce(repeats.repeated, 0) AS repeated, coalesce(files, 0) AS files, g.*
         FROM plans LEFT JOIN read_sums USING (plan) LEFT JOIN newest USING (plan) LEFT JOIN written_sums USING (plan)
         LEFT JOIN repeats USING (plan)

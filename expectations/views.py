@@ -149,17 +149,18 @@ def _sums(merge: bool, closely: bool) -> list[str]:
     # The mark of key and offset is computed for the newest records only.
     of_newest = 'arg_max(mark, "offset")' if closely else MARK.replace('"offset"', 'max("offset")')
     newest = (
-        f"SELECT plan, count(*) AS keyed, count(*) AS keys, sum({copy}::HUGEINT) AS whole FROM before "
+        f"SELECT plan, count(*) AS keys, sum({copy}::HUGEINT) AS whole FROM before "
         f"WHERE level != {BURIED} GROUP BY plan"
         if merge
-        else "SELECT plan, sum(n)::BIGINT AS keyed, count(*) AS keys, sum(mark::HUGEINT) AS whole FROM "
-        f"(SELECT plan, key, count(*) AS n, {of_newest} AS mark FROM before WHERE key IS NOT NULL "
+        else "SELECT plan, count(*) AS keys, sum(mark::HUGEINT) AS whole FROM "
+        f"(SELECT plan, key, {of_newest} AS mark FROM before WHERE key IS NOT NULL "
         f"AND level != {BURIED} GROUP BY plan, key) GROUP BY plan"
     )
     whole = copy if merge else "CASE WHEN key IS NOT NULL THEN mark END"
     return [
         f"""CREATE TABLE read_sums AS SELECT plan, count_if(level != {BURIED}) AS records,
-            max("offset") FILTER (level != {BURIED}) AS last, count_if(control OR transactional) AS transactions,
+            count(key) FILTER (level != {BURIED}) AS keyed, max("offset") FILTER (level != {BURIED}) AS last,
+            count_if(control OR transactional) AS transactions,
             count_if("offset" = log_end AND level != {BURIED}) AS end_in
             FROM before JOIN plans USING (plan) GROUP BY plan""",
         f"CREATE TABLE newest AS {newest}",
@@ -180,13 +181,14 @@ def _unsettled(merge: bool, *, settle: bool) -> str:
 
 
 def _special(merge: bool) -> str:
-    """The keys of a settled plan whose records are compared one by one; none of a merge."""
+    """The keys of settled plans whose records are compared one by one; none of a merge."""
     if merge:
         return "CREATE TABLE special AS SELECT plan, key FROM after WHERE false"
     return f"""CREATE TABLE special AS SELECT DISTINCT plan, key FROM (
         SELECT plan, key FROM after JOIN plans USING (plan)
         WHERE key IS NOT NULL AND (tombstone OR horizon IS NOT NULL OR level != level_out)
-        UNION ALL SELECT plan, key FROM before WHERE key IS NOT NULL AND level = {BURIED})"""
+        UNION ALL SELECT plan, key FROM before WHERE key IS NOT NULL AND level = {BURIED}
+    ) ANTI JOIN unsettled USING (plan)"""
 
 
 def _transactions(layout: Layout) -> list[str]:
@@ -253,10 +255,8 @@ def _groups(merge: bool) -> str:
     keyless = "false" if merge else "key IS NULL"
     columns = 'plan, "offset", key, level, horizon, tombstone, control, transactional, mark'
     looked_at = " UNION ALL ".join(
-        f"""SELECT {side} AS side, {columns} FROM {name} SEMI JOIN unsettled USING (plan)
-        UNION ALL SELECT {side}, {columns} FROM (FROM {name} ANTI JOIN unsettled USING (plan)) SEMI JOIN special
-            USING (plan, key)
-        UNION ALL SELECT {side}, {columns} FROM {name} ANTI JOIN unsettled USING (plan) WHERE {keyless}"""
+        f"""SELECT {side} AS side, {columns} FROM {name} WHERE plan IN (FROM unsettled) OR {keyless}
+        UNION ALL SELECT {side}, {columns} FROM {name} SEMI JOIN special USING (plan, key)"""
         for side, name in enumerate(("before", "after"))
     )
     return f"""CREATE TABLE groups AS

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def _same_records(figures: Figures, _: Claim) -> str:
     repeats = figures["repeats_in"]
     twice = f", {count(repeats, 'repeated offset')} among them" if repeats else ""
-    return f"{count(figures['records_out'], 'record')}, the same as were read{twice}."
+    return f"{count(figures['records_out'], 'record')}, the same that were read{twice}."
 
 
 SAME_RECORDS = Promise(
@@ -33,20 +33,20 @@ SAME_RECORDS = Promise(
     rules=(
         Rule(
             *("lost_copy", "groups", "greatest(n_in - n_out, 0)"),
-            *("record", "was read and is not written as it was", "were read and are not written as they were"),
-            *("{written} as it was", "as many as were read: {n_in}"),
+            *("record", "was read but not written unchanged", "were read but not written unchanged"),
+            *("{written} unchanged", "as many as were read: {n_in}"),
         ),
         Rule(
             *("added_copy", "groups", "greatest(n_out - n_in, 0)"),
-            *("record", "is written that was not read like this", "are written that were not read like this"),
-            *("{written} like this", "as many as were read: {n_in}"),
+            *("record", "was written that was not read in this form", "were written that were not read in this form"),
+            *("{written} in this form", "as many as were read: {n_in}"),
         ),
         RECORDS_UNCHANGED.rules[-1],
     ),
 )
 
 _LEVEL = (
-    *("record", "is at a wrong level", "are at a wrong level"),
+    *("record", "is at the wrong level", "are at the wrong level"),
     *("level {a_level}", "level {level_out}"),
 )
 
@@ -77,16 +77,16 @@ ONE_TOPIC_PARTITION = Promise(
     number="C1",
     name="expect_one_topic_partition",
     lanes=EVERY_LANE,
-    sentence=lambda claim: f"Every record read or written is of {log_name(claim.topic, claim.partition)}.",
+    sentence=lambda claim: f"Every record read or written belongs to {log_name(claim.topic, claim.partition)}.",
     kept=lambda figures, claim: (
-        f"{count(figures['records_in'], 'record')} read, all of {log_name(claim.topic, claim.partition)}."
+        f"{count(figures['records_in'], 'record')} read, all from {log_name(claim.topic, claim.partition)}."
     ),
     checked="records_in",
     rules=(
         Rule(
             *("foreign", "strangers", "1"),
-            *("record", "is of another topic partition or has no offset"),
-            "are of another topic partition or have no offset",
+            *("record", "belongs to another topic partition or has no offset"),
+            "belong to another topic partition or have no offset",
             *("another topic or partition, or no offset", "{log} and an offset"),
         ),
     ),
@@ -97,15 +97,19 @@ WHOLE_FILES = Promise(
     name="expect_whole_files",
     lanes=EVERY_LANE,
     sentence=lambda claim: (
-        f"Every data file of {log_name(claim.topic, claim.partition)} that is read or written holds as many records as "
-        "its manifest says."
+        f"Every data file of {log_name(claim.topic, claim.partition)} that was read or written holds as many records "
+        "as its manifest says."
     ),
-    kept=lambda figures, _: f"{count(figures['files'], 'file')} looked through.",
+    kept=lambda figures, _: f"{count(figures['files'], 'file')} checked.",
     checked="files",
     rules=(
         Rule(
             *("torn_file", "files", "told != found"),
-            *("file", "does not hold what its manifest says", "do not hold what their manifests say"),
+            *(
+                "file",
+                "does not hold as many records as its manifest says",
+                "do not hold as many records as their manifests say",
+            ),
             *("{found} records in {name}", "{told} records"),
         ),
     ),

@@ -17,7 +17,7 @@ def _one_record(claim: Claim) -> str:
     log = log_name(claim.topic, claim.partition)
     keys, records = count(claim.records_out, "key"), count(claim.records_out, "record")
     left = (
-        f"; none of the {count(claim.records_in_place, 'record')} in segments left in place is of a key that was read"
+        f"; none of the {count(claim.records_in_place, 'record')} in segments left in place has a key that was read"
         if claim.segments_in_place
         else ""
     )
@@ -27,9 +27,9 @@ def _one_record(claim: Claim) -> str:
 def _no_null_keys(claim: Claim) -> str:
     log = log_name(claim.topic, claim.partition)
     if claim.quarantined == 0:
-        return f"No record of {log} but its last may be without a key, so none is quarantined."
+        return f"Only the last record of {log} may have no key, so none is quarantined."
     records = count(claim.quarantined, "record")
-    return f"No record without a key stays in {log} but its last: {records} quarantined, unchanged."
+    return f"No record without a key stays in {log}, except its last: {records} quarantined, unchanged."
 
 
 def _no_null_keys_kept(figures: Figures, _: Claim) -> str:
@@ -47,8 +47,8 @@ def _log_end_kept(figures: Figures, claim: Claim) -> str:
 def _distinct_offsets(figures: Figures, _: Claim) -> str:
     read, repeated = count(figures["records_in"], "record"), figures["repeated"]
     if repeated == 0:
-        return f"{read} read, each with an offset of its own."
-    return f"{read} read, {repeated:,} of them identical to another with the same offset."
+        return f"{read} read, each with its own offset."
+    return f"{read} read, {repeated:,} of them identical to another record at the same offset."
 
 
 ONE_RECORD_PER_KEY = Promise(
@@ -69,7 +69,7 @@ ONE_RECORD_PER_KEY = Promise(
             *("record", "is in a segment left in place though a newer one supersedes it"),
             "are in segments left in place though newer ones supersede them",
             "the record is in a segment left in place",
-            "nothing: the plan has read a newer record of its key",
+            "nothing: the plan read a newer record of its key",
         ),
     ),
 )
@@ -83,7 +83,7 @@ NEWEST_RECORD_KEPT = Promise(
         f"the {count(claim.superseded, 'record')} that a newer one supersedes."
     ),
     kept=lambda figures, _: (
-        f"{count(figures['keys_in'], 'key')} read, {count(figures['superseded'], 'older record')} gone."
+        f"{count(figures['keys_in'], 'key')} read, {count(figures['superseded'], 'older record')} removed."
     ),
     checked="keys_in",
     rules=(
@@ -106,8 +106,8 @@ LOG_END_KEPT = Promise(
     name="expect_log_end_kept",
     lanes=CLEANINGS,
     sentence=lambda claim: (
-        f"The end of the log {log_name(claim.topic, claim.partition)}, offset {claim.log_end_offset:,}, is kept if it "
-        "is read."
+        f"The end of the log {log_name(claim.topic, claim.partition)}, offset {claim.log_end_offset:,}, is kept if "
+        "it was read."
     ),
     kept=_log_end_kept,
     checked="end_in",
@@ -119,8 +119,8 @@ LOG_END_KEPT = Promise(
         ),
         Rule(
             *("past_end", "groups", "in_max > log_end"),
-            *("key", "has a record past the log end that the plan names"),
-            "have a record past the log end that the plan names",
+            *("key", "has a record past the log end of the plan"),
+            "have a record past the log end of the plan",
             *("offset {in_max}", "no offset above {log_end}"),
         ),
     ),
@@ -131,17 +131,15 @@ RECORDS_UNCHANGED = Promise(
     name="expect_records_unchanged",
     lanes=CLEANINGS,
     sentence=lambda claim: (
-        f"All {count(claim.records_out, 'record')} kept have the offset, timestamp, headers, key and "
-        "value they were read with, and nothing else is there."
+        f"All {count(claim.records_out, 'record')} kept have the offset, timestamp, headers, key and value that they "
+        "were read with, and no other record was written."
     ),
-    kept=lambda figures, _: (
-        f"The newest records of {count(figures['keys_out'], 'key')} are as they were read; none is new."
-    ),
+    kept=lambda figures, _: f"The newest records of {count(figures['keys_out'], 'key')} are unchanged; none is new.",
     checked="records_out",
     rules=(
         Rule(
             *("changed", "groups", f"{KEPT} AND in_mark != out_mark"),
-            *("record", "is not what was read at its offset", "are not what was read at their offset"),
+            *("record", "differs from what was read at its offset", "differ from what was read at their offset"),
             "another timestamp, header, key, value or other column",
             "the record read at offset {in_max}, bit for bit",
         ),
@@ -152,8 +150,8 @@ RECORDS_UNCHANGED = Promise(
         ),
         Rule(
             *("fingerprint", None, ""),
-            *("plan", "has written other records than it has read, by the fingerprint that it took as it read"),
-            "have written other records than they have read, by the fingerprints that they took as they read",
+            *("plan", "wrote records whose fingerprint differs from that of the records it read"),
+            "wrote records whose fingerprints differ from those of the records they read",
         ),
     ),
 )
@@ -169,13 +167,13 @@ NO_NULL_KEYS = Promise(
         Rule(
             *("null_lost", "groups", f"CASE WHEN {COPIED} THEN greatest(least(n_in, 1) - n_out, 0) END"),
             *("record without a key", "is lost or changed", "are lost or changed"),
-            *("not written as it was read", "quarantined bit for bit"),
+            *("not written unchanged", "quarantined bit for bit"),
         ),
         Rule(
             *("null_added", "groups", f"CASE WHEN {COPIED} THEN {ADDED} END"),
-            *("record without a key", "is written that was not read like this"),
-            "are written that were not read like this",
-            *("{written} like this", "as many as were read: {n_in}"),
+            *("record without a key", "was written that was not read in this form"),
+            "were written that were not read in this form",
+            *("{written} in this form", "as many as were read: {n_in}"),
         ),
         Rule(
             *("null_visible", "groups", f"CASE WHEN {COPIED} THEN n_level END"),

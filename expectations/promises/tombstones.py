@@ -12,8 +12,8 @@ KEPT_TOMBSTONES = Promise(
     name="expect_tombstones_kept",
     lanes=CLEANINGS,
     sentence=lambda claim: (
-        "Every tombstone that is the newest of its key is kept until its delete horizon has passed (the "
-        f"plan's clock is {moment(claim.now_ms)}) and nothing older of its key can come back."
+        "Every tombstone that is the newest of its key is kept until its delete horizon has passed (the plan's "
+        f"clock is {moment(claim.now_ms)}) and no older record of its key can come back."
     ),
     kept=lambda figures, _: (
         f"The newest record of {count(figures['tombstones_in'], 'key')} is a tombstone; "
@@ -23,7 +23,7 @@ KEPT_TOMBSTONES = Promise(
     rules=(
         Rule(
             *("tombstone_lost", "groups", f"{KNOWN} AND in_tombstone AND NOT {MAY} AND NOT {KEPT}"),
-            *("tombstone", "is gone too early", "are gone too early"),
+            *("tombstone", "was removed too early", "were removed too early"),
             *("{there}", "the tombstone at offset {in_max}: {reason}"),
         ),
     ),
@@ -34,15 +34,15 @@ GONE_TOMBSTONES = Promise(
     name="expect_tombstones_gone",
     lanes=CLEANINGS,
     sentence=lambda claim: (
-        "Every tombstone past its delete horizon is gone, unless a segment outside the plan may hold an "
-        f"older offset: {count(claim.tombstones_removed, 'tombstone')} removed."
+        "Every tombstone past its delete horizon is removed, unless a segment outside the plan may hold an older "
+        f"offset: {count(claim.tombstones_removed, 'tombstone')} removed."
     ),
     kept=lambda figures, _: f"{count(figures['tombstones_removed'], 'tombstone')} removed.",
     checked="tombstones_in",
     rules=(
         Rule(
             *("tombstone_left", "groups", f"{MAY} AND {KEPT}"),
-            *("tombstone", "is still there past its delete horizon", "are still there past their delete horizon"),
+            *("tombstone", "remains past its delete horizon", "remain past their delete horizon"),
             *("the tombstone at offset {in_max}", "nothing: its delete horizon was {stamp_in}"),
         ),
         # Removed tombstones are kept beside the topic unchanged, and nothing else goes there.
@@ -52,21 +52,21 @@ GONE_TOMBSTONES = Promise(
                 "groups",
                 f"{MAY} AND NOT {KEPT} AND NOT coalesce(n_buried = 1 AND buried_mark = in_mark, false)",
             ),
-            *("removed tombstone", "is not kept beside the topic as it was read"),
-            "are not kept beside the topic as they were read",
+            *("removed tombstone", "was not kept unchanged among the removed tombstones"),
+            "were not kept unchanged among the removed tombstones",
             f"{{removed_tombstones}} at level {BURIED}",
             f"the tombstone of offset {{in_max}} at level {BURIED}",
         ),
         Rule(
             *("buried_alive", "groups", f"CASE WHEN coalesce({MAY} AND NOT {KEPT}, false) THEN 0 ELSE n_buried END"),
-            *("record", "is kept beside the topic that was not removed"),
-            "are kept beside the topic that were not removed",
+            *("record", "is among the removed tombstones although it was not removed"),
+            "are among the removed tombstones although they were not removed",
             *(f"{{removed_tombstones}} at level {BURIED}", "none"),
         ),
         Rule(
             *("left_due", "left_behind", "due"),
-            *("tombstone", "is in a segment left in place and had to be stamped or removed"),
-            "are in segments left in place and had to be stamped or removed",
+            *("tombstone", "is in a segment left in place but had to be stamped or removed"),
+            "are in segments left in place but had to be stamped or removed",
             "the tombstone is in a segment left in place",
             "stamped with its delete horizon, or removed if that has passed",
         ),
@@ -82,7 +82,7 @@ DELETE_HORIZONS = Promise(
         f"{moment(claim.now_ms + claim.delete_retention_ms)}; one that was stamped before keeps its own; no other "
         "record has one."
     ),
-    kept=lambda figures, _: f"Right on all {count(figures['tombstones_out'], 'tombstone')}, and on no other record.",
+    kept=lambda figures, _: f"Correct on all {count(figures['tombstones_out'], 'tombstone')}, and on no other record.",
     checked="tombstones_out",
     rules=(
         Rule(

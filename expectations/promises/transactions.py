@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 def _aborted_gone(claim: Claim) -> str:
     log = log_name(claim.topic, claim.partition)
     if not claim.transactional:
-        return f"No record read of {log} is part of a transaction, so none was aborted."
+        return f"No record read from {log} is transactional, so none was aborted."
     return (
-        f"Every transaction read of {log} has ended, and no record of an aborted one is left: "
-        f"{count(claim.aborted, 'record')} gone, whatever the key."
+        f"Every transaction read from {log} has ended, and no record of an aborted transaction remains: "
+        f"{count(claim.aborted, 'record')} removed, whatever the key."
     )
 
 
 def _aborted_gone_kept(figures: Figures, claim: Claim) -> str:
     if not claim.transactional:
         return "No transactional record."
-    return f"{count(figures['aborted'], 'record')} of aborted transactions gone, none left."
+    return f"{count(figures['aborted'], 'record')} of aborted transactions removed, none remains."
 
 
 ABORTED_RECORDS_GONE = Promise(
@@ -38,7 +38,7 @@ ABORTED_RECORDS_GONE = Promise(
     rules=(
         Rule(
             *("aborted_left", "groups", f"CASE WHEN {ABORTED} THEN n_out END"),
-            *("record of an aborted transaction", "is still there", "are still there"),
+            *("record of an aborted transaction", "remains", "remain"),
             *("the record at offset {out_max}", "nothing: its transaction was aborted"),
         ),
         Rule(
@@ -48,9 +48,9 @@ ABORTED_RECORDS_GONE = Promise(
         ),
         Rule(
             *("untold", "groups", "CASE WHEN NOT told THEN n_transaction END"),
-            *("record", "is part of a transaction, of which the plan knows nothing"),
-            "are part of transactions, of which the plan knows nothing",
-            *("offset {in_max}, of a transaction", "no such record, or a plan that tells of transactions"),
+            *("record", "is transactional, but its plan says that none is"),
+            "are transactional, but their plan says that none is",
+            *("offset {in_max}, of a transaction", "no such record, or a plan that names transactions"),
         ),
     ),
 )
@@ -60,8 +60,8 @@ MARKERS_KEPT = Promise(
     name="expect_markers_kept",
     lanes=CLEANINGS,
     sentence=lambda claim: (
-        "Every control record stays as it is, until no record of its transaction is left and its delete horizon "
-        f"has passed: {count(claim.markers_removed, 'marker')} removed."
+        "Every control record stays unchanged until no record of its transaction remains and its delete horizon has "
+        f"passed: {count(claim.markers_removed, 'marker')} removed."
     ),
     kept=lambda figures, _: (
         f"{count(figures['control_in'], 'control record')} read, {figures['markers_removed']:,} removed."
@@ -70,18 +70,22 @@ MARKERS_KEPT = Promise(
     rules=(
         Rule(
             *("marker_lost", "groups", f"{MARKER} AND n_out = 0 AND NOT coalesce({MARKER_MAY}, false)"),
-            *("control record", "is gone too early", "are gone too early"),
+            *("control record", "was removed too early", "were removed too early"),
             *("nothing written", "the control record at offset {in_max}, as it was read"),
         ),
         Rule(
             *("marker_left", "groups", f"{MARKER_MAY} AND n_out > 0"),
-            *("marker", "is still there past its delete horizon", "are still there past their delete horizon"),
+            *("marker", "remains past its delete horizon", "remain past their delete horizon"),
             *("the marker at offset {in_max}", "nothing: its delete horizon was {stamp_in}"),
         ),
         Rule(
             *("control_added", "groups", f"CASE WHEN {CONTROL} THEN {ADDED} END"),
-            *("control record", "is written that was not read like this", "are written that were not read like this"),
-            *("{written} like this", "as it was read, once"),
+            *(
+                "control record",
+                "was written that was not read in this form",
+                "were written that were not read in this form",
+            ),
+            *("{written} in this form", "as it was read, once"),
         ),
     ),
     transactional=True,

@@ -4,11 +4,14 @@ This is the first step of write–audit–publish: `validate` judges the output 
 table is never written; a plan that fails does not stop the others (C20).
 """
 
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
+from pipeline.care.jobs import delete_attempt, discard
+from pipeline.care.sweep import forget_failures
 from pipeline.compact.counts import counts_of
 from pipeline.compact.inputs import PlanInputs
 from pipeline.compact.partitions import Partitions
@@ -17,8 +20,6 @@ from pipeline.compact.rewrite import Target
 from pipeline.compact.tasks import Result
 from pipeline.engine import Engine, WorkerLostError
 from pipeline.errors import ConflictError, FirnError, GoneError, RefusedError
-from pipeline.gc.jobs import delete_attempt, discard
-from pipeline.gc.sweep import forget_failures
 from pipeline.history.published_plans import PublishedPlan, published_plans
 from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
@@ -87,7 +88,7 @@ def _tried(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
     except FirnError as error:
         if isinstance(error, GoneError) and error.identifier == job.stage:
             # Not refused: another process published or discarded it meanwhile, and due work will be planned again.
-            gone = ConflictError(f"stage {job.stage} went while it was compacted: {error}; plan again")
+            gone = ConflictError(f"stage {job.stage} was deleted while it was compacted: {error}; plan again")
             return [Compacted(plan, job.stage, None, gone) for plan in job]
         if isinstance(error, _PLAN_FAILED):
             _mark(lake, job, dict.fromkeys((plan.id for plan in job), error))
@@ -148,11 +149,13 @@ def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Firn
     with ExitStack() as undo:
         # No result names these files yet, so no other process knows of them.
         undo.callback(delete_attempt, stage.table, target.folder)
+        started = time.monotonic()
         done, failed = results(_inputs(opened, plans), target, engine, stage.title)
         again = next((error for error in failed.values() if not isinstance(error, _PLAN_FAILED)), None)
         if again or not done:
             raise again or next(iter(failed.values()))
-        result = _result(opened, [plan for plan in plans if plan.id in done], done)
+        core_ms = round((time.monotonic() - started) * 1000) * engine.parallelism
+        result = _result(opened, [plan for plan in plans if plan.id in done], done, core_ms)
         undo.callback(result.abandon, stage.table)
         # This process may have been paused while another one discarded the stage with this try's files.
         stage.check_undisturbed()
@@ -197,7 +200,7 @@ def _without_dictionaries(stage: Stage, columns: Columns) -> dict[str, str]:
     return {name: "false" for name in names if name not in stage.table.properties}
 
 
-def _result(opened: OpenedStage, plans: Sequence[Plan], done: Mapping[str, Result]) -> StagedResult:
+def _result(opened: OpenedStage, plans: Sequence[Plan], done: Mapping[str, Result], core_ms: int) -> StagedResult:
     """The results of ``plans`` as the stage records them; raises RefusedError when record counts don't add up."""
     stage, table = opened.stage, opened.stage.table
     spec_id = table.spec().spec_id
@@ -213,7 +216,7 @@ def _result(opened: OpenedStage, plans: Sequence[Plan], done: Mapping[str, Resul
         for plan in plans
     }
     conflicts = {plan_id: str(conflict) for plan_id, conflict in opened.conflicts.items()}
-    return StagedResult.of(table, stage.documents.location, stage.opening, told, conflicts, files)
+    return StagedResult.of(table, stage.documents.location, stage.opening, told, conflicts, files, core_ms)
 
 
 def _check_there(stage: Stage, done: Mapping[str, Result]) -> None:
@@ -221,6 +224,6 @@ def _check_there(stage: Stage, done: Mapping[str, Result]) -> None:
     gone = missing(lengths, lengths, stage.stored())
     if gone:
         raise ConflictError(
-            f"stage {stage.identifier}: {len(gone)} of {len(lengths)} files that were just written are gone, first "
-            f"{gone[0]}; plan again"
+            f"stage {stage.identifier}: {len(gone)} of {len(lengths)} files just written are gone, first {gone[0]}; "
+            "plan again"
         )

@@ -158,7 +158,7 @@ def _contradiction(
     places = [one.path for one in plan.inputs if one.base_offset <= offset <= one.last_offset]
     return RefusedError(
         f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records: "
-        f"{_described(inputs, records, inputs.samples)}; allowed: one record per offset, or identical copies of it "
+        f"{_described(inputs, records, inputs.samples)}; allowed: one record per offset, or identical copies "
         f"(segments {', '.join(places)})"
     )
 
@@ -170,7 +170,7 @@ def _record(inputs: PlanInputs, segment: InputSegment, row: int) -> Mapping[str,
             record: Mapping[str, Any] = batch.slice(row - start, 1).to_pylist()[0]
             return {name: record[name] for name in _record_columns(inputs, batch.schema)}
         start += batch.num_rows
-    raise AssertionError(f"{segment.path} has no row {row}, which was read before")
+    raise AssertionError(f"{segment.path} no longer has row {row}")
 
 
 def _described(inputs: PlanInputs, records: Sequence[Mapping[str, Any]], samples: Samples) -> str:

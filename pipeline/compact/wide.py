@@ -65,7 +65,8 @@ def survey_wide(inputs: PlanInputs, engine: Engine) -> Survey | Exception:
 
 def _key_bytes(inputs: PlanInputs) -> int:
     """Approximate bytes to compare: keys of the head, or of all segments when the tail may hold newer records."""
-    compared = [one for one in inputs.segments if not inputs.plan.tail_is_older or one.level != TAIL]
+    beneath = inputs.plan.tail_is_older  # sorts all segments
+    compared = [one for one in inputs.segments if not beneath or one.level != TAIL]
     return sum(segment.records * _BESIDE + segment.source.bytes // 2 for segment in compared)
 
 

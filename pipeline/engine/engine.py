@@ -81,7 +81,9 @@ def portable(found: object) -> bytes:
     try:
         return pickled(found)
     except Exception as error:  # noqa: BLE001  # whatever pickling calls
-        return _portable_error(TypeError(f"a result of type {type(found).__name__} can't leave its worker: {error}"))
+        return _portable_error(
+            TypeError(f"a result of type {type(found).__name__} can't be sent back by its worker: {error}")
+        )
 
 
 def _portable_error(error: Exception) -> bytes:

@@ -48,8 +48,8 @@ _DIED = re.compile(
 )
 
 _REMEDY = (
-    "allowed: the driver's Firn and pyarrow on every worker, by an image that holds them or a packed environment in "
-    "spark.archives (docs/operations.md)"
+    "allowed: the driver's versions of Firn and pyarrow on every worker, from a container image or a packed "
+    "environment in spark.archives (docs/operations.md)"
 )
 
 
@@ -161,7 +161,7 @@ class SparkEngine:
             rows = frame.collect()
         for row in rows:
             if row["id"] == REFUSED:
-                raise RefusedError(f"a worker of Spark can't be used: {bytes(row['blob']).decode()}; {_REMEDY}")
+                raise RefusedError(f"a Spark worker can't be used: {bytes(row['blob']).decode()}; {_REMEDY}")
         return {row["id"]: pickle.loads(bytes(row["blob"])) for row in rows}  # noqa: S301  # from Firn's own workers
 
 
@@ -193,7 +193,7 @@ def entry_of(expected: str, name: str, *work: object) -> Callable[[Iterable[Any]
             worker = importlib.import_module("pipeline.engine.worker")
             refused = worker.complaint(expected)
         except ImportError as error:
-            refused = f"it has no Firn ({error})"
+            refused = f"Firn is not installed there ({error})"
         if refused:
             row = {"id": [-1], "task": [0], "piece": [0], "blob": [refused.encode()]}
             kinds = [("id", "int32"), ("task", "int32"), ("piece", "int32"), ("blob", "binary")]
@@ -217,8 +217,8 @@ def _schema() -> str:
 
 def _lost(title: str, error: Exception) -> WorkerLostError:
     return WorkerLostError(
-        f"{title or 'a task'}: the worker of Spark that ran it died, and died again when it was tried alone ({error}); "
-        "the worker's log may say why: too little memory, or a crash of native code"
+        f"{title or 'a task'}: the Spark worker that ran it died, and died again when the task was retried alone "
+        f"({error}); the worker's log may say why: too little memory, or a crash of native code"
     )
 
 
@@ -238,10 +238,10 @@ def _meaning(error: Exception) -> FirnError | _WorkerDiedError:
     text = str(error)
     if found := _CANT_WORK.search(text):
         line = next(line for line in text.splitlines() if found[0] in line)
-        return RefusedError(f"a worker of Spark can't be used: {line.strip()}; {_REMEDY}")
+        return RefusedError(f"a Spark worker can't be used: {line.strip()}; {_REMEDY}")
     if died := _DIED.search(text):
         return _WorkerDiedError(died[0])
-    return UnavailableError(f"Spark could not do its work: {reason(error)}")
+    return UnavailableError(f"the Spark job failed: {reason(error)}")
 
 
 def reason(error: Exception) -> str:

@@ -32,7 +32,7 @@ Batches = Iterator[pa.RecordBatch]
 def complaint(expected: str) -> str | None:
     """Reason why this worker can't serve the Firn ``expected`` (empty: any); None when it can."""
     found = identity() if expected else ""
-    return None if found == expected else f"it has Firn {found}, the driver has {expected}"
+    return None if found == expected else f"its Firn is {found}, the driver's is {expected}"
 
 
 def run_map(batches: Batches, function: bytes, tasks: Sequence[bytes], groups: Sequence[Sequence[int]]) -> Batches:

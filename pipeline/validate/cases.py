@@ -101,7 +101,7 @@ def _read(files: DataFiles, source: Source, plan: str, columns: Sequence[str] | 
     try:
         yield from files.batches(source, columns)
     except (RefusedError, UnavailableError) as error:
-        raise type(error)(f"plan {plan} could not be validated: {error}") from error
+        raise type(error)(f"plan {plan} can't be validated: {error}") from error
 
 
 def reading_of(files: DataFiles, columns: Columns) -> Reading:
@@ -111,7 +111,7 @@ def reading_of(files: DataFiles, columns: Columns) -> Reading:
     if len({name.lower() for name in told_by}) < len(told_by):
         raise RefusedError(
             f"{files.subject}: the tombstone condition reads the columns {', '.join(told_by)}; allowed: names that "
-            "differ by more than capitals"
+            "differ in more than case"
         )
     return Reading(
         key=columns.key,
@@ -134,7 +134,7 @@ def cases_of(stage: Stage, inputs: Mapping[str, Sequence[DataFile]], *, trusted:
     ``trusted``: the fingerprint that compacting took vouches for the values that were read.
     """
     if stage.result is None or not stage.result.plans:
-        raise RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a result to be judged (firn compact)")
+        raise RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)")
     listing = Listing(stage.table.schema(), Columns.of(stage.table, stage.identifier))
     found = []
     for plan in stage.plans:

@@ -69,7 +69,7 @@ def published_commit(lake: Lake, identifier: str, snapshot_id: int | None) -> Ve
     if before is None:
         raise RefusedError(
             f"table {identifier}: the snapshot before {snapshot.snapshot_id} has expired; allowed: a commit whose "
-            "snapshot before is kept"
+            "parent snapshot is kept"
         )
     looked_at = _Commit(lake, identifier, table, columns, snapshot, before)
     cases = [looked_at.case(plan) for plan in plans_of(table, snapshot)]
@@ -85,17 +85,22 @@ def _snapshot(table: Table, identifier: str, snapshot_id: int | None) -> Snapsho
     if snapshot_id is not None:
         found = table.snapshot_by_id(snapshot_id)
         if found is None:
-            raise RefusedError(f"table {identifier} has no snapshot {snapshot_id}; allowed: one that it still holds")
+            raise RefusedError(
+                f"table {identifier} has no snapshot {snapshot_id}; allowed: a snapshot that it still holds"
+            )
         if not _has_result(table, found):
             raise RefusedError(
-                f"table {identifier}: snapshot {snapshot_id} is no result of Firn's; allowed: one of the lanes "
-                f"{', '.join(LEVEL_OUT)}"
+                f"table {identifier}: snapshot {snapshot_id} was not published by Firn; allowed: a commit of the "
+                f"lanes {', '.join(LEVEL_OUT)}"
             )
         return found
     for one in ancestors(table):
         if _has_result(table, one):
             return one
-    raise RefusedError(f"table {identifier} holds no snapshot that Firn made; allowed: one of {', '.join(LEVEL_OUT)}")
+    raise RefusedError(
+        f"table {identifier} holds no snapshot that Firn published; allowed: a commit of the lanes "
+        f"{', '.join(LEVEL_OUT)}"
+    )
 
 
 def _has_result(table: Table, snapshot: Snapshot) -> bool:

@@ -108,7 +108,7 @@ def _recorded(identifier: str, said: Mapping[str, Any]) -> Verdict:
         return Verdict.from_dict(said)
     except (KeyError, TypeError) as error:
         raise RefusedError(
-            f"stage {identifier}: its verdict is not readable: {error}; allowed: as Firn wrote it"
+            f"stage {identifier}: its verdict is not readable: {error}; allowed: the document as Firn wrote it"
         ) from error
 
 
@@ -117,17 +117,17 @@ def _verdicts(lake: Lake, stage: Stage, engine: Engine) -> tuple[Mapping[str, Ve
     from expectations.verdicts import verdicts
 
     started = time.monotonic()
-    properties = lake.table(stage.target).properties
+    target = lake.table(stage.target)
     done = [plan for plan in stage.plans if stage.of_plan(plan.id)]
-    inputs = planned_inputs(lake.table(stage.target), done)
-    cases = cases_of(stage, inputs.files, trusted=validation_of(properties) == "fingerprint")
+    inputs = planned_inputs(target, done)
+    cases = cases_of(stage, inputs.files, trusted=validation_of(target.properties) == "fingerprint")
     if not cases:
         raise next(iter(inputs.conflicts.values()))
     records = JudgedRecords.of(DataFiles.of(stage.table), Columns.of(stage.table, stage.identifier))
     try:
-        found = findings_of(records, cases, samples_of(properties), engine)
+        found = findings_of(records, cases, samples_of(target.properties), engine)
     except (RefusedError, UnavailableError) as error:
-        raise UnavailableError(f"stage {stage.identifier} ({stage.title}): it could not be judged: {error}") from error
+        raise UnavailableError(f"stage {stage.identifier} ({stage.title})can't be validated: {error}") from error
     claims = [case.claim for case in cases]
     judged = verdicts(claims, found, lake.reports_folder, seconds=time.monotonic() - started)
     return judged, inputs.conflicts

@@ -1,4 +1,4 @@
-"""What `firn explain` says a plan would do with a record is what compacting does with it (C2 to C9)."""
+"""Compacting does with each record what `firn explain` predicts (C2 to C9)."""
 
 import random
 from collections import Counter
@@ -55,7 +55,7 @@ def test_an_explained_outcome_is_the_outcome(topic: Topic, seed: int) -> None:
 
 
 def foretold(topic: Topic, plan: Plan) -> dict[int, Outcome]:
-    """What becomes of every record under ``plan``, key by key."""
+    """The outcome of every record under ``plan``, key by key."""
     found: dict[int, Outcome] = {}
     for key in KEYS:
         explained = explain_key(topic.lake, topic.table, None if key is None else (key,), plan.now_ms)

@@ -1,4 +1,4 @@
-"""What other writers put into a table: files listed twice, levels of their own, any topic, huge keys (C20, C26)."""
+"""Files of other writers in a table: listed twice, with their own levels, any topic, huge keys (C20, C26)."""
 
 import os
 from pathlib import Path
@@ -95,6 +95,15 @@ def test_c6_keys_of_no_byte_and_of_ten_million(topic: Topic) -> None:
     topic.clean("full")
     assert topic.offsets() == [3, 4, 5, 6, 8]
     assert topic.seen()[:3] == history[3:]
+
+
+def test_c1_ten_thousand_headers_of_one_record_stay_in_their_order(topic: Topic) -> None:
+    headers = tuple((f"h{number % 7}", b"%d" % number) for number in range(10_000))
+    topic.land(
+        [Record(0, b"a", b"old"), Record(1, b"a", b"new", headers=headers), Record(2, b"b", b"", headers=headers)]
+    )
+    topic.clean("full")
+    assert topic.seen() == [Record(1, b"a", b"new", headers=headers), Record(2, b"b", b"", headers=headers)]
 
 
 def test_c26_messages_show_a_part_of_a_huge_key(topic: Topic) -> None:

@@ -39,7 +39,7 @@ def landed(topic: Topic, folder: Path, number: int) -> list[Record]:
 
 
 def model(batches: list[list[Record]]) -> dict[int, tuple[bytes | None, bytes | None]]:
-    """What is left of each topic: the newest record of every key, and the log end."""
+    """The rest of each topic: the newest record of every key, and the log end."""
     records = [record for batch in batches for record in batch]
     newest = {record.key: record for record in records if record.key is not None}
     return {one.offset: (one.key, one.value) for one in (*newest.values(), records[-1])}

@@ -1,4 +1,4 @@
-"""What each lane does to records: copies, runs and tails (C1 to C6, C13, C14, C16, C24)."""
+"""The effect of each lane on records: copies, runs and tails (C1 to C6, C13, C14, C16, C24)."""
 
 import itertools
 

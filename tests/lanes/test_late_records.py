@@ -1,6 +1,6 @@
 """Records that turn up below what was cleaned never bring a deleted value back (C7, C9)."""
 
-from pipeline.gc.jobs import discard
+from pipeline.care.jobs import discard
 from pipeline.publish import publish
 from pipeline.sense import Lane
 from tests.support.topics import DAY, NOW, Topic, updates

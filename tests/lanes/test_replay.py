@@ -18,7 +18,7 @@ def lost(topic: Topic) -> Topic:
 
 
 def test_c3_c5_corrected_records_land_below_cleaned_through(topic: Topic, tmp_path: Path) -> None:
-    """What has a newer record of its key stays superseded, what has none becomes visible, and the counts say so."""
+    """Records with a newer one of their key stay superseded, the others become visible, and the counts say so."""
     lost(topic)
     assert topic.offsets() == [1, 3]
     path = tmp_path / "lost.jsonl"

@@ -205,7 +205,7 @@ def test_c10_a_marker_that_lands_meanwhile_and_decides_otherwise_stops_the_publi
     log.land("1 a=1").land("1 abort", "z=1", start=10)
     stages = log.topic.validated(log.topic.plans("full", force=True))
     log.land("1 commit", start=5)
-    with pytest.raises(ConflictError, match="landed since"):
+    with pytest.raises(ConflictError, match="has landed since"):
         publish(log.topic.lake, stages[0])
     assert log.full() == {}
     assert log.offsets() == [0, 5, 10, 11]

@@ -61,7 +61,7 @@ def cleaned(inputs: PlanInputs, folder: Path) -> Result:
 
 
 def written(result: Result) -> list[Written]:
-    """What the files of a result hold, by offset."""
+    """Records in the files of a result, by offset."""
     found = []
     for file in result.files:
         table = pq.read_table(file.path.removeprefix("file://"))

@@ -34,16 +34,16 @@ class Record:
     repeated: bool = False
     removed: bool = False
     noise: bool = False
-    """What is told of ``newest`` where it has no meaning."""
+    """Value of ``newest`` where it has no meaning."""
 
     @property
     def competes(self) -> bool:
-        """Whether it is one of the versions of its key."""
+        """True when it is one of the versions of its key."""
         return self.key is not None and not (self.control or self.aborted or self.repeated)
 
     @property
     def stamped(self) -> bool:
-        """Whether an earlier cleaning has stamped it: what lands may hold anything in that column."""
+        """True when an earlier cleaning has stamped it: landed records may hold anything in that column."""
         return self.level in (RUN, TAIL) and self.horizon is not None
 
 
@@ -75,11 +75,11 @@ class Case:
         return past and self.is_clean(one) and one.offset != self.plan.log_end_offset
 
     def supersedes_any(self, one: Record) -> bool:
-        """Whether an older version of its key is there."""
+        """True when an older version of its key is there."""
         return one.competes and any(other.offset < one.offset for other in self.versions(one.key))
 
     def fate(self, one: Record) -> Outcome:
-        """What the contract says of one record."""
+        """The contract's outcome of one record."""
         if one.removed:
             return Outcome.RESTORED if one is self.restored(one.key) else Outcome.STILL_REMOVED
         if one.repeated:
@@ -143,7 +143,7 @@ def column(records: Sequence[Record], name: str) -> np.ndarray:
 
 
 def judged(case: Case) -> list[tuple[Record, Outcome, int | None]]:
-    """What the rules make of every record: its outcome and its horizon, asked level by level."""
+    """Outcome and horizon of every record by the rules, asked level by level."""
     codes = np.array([one.key if one.competes and one.key is not None else NO_KEY for one in case.records], np.int64)
     offsets = np.array([one.offset for one in case.records], np.int64)
     newest, has_older = latest_per_key(codes, offsets, column(case.records, "removed"))

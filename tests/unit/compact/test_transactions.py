@@ -30,7 +30,7 @@ EVENTS = st.lists(
 
 
 def told(events: list[tuple[int, Event]], markers: list[Marker]) -> tuple[list[bool], list[bool]]:
-    """What the arrays say of ``events`` (with their offsets), each of which is a segment of its own."""
+    """The arrays' result for ``events`` (with their offsets), each in a segment of its own."""
     segments, offsets = [], []
     for offset, event in events:
         kind = -1 if event.commit is None else int(event.commit)

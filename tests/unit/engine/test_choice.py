@@ -1,4 +1,4 @@
-"""Which engine a command takes."""
+"""The choice of a command's engine."""
 
 import pytest
 

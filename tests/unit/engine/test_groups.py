@@ -1,4 +1,4 @@
-"""How tasks are grouped for workers."""
+"""Tasks are grouped for workers by weight."""
 
 from hypothesis import given
 from hypothesis import strategies as st

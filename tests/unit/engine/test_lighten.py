@@ -1,4 +1,4 @@
-"""What a worker does between two calls."""
+"""A worker gives memory back between two calls."""
 
 import subprocess
 import sys

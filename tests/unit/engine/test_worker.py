@@ -27,7 +27,7 @@ def test_a_worker_without_firn_says_so() -> None:
     ran = subprocess.run([sys.executable, "-c", WITHOUT_FIRN], input=pickled(entry), capture_output=True, check=False)
 
     assert ran.stderr.decode() == ""
-    assert ran.stdout.decode().startswith("['id', 'task', 'piece', 'blob'] [-1] it has no Firn (")
+    assert ran.stdout.decode().startswith("['id', 'task', 'piece', 'blob'] [-1] Firn is not installed there (")
 
 
 def test_a_worker_with_the_drivers_firn_works() -> None:
@@ -39,5 +39,5 @@ def test_a_worker_with_the_drivers_firn_works() -> None:
 
 
 def test_a_worker_of_another_firn_names_both() -> None:
-    assert complaint("0.0.1+0") == f"it has Firn {identity()}, the driver has 0.0.1+0"
+    assert complaint("0.0.1+0") == f"its Firn is {identity()}, the driver's is 0.0.1+0"
     assert complaint(identity()) is None

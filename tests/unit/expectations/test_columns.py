@@ -32,7 +32,7 @@ def claim(**figures: Any) -> Claim:
 def judged(
     reading: Reading, schema: pa.Schema, read: list[dict[str, Any]], written: list[dict[str, Any]], like: Claim
 ) -> list[Findings]:
-    """What is found by values, and by a fingerprint that agrees with what was written."""
+    """Findings by values, and by a fingerprint that agrees with the written records."""
     before, after = pa.Table.from_pylist(read, schema), pa.Table.from_pylist(written, schema)
     taken = Fingerprint(reading.kept(schema.names)).of(after)
     parts = [part(BEFORE, before), part(AFTER, after)]

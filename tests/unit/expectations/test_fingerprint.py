@@ -56,7 +56,7 @@ def table(*records: dict[str, Any]) -> pa.Table:
 
 
 def plain(record: dict[str, Any]) -> str:
-    """What tells two records apart, as text: -0.0 is not 0.0; the order in which a struct is given means nothing."""
+    """The identity of a record, as text: -0.0 is not 0.0; the order of a struct's fields means nothing."""
     return repr(table(record).to_pylist())
 
 

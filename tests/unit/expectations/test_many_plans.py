@@ -86,7 +86,7 @@ def judge_plans(
 
 
 def right(*partitions: int) -> dict[int, Records]:
-    """What a right cleaning of the plans of ``partitions`` has taken its fingerprints of."""
+    """Fingerprints that a correct cleaning of the plans of ``partitions`` takes."""
     return dict.fromkeys(partitions, OUTPUTS)
 
 
@@ -155,7 +155,7 @@ def test_with_a_fingerprint_no_value_of_the_inputs_is_read(tmp_path: Path) -> No
 def test_a_cleaner_that_read_something_else_is_not_believed(tmp_path: Path) -> None:
     sides = dict.fromkeys((1, 2), (INPUTS, OUTPUTS))
     verdicts = judge_plans(tmp_path, sides, taken={1: [*OUTPUTS, B], 2: OUTPUTS})
-    assert "by the fingerprint that it took" in failed(verdicts[1])["expect_records_unchanged"].observed
+    assert "fingerprint differs from that" in failed(verdicts[1])["expect_records_unchanged"].observed
     assert verdicts[2].passed
 
 
@@ -172,7 +172,7 @@ def test_a_record_that_no_plan_is_about_fails_them_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        (replace(claim(2), lane="full", level_out=3), "one table, lane and level out"),
+        (replace(claim(2), lane="full", level_out=3), "one table, lane and output level"),
         (replace(claim(2), plan_id="plan-1"), "two claims of the same plan"),
         (replace(claim(1), plan_id="plan-2"), "two claims of the same topic partition"),
     ],
@@ -200,7 +200,7 @@ def test_c16_segments_that_lose_nothing_stay_in_place(tmp_path: Path) -> None:
     verdict = judge_left(tmp_path, LEFT)
     assert failed(verdict) == {}
     said = " ".join(finding.sentence for finding in verdict.expectations)
-    assert "none of the 3 records in segments left in place is of a key that was read" in said
+    assert "none of the 3 records in segments left in place has a key that was read" in said
     assert "; 2 segments of 1.0 MB left in place." in said
     build_data_docs(tmp_path)
     assert "Left in place" in (tmp_path / "plans" / f"{verdict.run_name}.html").read_text(encoding="utf-8")
@@ -255,7 +255,8 @@ def test_nothing_is_said_of_other_plans_when_one_needs_a_closer_look(tmp_path: P
     assert [failed(verdict) for verdict in verdicts.values()] == [{}, {}]
     observed = {f.name: f.observed for f in verdicts["plan-2"].expectations}
     assert (
-        observed["expect_distinct_offsets"] == "15 records read, 1 of them identical to another with the same offset."
+        observed["expect_distinct_offsets"]
+        == "15 records read, 1 of them identical to another record at the same offset."
     )
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Markup(HTMLParser):
-    """What a browser makes of a page: its tags, where they point, and its content policy."""
+    """A page as a browser sees it: its tags, their targets, and its content policy."""
 
     def __init__(self, source: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What may be shown of records (``firn.report.samples``) holds for all that Firn puts out, a refused plan included."""
+"""``firn.report.samples`` applies to all output of Firn that shows records, refused plans included."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from tests.support.topics import NOW, Record, Topic
 SECRETS = {"key": b"kept-secret-key", "value": b"kept-secret-value", "header": b"kept-secret-header"}
 FORMS = {name: (secret, secret.hex().encode()) for name, secret in SECRETS.items()}
 DATA = {".parquet", ".avro", ".db"}
-"""Where the records themselves are, and their bounds: the table's own files, for whoever may read the table."""
+"""Places of the records and their bounds: the table's own files, for readers of the table."""
 
 
 def secret(offset: int, partition: int, *, key: bytes | None = SECRETS["key"], value: bytes = b"") -> Record:
@@ -74,7 +74,7 @@ def pages(lake: Lake, table: str) -> str:
 
 
 def listings(lake: Lake, table: str) -> str:
-    """What the command prints that only looks at the table."""
+    """Output of the commands that only read the table."""
     commands = (
         ["status"],
         ["stages"],

@@ -1,4 +1,4 @@
-"""What the judge is shown of a stage: all of it, segments that stay by themselves, and values once or twice."""
+"""The judge sees all of a stage: segments that stay by themselves, and values once or twice."""
 
 import shutil
 
@@ -88,7 +88,7 @@ def test_what_stays_in_place_is_told_apart_from_what_is_rewritten(
     assert judged.passed, judged.failure
     assert judged.verdict is not None
     said = " ".join(finding.sentence for finding in judged.verdict.expectations)
-    assert "none of the 80 records in segments left in place is of a key that was read" in said
+    assert "none of the 80 records in segments left in place has a key that was read" in said
     inputs = planned_inputs(topic.lake.table(topic.table), stage.plans).files
     (case,) = cases_of(stage, inputs, trusted=True)
     left = [file for file in case.files if file.side == IN_PLACE]

@@ -1,4 +1,4 @@
-"""What expectations/ says and hands over, without a JVM: claims, verdicts, wording, and a light import."""
+"""Claims, verdicts and wording of expectations/, and its light import, without a JVM."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ RULES: dict[str, Rule] = {rule.name: rule for promise in PROMISES for rule in pr
 
 def test_broken_rules_are_said_in_words() -> None:
     assert RULES["repeated_key"].say(1) == "1 key has more than one record"
-    assert RULES["tombstone_lost"].say(1_200) == "1,200 tombstones are gone too early"
+    assert RULES["tombstone_lost"].say(1_200) == "1,200 tombstones were removed too early"
     assert RULES["null_lost"].say(2) == "2 records without a key are lost or changed"
-    assert RULES["left_due"].say(2) == ("2 tombstones are in segments left in place and had to be stamped or removed")
+    assert RULES["left_due"].say(2) == ("2 tombstones are in segments left in place but had to be stamped or removed")
 
 
 @pytest.mark.parametrize(

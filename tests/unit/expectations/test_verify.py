@@ -85,7 +85,7 @@ def test_the_command_prints_every_promise_and_says_so_by_its_exit_code(topic: To
     ran = firn(topic.lake, "verify", topic.table, "--engine", "local")
     assert ran.returncode == 0, ran.stderr
     assert "every promise is kept" in ran.stdout
-    assert "kept    expect_newest_record_kept (C1, C2, C3): 2 keys read, 1 older record gone." in ran.stdout
+    assert "kept    expect_newest_record_kept (C1, C2, C3): 2 keys read, 1 older record removed." in ran.stdout
     told = json.loads(firn(topic.lake, "verify", topic.table, "--engine", "local", "--json").stdout)
     assert [one["passed"] for one in told] == [True]
     refused = firn(topic.lake, "verify", topic.table, "--snapshot", "7", "--engine", "local")
@@ -95,11 +95,11 @@ def test_the_command_prints_every_promise_and_says_so_by_its_exit_code(topic: To
 
 def test_what_cannot_be_verified_is_refused_by_name(topic: Topic) -> None:
     topic.land(updates("a=1"))
-    with pytest.raises(RefusedError, match="holds no snapshot that Firn made"):
+    with pytest.raises(RefusedError, match="holds no snapshot that Firn published"):
         verified(topic)
     snapshot = topic.lake.table(topic.table).current_snapshot()
     assert snapshot is not None
-    with pytest.raises(RefusedError, match="is no result of Firn's"):
+    with pytest.raises(RefusedError, match="was not published by Firn"):
         verified(topic, snapshot.snapshot_id)
     with pytest.raises(RefusedError, match="has no snapshot 7"):
         verified(topic, 7)

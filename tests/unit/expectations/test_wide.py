@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def both(inputs: Records, outputs: Records, left: Records, claim: Claim, *, closely: bool) -> tuple[Findings, Findings]:
-    """What is found in one piece, and in buckets."""
+    """Findings in one piece, and in buckets."""
     parts = [part(BEFORE, table(inputs)), part(AFTER, table(outputs)), part(IN_PLACE, table(left))]
     layout = Layout(SCHEMA, KAFKAS, closely=closely)
     (narrow,) = examine(parts, layout, [claim], "full", Limits())
@@ -84,7 +84,7 @@ _RECORDS = st.builds(
 def test_a_plan_whose_sums_agree_is_judged_as_if_every_record_were_compared(
     inputs: Records, outputs: Records, claim: Claim
 ) -> None:
-    """What is settled by sums needs no look: the same is found where nothing is."""
+    """Plans that sums settle need no closer look: the findings are the same without."""
     newest = {one.key: one for one in sorted(inputs, key=lambda one: one.offset) if one.key is not None}
     for written in (outputs, [replace(one, level=claim.level_out) for one in newest.values()]):
         parts = [part(BEFORE, table(inputs)), part(AFTER, table(written))]
