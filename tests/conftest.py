@@ -34,7 +34,7 @@ settings.load_profile("firn")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What tests have measured (`record_property`), after all of them: also of those that passed in another process."""
+    """Measurements of tests (`record_property`), after all of them, including those of other processes."""
     for report in terminalreporter.getreports("passed"):
         for name, figure in report.user_properties:
             terminalreporter.write_line(f"{report.location[2]}: {name}: {figure}")

@@ -120,7 +120,7 @@ def _check_table(table: Table, identifier: str) -> None:
             "keeps no metrics of other files)"
         )
     if COLUMNS not in table.properties and _is_kafkas(table, identifier):
-        raise RefusedError(f"table {identifier} has Kafka's columns; allowed: Firn works on it as it is")
+        raise RefusedError(f"table {identifier} has Kafka's columns; allowed: use it as it is, without adopting it")
     if records.has_transactions(table):
         raise RefusedError(
             f"table {identifier} has the columns {', '.join(records.DECIDING_COLUMNS)}; allowed: a table without them "
@@ -133,8 +133,8 @@ def _check_nothing_beside(table: Table, identifier: str) -> None:
     for branch in SIDE_BRANCHES:
         if any(read_entries(on_branch(table, branch))):
             raise RefusedError(
-                f"table {identifier} can't be adopted afresh: its branch {branch} holds records from before; allowed: "
-                "drop the branch"
+                f"table {identifier} can't be adopted again: its branch {branch} holds records of the earlier "
+                "adoption; allowed: drop the branch first"
             )
 
 
@@ -162,7 +162,7 @@ def _mapping(schema: Schema, identifier: str, choice: Choice) -> ColumnMapping:
     offset = mapped("offset", choice.offset)
     if offset in key or len(set(key)) < len(key):
         raise RefusedError(
-            f"table {identifier}: key {', '.join(choice.key)} with offset {choice.offset}; allowed: every column once"
+            f"table {identifier}: key {', '.join(choice.key)} with offset {choice.offset}; allowed: each column once"
         )
     missing = Column(id=0, name="")
     return ColumnMapping(

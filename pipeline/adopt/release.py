@@ -39,8 +39,8 @@ def release(lake: Lake, identifier: str, drop_columns: bool = False) -> Release:
         stages = stages_of(lake, identifier)
         if stages:
             raise RefusedError(
-                f"table {identifier} has {len(stages)} stages, first {stages[0]}; allowed: none (publish or discard "
-                "them: firn stages, firn discard)"
+                f"table {identifier} has {len(stages)} stages, first {stages[0]}; allowed: none (publish them or "
+                "discard them: firn publish, firn discard)"
             )
         mapping = ColumnMapping.parse(table.properties[name], identifier, name)
         with lake.single_attempt(table).transaction() as transaction:
@@ -85,6 +85,6 @@ def _drop_columns(transaction: Transaction, mapping: ColumnMapping, identifier: 
     except (ValueError, ValidationError) as error:
         raise RefusedError(
             f"table {identifier}: columns {', '.join(names)} can't be dropped: {error}; allowed: columns that nothing "
-            "else of the table uses"
+            "else in the table uses"
         ) from error
     return names

@@ -17,17 +17,19 @@ from pipeline.status.feasible import doubts
 def adopt(
     table: TableName,
     key: Annotated[str, typer.Option("--key", metavar="COL[,COL]", help="The key's columns, separated by commas.")],
-    offset: Annotated[str, typer.Option("--offset", metavar="COL", help="The int or long that orders records.")],
+    offset: Annotated[
+        str, typer.Option("--offset", metavar="COL", help="The int or long column that orders the records.")
+    ],
     tombstone: Annotated[
         str | None,
         typer.Option(
             "--tombstone",
             metavar="CONDITION",
-            help='What makes a record a tombstone, such as "op = \'d\'" or "value IS NULL". Default: nothing does.',
+            help='Condition that makes a record a tombstone, such as "op = \'d\'" or "value IS NULL". Default: none.',
         ),
     ] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="COL", help="Default: all is one topic, called like the table.")
+        str | None, typer.Option("--topic", metavar="COL", help="Default: one topic, named like the table.")
     ] = None,
     partition: Annotated[str | None, typer.Option("--partition", metavar="COL", help="Default: partition 0.")] = None,
     timestamp: Annotated[
@@ -37,7 +39,7 @@ def adopt(
     properties: Properties = None,
     as_json: AsJson = False,
 ) -> None:
-    """Maintain an existing table with columns of its own. Changes metadata only; `firn release` undoes it."""
+    """Adopt an existing table with its own columns. Changes metadata only; `firn release` undoes it."""
     names = tuple(name.strip() for name in key.split(","))
     choice = Choice(names, offset, timestamp, topic, partition, tombstone)
     lake = Lake.load()
@@ -56,7 +58,7 @@ def adopt(
             }
         )
         return
-    word = "was adopted before" if done.repeated else "adopted"
+    word = "already adopted" if done.repeated else "adopted"
     show.line(
         f"{word}: {table}, {len(done.segments.by_partition)} topic partitions, {len(list(done.segments))} segments; "
         f"Firn's columns are {done.columns.level} and {done.columns.delete_horizon}"
@@ -74,11 +76,11 @@ def release(
         bool,
         typer.Option(
             "--drop-columns",
-            help="Also drop what adopting added; what is cleaned and which tombstones wait is forgotten.",
+            help="Also drop what adopting added; this forgets levels and delete horizons.",
         ),
     ] = False,
 ) -> None:
-    """Stop maintaining an adopted table: its mapping and its firn. properties go. Changes metadata only."""
+    """Stop maintaining an adopted table: remove its mapping and its firn. properties. Changes metadata only."""
     done = release_table(Lake.load(), table, drop_columns)
     gone = [
         *(f"column {name}" for name in done.dropped_columns),

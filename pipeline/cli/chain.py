@@ -32,8 +32,8 @@ from pipeline.sense import Lane, ScopeBounds
 
 def run(
     table: TableName,
-    lane: Annotated[Lane | None, typer.Option("--lane", help="Only this lane; default: all, in order.")] = None,
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="Go on until nothing is due.")] = False,
+    lane: Annotated[Lane | None, typer.Option("--lane", help="Run only this lane. Default: all, in order.")] = None,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="Repeat until nothing is due.")] = False,
     force: Force = False,
     topic: Topics = None,
     partition: Partitions = None,
@@ -89,7 +89,7 @@ def _show(result: LaneRun) -> None:
             f"{counts.expired:,} expired, {counts.quarantined:,} quarantined)"
         )
     rooms = ", ".join(f"{room} {seconds:.1f} s" for room, seconds in result.seconds.items())
-    waiting = f"; {len(result.postponed)} more wait for room in a run" if result.postponed else ""
+    waiting = f"; {len(result.postponed)} more wait for the next run's budget" if result.postponed else ""
     show.line(f"{result.lane}: {len(result.publications)} of {len(result.plans)} plans published; {rooms}{waiting}")
 
 

@@ -32,7 +32,7 @@ def explain(
     table: TableName,
     topic_partition: Annotated[
         TopicPartition | None,
-        typer.Argument(parser=TopicPartition.parse, metavar="[TOPIC-PARTITION]", help="Such as orders-0."),
+        typer.Argument(parser=TopicPartition.parse, metavar="[TOPIC-PARTITION]", help="For example orders-0."),
     ] = None,
     segment: Annotated[
         str | None,
@@ -49,14 +49,14 @@ def explain(
     ] = None,
     partition: Partition = None,
     commits: Annotated[
-        int, typer.Option("--commits", min=1, help="Look for removed records in so many commits at most.")
+        int, typer.Option("--commits", min=1, help="Search at most this many commits for removed records.")
     ] = 100,
     now: Now = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain what is due for a topic partition, where a segment would go, or why the records of a key are there."""
+    """Explain what is due for a topic partition, where a segment goes next, or why the records of a key were kept."""
     if sum((topic_partition is not None, segment is not None, bool(key))) != 1:
-        raise typer.BadParameter("one of TOPIC-PARTITION, --segment and --key is needed")
+        raise typer.BadParameter("give exactly one of TOPIC-PARTITION, --segment and --key")
     lake, now_ms = Lake.load(), at(now)
     if key:
         meant = key_of_digest(lake, table, key[0], partition) if is_digest(key) else parse_key(key)
@@ -87,7 +87,7 @@ def _show_key(explained: KeyExplanation, key: list[str], now_ms: int) -> None:
         show.line("no record of this key is in the table")
     for version in explained.removed_tombstones:
         show.line(f"{_record(version, now_ms)}, removed")
-        show.line("  C9: kept beside the table: it comes back if an older record of its key turns up")
+        show.line("  C9: kept on a side branch: it is restored if an older record of its key lands")
     for removed in explained.removed:
         show.line(f"{_record(removed.record, now_ms)}, removed")
         show.line(f"  {_reason(removed.reason, now_ms)}: {_commit(removed.commit, now_ms)}")
@@ -107,7 +107,7 @@ def _show_partition(explained: PartitionExplanation, now_ms: int) -> None:
         if outlook.plan:
             show.line(f"  {outlook.lane}: due, {outlook.segments:,} segments (plan {outlook.plan}), {reason}")
         else:
-            clock = "" if outlook.next_ms is None else f"; by the clock {show.moment(outlook.next_ms, now_ms)}"
+            clock = "" if outlook.next_ms is None else f"; due at {show.moment(outlook.next_ms, now_ms)}"
             show.line(f"  {outlook.lane}: not due, {reason}{clock}")
     for blocker in explained.blockers:
         show.line(f"  blocked by {_reason(blocker, now_ms)}")

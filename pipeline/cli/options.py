@@ -24,28 +24,33 @@ def _topic_partition(description: str) -> Any:
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The table, namespace.name.", show_default=False)]
 StageNames = Annotated[
     list[str],
-    typer.Argument(metavar="STAGE...", help="Stages, as `firn stages` lists them.", show_default=False),
+    typer.Argument(metavar="STAGE...", help="Stages, as listed by `firn stages`.", show_default=False),
 ]
 PlanFiles = Annotated[
     list[Path],
-    typer.Argument(metavar="PLAN...", help="Plan files, as `firn plan --write` made them.", show_default=False),
+    typer.Argument(metavar="PLAN...", help="Plan files, written by `firn plan --write`.", show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Force = Annotated[bool, typer.Option("--force", help="Work though no threshold is crossed.")]
+Force = Annotated[bool, typer.Option("--force", help="Plan even if no threshold is crossed.")]
 Now = Annotated[int | None, _time("--now", "The clock: ISO 8601 or epoch milliseconds. Default: now.")]
-Partition = Annotated[TopicPartition | None, _topic_partition("Only this one.")]
+Partition = Annotated[TopicPartition | None, _topic_partition("Only this topic partition.")]
 
-Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")]
-Partitions = Annotated[list[TopicPartition] | None, _topic_partition("Only this one; repeatable.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic. Repeatable.")]
+Partitions = Annotated[list[TopicPartition] | None, _topic_partition("Only this topic partition. Repeatable.")]
 FromOffset = Annotated[
-    int | None, typer.Option("--from-offset", min=0, help="Only segments that start there or later (not lane full).")
+    int | None,
+    typer.Option("--from-offset", min=0, help="Only segments that start at this offset or later (not lane full)."),
 ]
-UntilOffset = Annotated[int | None, typer.Option("--until-offset", min=0, help="Nothing of a segment that ends later.")]
-FromTime = Annotated[int | None, _time("--from-time", "Only segments with no older timestamp (not lane full).")]
-UntilTime = Annotated[int | None, _time("--until-time", "Nothing past the first newer timestamp.")]
+UntilOffset = Annotated[
+    int | None, typer.Option("--until-offset", min=0, help="Stop before the first segment that ends past this offset.")
+]
+FromTime = Annotated[int | None, _time("--from-time", "Only segments without an older timestamp (not lane full).")]
+UntilTime = Annotated[int | None, _time("--until-time", "Stop before the first segment with a newer timestamp.")]
 Instead = Annotated[
     list[str] | None,
-    typer.Option("--property", metavar="K=V", help="Instead of the table's: firn.merge.segments=4; repeatable."),
+    typer.Option(
+        "--property", metavar="K=V", help="Overrides a table property, for example firn.merge.segments=4. Repeatable."
+    ),
 ]
 
 EngineName = Annotated[
@@ -53,13 +58,13 @@ EngineName = Annotated[
     typer.Option(
         "--engine",
         metavar="|".join(CHOICES),
-        help="Where records are worked on: Spark, this process, or by size. Default: FIRN_ENGINE, else spark.",
+        help="Where tasks run: on Spark, in this process, or chosen by size. Default: FIRN_ENGINE, else spark.",
     ),
 ]
 
 Properties = Annotated[
     list[str] | None,
-    typer.Option("--property", metavar="K=V", help="A table property, such as firn.merge.segments=32; repeatable."),
+    typer.Option("--property", metavar="K=V", help="A table property, for example firn.merge.segments=32. Repeatable."),
 ]
 
 

@@ -15,23 +15,23 @@ from pipeline.quarantine import Batch, Record, Selection
 def quarantine(
     table: TableName,
     partition: Partition = None,
-    job: Annotated[str | None, typer.Option("--job", help="Only what this job moved there.")] = None,
+    job: Annotated[str | None, typer.Option("--job", help="Only records that this job quarantined.")] = None,
     records: Annotated[bool, typer.Option("--records", help="List the records themselves.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="List so many records at most.")] = 1000,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="List at most this many records.")] = 1000,
     export: Annotated[
         Path | None,
         typer.Option("--export", metavar="FILE", help="Write a .parquet or .jsonl file that `firn land` reads."),
     ] = None,
     clear: Annotated[
         bool,
-        typer.Option("--clear", help="Take the records out, corrected and landed or needless."),
+        typer.Option("--clear", help="Remove the records from quarantine, once corrected and landed or not needed."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Clear without being asked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Clear without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the records that could not be compacted (null keys), export them to be corrected and landed, or clear them.
+    """List the records that could not be compacted (null keys), export them for correction and landing, or clear them.
 
-    They lie on the branch `firn_quarantine` of the table, where any Iceberg client reads them.
+    They are on the branch `firn_quarantine` of the table, where any Iceberg client reads them.
     """
     lake, selection = Lake.load(), Selection(partition, job)
     if export:
@@ -41,15 +41,15 @@ def quarantine(
     if clear:
         found = sum(batch.records for batch in quarantine_room.batches(lake, table, selection))
         if found and not yes:
-            typer.confirm(f"{table}: take {found:,} records out of quarantine?", abort=True)
-        show.line(f"{table}: {quarantine_room.clear(lake, table, selection):,} records taken out of quarantine")
+            typer.confirm(f"{table}: remove {found:,} records from quarantine?", abort=True)
+        show.line(f"{table}: {quarantine_room.clear(lake, table, selection):,} records removed from quarantine")
         return
     batches = quarantine_room.batches(lake, table, selection)
     listed = quarantine_room.records(lake, table, limit, selection) if records else []
     if as_json:
         show.as_json([_record(one) for one in listed] if records else [_batch(one) for one in batches])
     elif not batches:
-        show.line(f"{table}: no record is in quarantine")
+        show.line(f"{table}: no record is quarantined")
     elif records:
         _show_records(table, listed, sum(batch.records for batch in batches))
     else:

@@ -6,6 +6,9 @@ from typing import Annotated
 import typer
 
 from pipeline import publish as publish_room
+from pipeline.care.jobs import discard as discard_stage
+from pipeline.care.sweep import retry as retry_failed
+from pipeline.care.sweep import sweep as sweep_stages
 from pipeline.cli import show
 from pipeline.cli.options import (
     AsJson,
@@ -27,9 +30,6 @@ from pipeline.cli.options import (
     engines,
 )
 from pipeline.errors import FirnError, GoneError
-from pipeline.gc.jobs import discard as discard_stage
-from pipeline.gc.sweep import retry as retry_failed
-from pipeline.gc.sweep import sweep as sweep_stages
 from pipeline.lake import Lake
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan, plan_work
@@ -84,7 +84,7 @@ def plan(
 
 
 def compact(plans: PlanFiles, engine: EngineName = None, as_json: AsJson = False) -> None:
-    """Run plans: each result lies in the plan's stage, invisible to readers of the table."""
+    """Run plans and write the results into stages, where readers of the table do not see them."""
     from pipeline.compact.compact import compact as run_plans
 
     lake = Lake.load()
@@ -115,7 +115,7 @@ def compact(plans: PlanFiles, engine: EngineName = None, as_json: AsJson = False
 
 
 def validate(stages: StageNames, engine: EngineName = None, as_json: AsJson = False) -> None:
-    """Judge stages with Great Expectations; the verdict is stored on each stage."""
+    """Validate stages with Great Expectations; the verdict is stored on each stage."""
     from pipeline.validate import validate as judge_stages
 
     lake = Lake.load()
@@ -144,12 +144,12 @@ def validate(stages: StageNames, engine: EngineName = None, as_json: AsJson = Fa
 
 
 def publish(stages: StageNames, as_json: AsJson = False) -> None:
-    """Publish validated stages: one atomic commit each on the real table. Starts no JVM."""
+    """Publish validated stages, each with one atomic commit. Starts no JVM."""
     _show(publish_room.publish_stages(Lake.load(), {identifier: [identifier] for identifier in stages}), as_json)
 
 
 def retain(plans: PlanFiles, as_json: AsJson = False) -> None:
-    """Drop the segments of `retain` plans: one atomic commit per real table. Starts no JVM."""
+    """Drop the segments of `retain` plans with one atomic commit per table. Starts no JVM."""
     documents = [Plan.read(path).of_lane(Lane.RETAIN) for path in plans]
     _show(publish_room.retain_plans(Lake.load(), documents), as_json)
 
@@ -165,7 +165,7 @@ def _show(done: publish_room.PublishResult, as_json: bool) -> None:
         )
     else:
         for publication in done.publications:
-            word = "was published before as" if publication.repeated else "published as"
+            word = "was already published as" if publication.repeated else "published as"
             show.line(f"plan {publication.plan_id} {word} snapshot {publication.snapshot_id} of {publication.table}")
     _exit(list(done.failures.values()))
 
@@ -227,7 +227,7 @@ def discard(stages: StageNames) -> None:
 
 
 def sweep(table: TableName) -> None:
-    """Discard the stages of a table that can't be published any more or are too old; failed ones stay as markers."""
+    """Discard the stages of a table that can no longer be published or are too old; failed ones stay as markers."""
     swept = sweep_stages(Lake.load(), table)
     for name, reason in swept.discarded.items():
         show.line(f"discarded {name}: {reason}")
@@ -242,16 +242,16 @@ def retry(
     topic_partition: Annotated[
         TopicPartition | None,
         typer.Argument(
-            parser=TopicPartition.parse, metavar="[TOPIC-PARTITION]", help="Only this one; default: all of the table."
+            parser=TopicPartition.parse, metavar="[TOPIC-PARTITION]", help="Only this topic partition. Default: all."
         ),
     ] = None,
 ) -> None:
-    """Let the next run try again what failed and waits since, though its segments are the same."""
+    """Let the next run retry failed plans, even though their segments are unchanged."""
     found = retry_failed(Lake.load(), table, topic_partition)
     for marker in found:
-        show.line(f"{marker.plan.topic_partition} {marker.plan.lane} is tried again; it {marker.failure}")
+        show.line(f"{marker.plan.topic_partition} {marker.plan.lane} will be retried; it {marker.failure}")
     if not found:
-        show.line(f"nothing in {topic_partition or table} waits because it failed")
+        show.line(f"no failed plan of {topic_partition or table} is waiting")
 
 
 def report() -> None:

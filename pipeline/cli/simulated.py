@@ -29,10 +29,10 @@ def simulate(
     rate: Annotated[
         float | None, _option("rate", "Records per second, all topic partitions together.", DEFAULT.rate)
     ] = None,
-    hours: Annotated[float, typer.Option("--hours", help="How long, on the virtual clock.")] = DEFAULT.hours,
+    hours: Annotated[float, typer.Option("--hours", help="Hours to simulate, on a virtual clock.")] = DEFAULT.hours,
     partitions: Annotated[int | None, _option("partitions", "Topic partitions, all alike.", DEFAULT.partitions)] = None,
     sample: Annotated[
-        int, typer.Option("--sample", help="Walk through so many of them, and scale the figures to all.")
+        int, typer.Option("--sample", help="Simulate only this many of them and scale the figures to all.")
     ] = DEFAULT.sample,
     records_per_segment: Annotated[
         int | None, _option("records-per-segment", "Records of a landed segment.", DEFAULT.records_per_segment)
@@ -49,29 +49,33 @@ def simulate(
     ] = DEFAULT.distribution,
     keys: Annotated[int | None, _option("keys", "Distinct keys per topic partition.", DEFAULT.keys)] = None,
     zipf_exponent: Annotated[
-        float, typer.Option("--zipf-exponent", help="How skewed the keys of zipf are; 0: not at all.")
+        float, typer.Option("--zipf-exponent", help="zipf: skew of the keys; 0: none.")
     ] = DEFAULT.zipf_exponent,
     update_ratio: Annotated[
-        float, typer.Option("--update-ratio", help="append: the share of records that go to a key seen before.")
+        float, typer.Option("--update-ratio", help="append: share of records that update a key seen before.")
     ] = DEFAULT.update_ratio,
     delete_ratio: Annotated[
-        float, typer.Option("--delete-ratio", help="The share of records that are tombstones.")
+        float, typer.Option("--delete-ratio", help="Share of records that are tombstones.")
     ] = DEFAULT.delete_ratio,
-    seed: Annotated[int, typer.Option("--seed", help="Another seed, other records.")] = DEFAULT.seed,
-    every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="How often the planner looks.")] = 60.0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the random records.")] = DEFAULT.seed,
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", help="Interval between runs of the planner.")
+    ] = 60.0,
     policy: Annotated[
         list[str] | None,
-        typer.Option("--policy", metavar="NAME=VALUE", help="Firn's rules, such as merge.segments=16; repeatable."),
+        typer.Option(
+            "--policy", metavar="NAME=VALUE", help="A property of Firn, for example merge.segments=16. Repeatable."
+        ),
     ] = None,
     table: Annotated[
         str | None,
-        typer.Option("--table", help="Take the policy of this table, and its arrivals where no option says otherwise."),
+        typer.Option("--table", help="Use the policy of this table, and its arrivals unless options override them."),
     ] = None,
     rules: Annotated[
         list[str] | None, typer.Option("--rules", help=f"Only these of {FIRN}, {', '.join(PEERS)}; repeatable.")
     ] = None,
     picture: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the results, to a .png or .svg.")
+        Path | None, typer.Option("--plot", metavar="FILE", help="Plot the results to a .png or .svg file.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from pipeline.cli import show
+from pipeline.cli.measured import show_space
 from pipeline.cli.options import AsJson, Now, Properties, TableName, at, pairs
 from pipeline.lake import Lake, records
 from pipeline.policy import Policies
@@ -34,7 +35,7 @@ def create(
     properties: Properties = None,
     transactions: Annotated[
         bool,
-        typer.Option("--transactions", help="Add the columns that topics of transactional producers need."),
+        typer.Option("--transactions", help="Add the columns for records of transactional producers."),
     ] = False,
 ) -> None:
     """Create a table of Kafka records."""
@@ -48,12 +49,14 @@ def create(
 
 def land(
     table: TableName,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Parquet or JSON lines, or Kafka's .log.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Parquet, JSON lines, or Kafka's .log segments.")
+    ],
     topic: Annotated[
-        str | None, typer.Option("--topic", help="Topic of .log files; default: their folder's name.")
+        str | None, typer.Option("--topic", help="Topic of .log files. Default: from the folder's name.")
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", min=0, help="Partition of .log files; default: their folder's name.")
+        int | None, typer.Option("--partition", min=0, help="Partition of .log files. Default: from the folder's name.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -72,12 +75,12 @@ def land(
 
 def status(
     table: Annotated[
-        str | None, typer.Argument(metavar="[TABLE]", help="The table; default: all of the catalog.")
+        str | None, typer.Argument(metavar="[TABLE]", help="The table. Default: all tables of the catalog.")
     ] = None,
     as_json: AsJson = False,
     now: Now = None,
 ) -> None:
-    """Show what a table holds per topic partition and level, how dirty it is, what is due and why."""
+    """Show what a table holds per topic partition and level, how dirty it is, what is due and why, and its bytes."""
     lake = Lake.load()
     found = status_of(lake, table, at(now))
     if as_json:
@@ -92,7 +95,8 @@ def status(
 def checkpoint(
     table: TableName,
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="Write it there instead, replacing FILE at once.")
+        Path | None,
+        typer.Option("--output", metavar="FILE", help="Write it to FILE instead, which is replaced atomically."),
     ] = None,
 ) -> None:
     """Print how far each topic partition is cleaned, as Kafka's cleaner-offset-checkpoint."""
@@ -131,6 +135,7 @@ def _show(status: Status) -> None:
             for part in parts
         ],
     )
+    show_space(status)
     kept = [(part.name, part.retained) for part in parts if part.retained]
     if kept:
         show.table(f"{status.table}: retention", ("topic partition", "oldest segment that stays, and why"), kept)

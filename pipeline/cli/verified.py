@@ -11,7 +11,7 @@ from pipeline.validate.verify import Verified
 from pipeline.validate.verify import verify as verify_commit
 
 SnapshotId = Annotated[
-    int | None, typer.Option("--snapshot", help="The snapshot that the commit made; default: Firn's newest result.")
+    int | None, typer.Option("--snapshot", help="Snapshot of the commit. Default: Firn's newest result.")
 ]
 
 

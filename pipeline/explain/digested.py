@@ -33,8 +33,8 @@ def key_of_digest(lake: Lake, identifier: str, text: str, only: TopicPartition |
     """
     if not _DIGEST.fullmatch(text):
         raise RefusedError(
-            f"key {text!r} is not a digest; allowed: {DIGEST} and {DIGITS} hexadecimal digits in small letters, as "
-            "reports show it, or text:<text> for a key that begins so"
+            f"key {text!r} is not a digest; allowed: {DIGEST} and {DIGITS} lower-case hexadecimal digits, as in "
+            "reports, or text:<text> for a key that begins like this"
         )
     table = lake.table(identifier)
     columns = Columns.of(table, identifier)

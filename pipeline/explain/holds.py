@@ -58,16 +58,16 @@ class Prospects:
         segment = next(segment for segment in state.segments if segment.path == path)
         if not state.policy.compacts:
             return Reason(
-                "C19", f"is of a topic that is not compacted (cleanup.policy = {state.policy.cleanup_policy})"
+                "C19", f"belongs to a topic that is not compacted (cleanup.policy = {state.policy.cleanup_policy})"
             )
         if state.blockers:
-            return Reason("C20", f"waits, as its topic partition can't be cleaned: {state.blockers[0]}")
+            return Reason("C20", f"waits because its topic partition can't be cleaned: {state.blockers[0]}")
         if not segment.records:
             return Reason("C17", "holds no record")
         if too_large := state.too_large(segment):
             return Reason("C17", f"is too large: {'; '.join(too_large)}")
         if segment.level == TAIL and state.tail_is_held:
-            return Reason("C10", f"is held with the whole tail: {state.undecided}")
+            return Reason("C10", f"waits with the whole tail: {state.undecided}")
         if state.held and segment in state.head and segment not in state.cleanable:
             place = "is" if state.held.segment == segment else f"lies past {state.held.segment}, which is"
             return Reason(state.held.rule, f"{place} {state.held.why}", state.held.until_ms)
@@ -77,9 +77,9 @@ class Prospects:
         """The reason for a cleanable segment that the plan ends before (C17)."""
         left = [segment for segment in self.state.cleanable if segment.path not in taken(self.full)]
         if left and (too_large := self.state.too_large(left[0])):
-            return Reason("C17", f"waits behind one that is too large: {'; '.join(too_large)}")
+            return Reason("C17", f"waits behind a segment that is too large: {'; '.join(too_large)}")
         fitting = len(self.state.cleanable) - len(left)
-        return Reason("C17", f"does not fit the budgets of a plan behind {fitting} older ones")
+        return Reason("C17", f"exceeds the budgets of a plan that takes the {fitting} older segments first")
 
 
 def never_taken(stray: Stray) -> Reason:

@@ -123,25 +123,25 @@ def _removed(
     for commit in history.commits():
         place = commit.topic_partition
         if place is None and commit.plan:
-            return found, f"what snapshot {commit.snapshot_id} removed is not known: the list of its plans is gone"
+            return found, f"what snapshot {commit.snapshot_id} removed is unknown: the list of its plans is gone"
         if place is None or not commit.removed or (only and place != str(only)):
             continue
         if commit.snapshot_id not in looked and len(looked) == limit:
-            return found, f"the newest {limit} commits that removed records were looked through; --commits goes further"
+            return found, f"searched the newest {limit} commits that removed records; --commits searches further"
         looked.add(commit.snapshot_id)
         if commit.parent_id is None or table.snapshot_by_id(commit.parent_id) is None:
-            return found, f"what snapshot {commit.snapshot_id} removed is not known: the one before it is expired"
+            return found, f"what snapshot {commit.snapshot_id} removed is unknown: the snapshot before it has expired"
         if place not in readers:
             readers[place] = Versions(table, columns, key, TopicPartition.parse(place))
         try:
             found += _removed_by(commit, commit.parent_id, readers[place], has_key=key is not None)
         except FileNotFoundError:
-            return found, f"what snapshot {commit.snapshot_id} removed is not known: its data files are deleted"
+            return found, f"what snapshot {commit.snapshot_id} removed is unknown: its data files are deleted"
     if history.complete:
-        return found, f"all {len(looked)} commits that removed records were looked through"
+        return found, f"searched all {len(looked)} commits that removed records"
     return found, (
-        f"all {len(looked)} commits that removed records since snapshot {history.snapshots[-1].snapshot_id} were "
-        "looked through; older ones are expired"
+        f"searched all {len(looked)} commits that removed records since snapshot "
+        f"{history.snapshots[-1].snapshot_id}; older ones have expired"
     )
 
 
@@ -164,14 +164,14 @@ def _took(version: Version, left: Sequence[Version], commit: Commit, has_key: bo
     if version.producer_id is not None and newest < version.offset and not (version.tombstone and version.level >= RUN):
         return Reason("C10", f"of an aborted transaction of producer {version.producer_id}")
     if not has_key:
-        return Reason("C5", "without a key: moved to the quarantine")
+        return Reason("C5", "without a key: quarantined")
     if newest > version.offset:
         return Reason("C2", f"superseded by offset {newest}")
     if newest == version.offset:
-        return Reason("C1", "written more than once: another copy of it stayed")
+        return Reason("C1", "written more than once: another copy was kept")
     if version.tombstone:
         return Reason("C9", "a tombstone whose delete horizon had passed")
-    return Reason("C26", "no rule explains it: report this with the plan's id")
+    return Reason("C26", "no rule explains it: please report this with the plan's id")
 
 
 def _names(states: Iterable[TopicPartition]) -> str:

@@ -13,9 +13,9 @@ RULES = {Lane.RETAIN: "C19", Lane.MERGE: "C13", Lane.CLEAN: "C14", Lane.TIER: "C
 """Contract rule that defines when a lane is due."""
 
 _COUNTED = {
-    Lane.MERGE: ("merge_segments", "L0 segments next to each other"),
-    Lane.CLEAN: ("clean_segments", "cleanable L1 segments next to each other"),
-    Lane.TIER: ("tier_runs", "cleanable runs of similar size next to each other"),
+    Lane.MERGE: ("merge_segments", "adjacent L0 segments"),
+    Lane.CLEAN: ("clean_segments", "adjacent cleanable L1 segments"),
+    Lane.TIER: ("tier_runs", "adjacent cleanable runs of similar size"),
 }
 """Lanes that wait for a count: the policy field with the threshold, and the noun for what is counted."""
 
@@ -26,7 +26,7 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
     """The reason why ``lane``, which is not blocked, is not due in ``state``: the measured and the needed figure."""
     if lane is Lane.RETAIN:
         found = retention(state)
-        kept = found.kept if found else "its topic is not deleted from (cleanup.policy = compact)"
+        kept = found.kept if found else "its topic has no retention (cleanup.policy = compact)"
         return Reason(RULES[lane], kept or "it holds no record")
     if not state.policy.compacts and lane is not Lane.MERGE:
         return Reason("C19", "its topic is not compacted (cleanup.policy = delete)")
@@ -46,7 +46,7 @@ def _ahead(state: PartitionState) -> str:
     """The distance to the next `full`, in words."""
     missing_bytes, fraction = state.bytes_until_full, state.policy.leave_to_full_fraction
     if missing_bytes <= 0:
-        return "its bytes are there"
+        return "its bytes have landed"
     return f"at least {fraction} of the {missing_bytes:.0f} bytes that it waits for (firn.leave.to.full.fraction)"
 
 

@@ -84,6 +84,6 @@ def _blockers(state: PartitionState) -> list[Reason]:
     found += [Reason("C17", oversized) for oversized in state.oversized]
     found += [Reason("C7", f"{stray}: tombstones at or past offset {stray.base_offset} stay") for stray in state.strays]
     if state.held and state.policy.compacts:
-        why = f"{state.held.segment} is {state.held.why}: it and all past it wait"
+        why = f"{state.held.segment} is {state.held.why}: it and everything after it wait"
         found.append(Reason(state.held.rule, why, state.held.until_ms))
     return found

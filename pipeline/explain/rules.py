@@ -24,11 +24,11 @@ class Keeping:
         version = self.of_key.present[place]
         for lane, cleaning in self._due.items():
             if going := _going(version, place, cleaning):
-                return Reason(going.rule, f"{going.text}; goes with the next {lane}, which is due")
+                return Reason(going.rule, f"{going.text}; the next {lane} removes it, and is due")
         if not self.prospects.state.policy.compacts:
             return Reason("C19", "within the retention of its topic, which is not compacted")
         if self._full and (going := _going(version, place, self._full)):
-            return Reason(going.rule, f"{going.text}; goes with the next full, which is not due")
+            return Reason(going.rule, f"{going.text}; the next full removes it, and is not due")
         held = self.prospects.held(version.path)
         if self.of_key.is_aborted(version):
             assert held  # otherwise full would take it
@@ -39,7 +39,9 @@ class Keeping:
             return Reason("C3", "the newest record of its key")
         what = "a tombstone" if self.of_key.has_key else "without a key"
         if version.offset == self.prospects.state.log_end_offset:
-            return Reason("C4", f"{what}, but the highest offset of its topic partition: readers rely on the log end")
+            return Reason(
+                "C4", f"{what}, but it has the highest offset of its topic partition: readers rely on the log end"
+            )
         if held:
             return Reason(held.rule, f"{what}; its segment {held.text}", held.until_ms)
         assert self._full  # otherwise its segment would be held
@@ -56,7 +58,7 @@ class Keeping:
     def _not_yet(self, newer: Version) -> Reason:
         held = self.prospects.held(newer.path)
         assert held  # otherwise full would take both
-        text = "nothing that may be cleaned supersedes it: offset {} does not yet, its segment {}"
+        text = "no cleanable record supersedes it: offset {} does not yet, because its segment {}"
         return Reason(held.rule, text.format(newer.offset, held.text), held.until_ms)
 
 
@@ -68,15 +70,15 @@ def _going(version: Version, place: int, cleaning: Cleaning) -> Reason | None:
         case Outcome.SUPERSEDED:
             assert cleaning.survivor  # a superseded record implies a survivor
             offset, comes_back = cleaning.survivor
-            return Reason("C2", f"superseded by offset {offset}{', a removed tombstone that comes back' * comes_back}")
+            return Reason("C2", f"superseded by offset {offset}{', a removed tombstone that is restored' * comes_back}")
         case Outcome.TOMBSTONE_REMOVED:
             return Reason("C9", "a tombstone whose delete horizon has passed")
         case Outcome.QUARANTINED:
-            return Reason("C5", "without a key, so it is moved to the quarantine")
+            return Reason("C5", "without a key, so it is quarantined")
         case Outcome.ABORTED:
             return Reason("C10", _aborted(version))
         case Outcome.REPEATED:
-            return Reason("C1", "written more than once: another copy of it stays")
+            return Reason("C1", "written more than once: another copy is kept")
     return None
 
 
@@ -92,7 +94,9 @@ def _tombstone(version: Version, place: int, full: Cleaning) -> Reason:
     """The stage (of two, KIP-534) in which a tombstone that is the newest record of its key waits."""
     older = full.supersedes(place)
     if older is not None:
-        return Reason("C9", f"a tombstone that supersedes offset {older}: its horizon starts when that is removed")
+        return Reason(
+            "C9", f"a tombstone that supersedes offset {older}: its delete horizon starts when that record is removed"
+        )
     if full.waits_for_clock(place):
         return Reason("C9", "a tombstone before its delete horizon", version.delete_horizon_ms)
     if full.stamps(place):

@@ -70,8 +70,8 @@ def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list
                 owner = found.topic_partition if isinstance(found, Segment) else None
                 return [SegmentExplanation(identifier, found, removed_by=history.taking(snapshot, owner))]
     raise RefusedError(
-        f"table {identifier} holds no segment {name!r}, and none of the {len(history.snapshots)} commits that are "
-        "still known removed one; allowed: a path, a file name, or <topic>-<partition>@<offset>"
+        f"table {identifier} holds no segment {name!r}, and none of its {len(history.snapshots)} remaining snapshots "
+        "removed one; allowed: a path, a file name, or <topic>-<partition>@<offset>"
     )
 
 

@@ -37,13 +37,13 @@ def read_records(path: Path, topic: str | None = None, partition: int | None = N
         raise RefusedError(f"file {path} does not exist; allowed: a file with suffix {_SUFFIXES}")
     if path.suffix in logs.SIDE_FILES or path.name == logs.EPOCHS:
         raise RefusedError(
-            f"file {path} is what Kafka keeps beside a log segment, without records; allowed: {logs.SUFFIX}"
+            f"file {path} is a file that Kafka keeps beside a log segment; it holds no records; allowed: {logs.SUFFIX}"
         )
     if path.suffix == logs.SUFFIX:
         return _sound(logs.read_log(path, logs.topic_partition_of(path, topic, partition)), path)
     if topic is not None or partition is not None:
         raise RefusedError(
-            f"file {path} says itself where its records belong; allowed with --topic or --partition: .log"
+            f"file {path} names the topic and partition of its records; allowed with --topic or --partition: .log"
         )
     try:
         if path.suffix == ".parquet":
@@ -55,7 +55,7 @@ def read_records(path: Path, topic: str | None = None, partition: int | None = N
         return _sound(_conform(found, path), path)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise RefusedError(f"file {path} can't be read: {reason}; allowed: a whole file of records") from error
+        raise RefusedError(f"file {path} can't be read: {reason}; allowed: a complete file of records") from error
 
 
 def _read_json_lines(path: Path) -> pa.Table:
@@ -89,7 +89,7 @@ def _names(path: Path) -> set[str]:
                 raise _no_object(path, number, f"is a {type(found).__name__}")
             names |= found.keys()
             if len(names) > _MOST_NAMES:
-                raise _no_object(path, number, f"brings the number of fields above {_MOST_NAMES}")
+                raise _no_object(path, number, f"raises the number of fields above {_MOST_NAMES}")
     return names
 
 
@@ -100,7 +100,7 @@ def _place(error: Exception) -> str:
         case UnicodeDecodeError():
             return f"no UTF-8 at byte {error.start}"
         case _:
-            return "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
+            return "nested too deeply" if isinstance(error, RecursionError) else "a number with too many digits"
 
 
 def _no_object(path: Path, number: int, found: str) -> RefusedError:
@@ -134,7 +134,8 @@ def _sound(table: pa.Table, path: Path) -> pa.Table:
         table.validate(full=True)
     except pa.ArrowException as error:
         raise RefusedError(
-            f"file {path} holds what is not of its own types: {str(error).splitlines()[0]}; allowed: text in UTF-8"
+            f"file {path} holds a value that does not match its type: {str(error).splitlines()[0]}; allowed: text in "
+            "UTF-8"
         ) from error
     for name in ("partition", "offset"):
         lowest = pc.min(table[name]).as_py()
@@ -163,7 +164,7 @@ def _with_producers(table: pa.Table, path: Path) -> pa.Table:
     orphans = inside.num_rows if "producer_id" not in table.column_names else inside["producer_id"].null_count
     if orphans:
         raise RefusedError(
-            f"file {path}: {orphans} records with is_transactional have no producer_id; allowed: a producer_id for each"
+            f"file {path}: {orphans} transactional records have no producer_id; allowed: a producer_id in each"
         )
     return table
 
@@ -183,7 +184,7 @@ def _column(found: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
     except pa.ArrowException as error:
         # For text the error message would quote the value that is no number or time.
         text = pa.types.is_string(column.type) or pa.types.is_nested(column.type)
-        reason = "not all of it can be one" if text else str(error).splitlines()[0]
+        reason = "some values can't be converted" if text else str(error).splitlines()[0]
         raise RefusedError(
             f"file {path}: column {field.name} is {_kind(column.type)}: {reason}; allowed: {field.type}"
         ) from error

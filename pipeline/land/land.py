@@ -64,8 +64,9 @@ def land(
         _remove(table, [_path(table, task) for task in tasks])
         if error.errno == errno.ENAMETOOLONG:
             raise RefusedError(
-                f"table {identifier}: topic {_longest(batches)!r} is too long for the file system ({error}); allowed: "
-                "at most 249 characters of Kafka's (a-z, A-Z, 0-9, `.`, `_`, `-`); nothing was landed"
+                f"table {identifier}: topic {_longest(batches)!r} is too long for the file system ({error}); "
+                "allowed: at most 249 characters, those that Kafka allows (a-z, A-Z, 0-9, `.`, `_`, `-`); nothing "
+                "was landed"
             ) from error
         raise UnavailableError(
             f"table {identifier}: a segment can't be written: {error}; nothing was landed"
@@ -94,7 +95,7 @@ def _fitting(table: Table, identifier: str, path: Path, found: pa.Table) -> pa.T
         offsets = pa.concat_tables(found.filter(mark).select(["offset"]) for mark in marks)["offset"]
         if len(offsets):
             raise RefusedError(
-                f"file {path} holds records of transactions, the first at offset {pc.min(offsets)}; table "
+                f"file {path} holds transactional records, the first at offset {pc.min(offsets)}; table "
                 f"{identifier} has no columns for them; allowed: a table made with firn create --transactions, or "
                 f"ALTER TABLE {identifier} ADD COLUMNS (is_control boolean, is_transactional boolean, producer_id "
                 "bigint, producer_epoch int)"
@@ -166,12 +167,12 @@ def _commit(lake: Lake, table: Table, files: Sequence[DataFile], identifier: str
     except CommitFailedException as error:
         _remove(table, [file.file_path for file in files])
         raise UnavailableError(
-            f"table {identifier}: other commits got in the way: {error}; nothing was landed"
+            f"table {identifier}: lost the race against other commits: {error}; nothing was landed"
         ) from error
     except Exception as error:
         raise OutcomeUnknownError(
-            f"table {identifier}: the commit of {len(files)} segments ended without an answer ({error}); "
-            "everything is kept, `firn status` shows whether they are in the table"
+            f"table {identifier}: the commit of {len(files)} segments has an unknown outcome ({error}); no file was "
+            "deleted, `firn status` shows whether they are in the table"
         ) from error
 
 

@@ -118,7 +118,7 @@ def _batches(path: Path, file: IO[bytes], size: int) -> Iterator[tuple[int, Any]
             raise _refusal(path, position, f"is cut off: {len(content)} of {_LENGTH_AT + length} bytes")
         batch = MemoryRecords(content).next_batch()
         if batch is None or not batch.validate_crc():
-            raise _refusal(path, position, "has another CRC than it says")
+            raise _refusal(path, position, "does not match its CRC")
         yield position, batch
         position += len(content)
 

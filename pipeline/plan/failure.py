@@ -66,8 +66,8 @@ class FailedPlan:
         """Message: the plan that waits, since when, why, and what ends the wait."""
         where = self.plan.topic_partition
         return (
-            f"{where} {self.plan.lane} waits: it {self.failure}; tried again when its segments change, or by "
-            f"`firn retry {self.plan.table} {where}`"
+            f"{where} {self.plan.lane} waits: it {self.failure}; retried when its segments change, or by `firn retry "
+            f"{self.plan.table} {where}`"
         )
 
 

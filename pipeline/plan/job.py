@@ -53,7 +53,7 @@ class Job:
                 )
             if plan.topic_partition in seen:
                 raise RefusedError(
-                    f"plan {plan.id} of table {plan.table} is the second one of {plan.topic_partition} in its job; "
+                    f"plan {plan.id} of table {plan.table} is the second plan of {plan.topic_partition} in its job; "
                     "allowed: one plan per topic partition"
                 )
             seen.add(plan.topic_partition)

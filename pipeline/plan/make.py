@@ -52,7 +52,7 @@ class LanePlans:
     def oversized(self) -> Iterator[str]:
         """Yield the first segments too large for any plan, each with what was found and what is allowed (C17, C18)."""
         found = [problem for state in self.states for problem in state.oversized]
-        yield from _first(found, len(found), "more segments that no plan can take: firn status names them")
+        yield from _first(found, len(found), "more segments are too large for any plan: firn status names them")
 
 
 def plan_table(

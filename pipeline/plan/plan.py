@@ -208,8 +208,8 @@ class Plan(BaseModel):
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError as error:
             raise RefusedError(
-                f"plan {path} can't be read: there is no such file (an old one is collected, FIRN_PLANS_AGE_MS); plan "
-                "again, in Airflow by clearing the run from its plan task on"
+                f"plan {path} can't be read: there is no such file (old plan files are deleted, FIRN_PLANS_AGE_MS); "
+                "plan again, in Airflow by clearing the run from its plan task on"
             ) from error
         except (OSError, UnicodeDecodeError) as error:
             raise RefusedError(f"plan {path} can't be read: {error}") from error
@@ -225,9 +225,7 @@ class Plan(BaseModel):
             place = ".".join(str(part) for part in problem["loc"]) or "the document"
             raise RefusedError(f"plan {source} is not a plan: {place}: {problem['msg']}") from error
         if plan.id != plan.digest():
-            raise RefusedError(
-                f"plan {source} has id {plan.id!r}; allowed: {plan.digest()}, what its content digests to"
-            )
+            raise RefusedError(f"plan {source} has id {plan.id!r}; allowed: {plan.digest()}, the digest of its content")
         return plan
 
     def digest(self) -> str:

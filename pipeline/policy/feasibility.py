@@ -40,7 +40,7 @@ class Doubt:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.problem}; what would: {self.remedy}"
+        return f"{self.problem}; remedy: {self.remedy}"
 
 
 def levels_lag_ms(policy: Policy, arrivals: Arrivals) -> float:
@@ -69,21 +69,21 @@ def by_itself(policy: Policy) -> Iterator[Doubt]:
         yield Doubt(
             "min.compaction.lag.ms",
             young,
-            f"max.compaction.lag.ms {lag} can't be held: records are left alone for min.compaction.lag.ms {young}",
+            f"max.compaction.lag.ms {lag} can't be met: records are not cleaned for min.compaction.lag.ms {young}",
             f"a smaller min.compaction.lag.ms than {lag}",
         )
     if gap >= lag:
         yield Doubt(
             "run.interval.ms",
             lag + gap,
-            f"max.compaction.lag.ms {lag} can't be held: runs come every {gap} ms (run.interval.ms)",
-            f"runs closer together than {lag} ms, and a run.interval.ms that says so",
+            f"max.compaction.lag.ms {lag} can't be met: runs start every {gap} ms (run.interval.ms)",
+            f"runs closer together than {lag} ms, with run.interval.ms set to match",
         )
     if policy.active_segments:
         yield Doubt(
             "active.segments",
             inf,
-            f"max.compaction.lag.ms {lag} can't be held for the newest {policy.active_segments} segments "
+            f"max.compaction.lag.ms {lag} can't be met for the newest {policy.active_segments} segments "
             "(active.segments) while nothing lands",
             "active.segments 0",
         )
@@ -114,7 +114,7 @@ def of_runs(policy: Policy, found: Iterable[tuple[Policy, Arrivals]]) -> Iterato
         yield Doubt(
             "run.max.bytes",
             inf,
-            f"the max.compaction.lag.ms of all topic partitions together can't be held: they need {ceil(needed)} bytes "
+            f"the max.compaction.lag.ms of all topic partitions together can't be met: they need {ceil(needed)} bytes "
             f"in a run, available: {policy.run_max_bytes} (run.max.bytes)",
             f"run.max.bytes of at least {ceil(needed)}, or runs every {floor(policy.run_max_bytes / rate * 1000)} ms",
         )
@@ -134,7 +134,7 @@ def _spacing(policy: Policy, arrivals: Arrivals) -> Iterator[Doubt]:
         yield Doubt(
             "min.compaction.lag.ms",
             young + span,
-            f"max.compaction.lag.ms {lag} is not held: a segment spans {ceil(span)} ms and is left alone for "
+            f"max.compaction.lag.ms {lag} is not met: a segment spans {ceil(span)} ms and is not cleaned for "
             f"min.compaction.lag.ms {young} after that",
             remedy,
         )
@@ -142,7 +142,7 @@ def _spacing(policy: Policy, arrivals: Arrivals) -> Iterator[Doubt]:
         yield Doubt(
             "active.segments",
             active * span,
-            f"max.compaction.lag.ms {lag} is not held: the newest {active} segments (active.segments) span "
+            f"max.compaction.lag.ms {lag} is not met: the newest {active} segments (active.segments) span "
             f"{ceil(active * span)} ms",
             f"active.segments of at most {floor(lag / span)}",
         )
@@ -160,7 +160,7 @@ def _triggers(policy: Policy, arrivals: Arrivals) -> Iterator[Doubt]:
         yield Doubt(
             "full.interval.ms",
             reached,
-            f"max.compaction.lag.ms {lag} is not held: a full clean is due after {ceil(reached - gap)} ms, and the "
+            f"max.compaction.lag.ms {lag} is not met: a full clean is due after {ceil(reached - gap)} ms, and the "
             f"next run comes up to {gap} ms later (run.interval.ms)",
             f"full.interval.ms of at most {lag - gap}{or_ratio}",
         )
@@ -177,7 +177,7 @@ def _levels(policy: Policy, arrivals: Arrivals) -> Iterator[Doubt]:
     yield Doubt(
         "merge.segments",
         reached,
-        f"max.compaction.lag.ms {lag} is held by full cleans alone: {policy.merge_segments} x {policy.clean_segments} "
+        f"max.compaction.lag.ms {lag} is met by full cleans alone: {policy.merge_segments} x {policy.clean_segments} "
         f"segments (merge.segments x clean.segments) arrive in {ceil(reached)} ms",
         remedy if product >= merge else f"at least two segments every {lag} ms",
     )
@@ -197,7 +197,7 @@ def _plans(policy: Policy, arrivals: Arrivals) -> Iterator[Doubt]:
             yield Doubt(
                 name,
                 inf,
-                f"max.compaction.lag.ms {policy.max_compaction_lag_ms} can't be held: {ceil(rate * seconds)} {unit} "
+                f"max.compaction.lag.ms {policy.max_compaction_lag_ms} can't be met: {ceil(rate * seconds)} {unit} "
                 f"arrive between runs, a plan takes {allowed} ({name})",
                 f"{name} of at least {least}, or runs every {floor(allowed / rate * 1000)} ms",
             )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from pipeline.errors import RefusedError
+from pipeline.lake.mapping import COLUMNS
 from pipeline.policy.policy import DEFAULT, NAMES, TABLE_ONLY, UNLIMITED, Policy, Samples, Validation
 from pipeline.policy.profiles import with_defaults
 
@@ -43,8 +44,8 @@ class Policies:
                 topic, name = _split(identifier, key, value)
                 if name in topics.setdefault(topic, {}):
                     raise RefusedError(
-                        f"table {identifier}: property {key} = {_short(value)} is set a second time for topic {topic}, "
-                        "once with and once without quotes; allowed: one of them"
+                        f"table {identifier}: property {key} = {_short(value)} is set twice for topic {topic}, with "
+                        "and without quotes; allowed: only one of them"
                     )
                 topics[topic][name] = value
             elif key.startswith(PREFIX):
@@ -52,6 +53,9 @@ class Policies:
                 if name not in NAMES:
                     raise _unknown(identifier, key, value)
                 common[name] = value
+        if COLUMNS in properties:
+            # Others look after an adopted table until its owner says otherwise.
+            common.setdefault("care.enabled", "false")
         return cls(
             default=_policy(identifier, PREFIX, common, common),
             topics={

@@ -37,42 +37,42 @@ class Policy(BaseModel):
     cleanup_policy: CleanupPolicy = Field(
         default="compact",
         alias="cleanup.policy",
-        description="`compact`: keep the newest record per key; `delete`: drop what is past retention.",
+        description="`compact`: keep the newest record per key; `delete`: drop segments past retention.",
     )
     retention_ms: int = Field(
         default=7 * DAY_MS,
         ge=UNLIMITED,
         le=LONG_MAX,
         alias="retention.ms",
-        description="Under `delete` a segment is dropped when its newest record is older; -1: never for its age.",
+        description="Under `delete`, a segment is dropped when its newest record is older; -1: no limit.",
     )
     retention_bytes: int = Field(
         default=UNLIMITED,
         ge=UNLIMITED,
         le=LONG_MAX,
         alias="retention.bytes",
-        description="Under `delete` the oldest segments beyond these bytes per topic partition go; -1: no limit.",
+        description="Under `delete`, the oldest segments beyond this many bytes per topic partition go; -1: no limit.",
     )
     min_cleanable_dirty_ratio: float = Field(
         default=0.65,
         ge=0,
         le=1,
         alias="min.cleanable.dirty.ratio",
-        description="`full` is due when cleanable head bytes / (tail + cleanable head bytes) is greater.",
+        description="`full` is due when cleanable head bytes / (tail + cleanable head bytes) is greater than this.",
     )
     min_compaction_lag_ms: int = Field(
         default=0,
         ge=0,
         le=LONG_MAX,
         alias="min.compaction.lag.ms",
-        description="A segment whose newest timestamp is younger is not cleaned, nor any past it.",
+        description="A segment whose newest timestamp is younger is not cleaned, nor is any segment after it.",
     )
     max_compaction_lag_ms: int = Field(
         default=LONG_MAX,
         ge=1,
         le=LONG_MAX,
         alias="max.compaction.lag.ms",
-        description="`full` is due when the oldest record of the head is older, whatever the ratio.",
+        description="`full` is due when the oldest record of the head is older, whatever the dirty ratio.",
     )
     delete_retention_ms: int = Field(
         default=DAY_MS,
@@ -93,13 +93,13 @@ class Policy(BaseModel):
         ge=0,
         le=LONG_MAX,
         alias="active.segments",
-        description="The newest landed segments that are left alone.",
+        description="Number of newest landed segments that are not cleaned.",
     )
     merge_segments: int = Field(
-        default=32, ge=2, le=LONG_MAX, alias="merge.segments", description="L0 segments that become one L1 segment."
+        default=32, ge=2, le=LONG_MAX, alias="merge.segments", description="L0 segments merged into one L1 segment."
     )
     clean_segments: int = Field(
-        default=32, ge=1, le=LONG_MAX, alias="clean.segments", description="L1 segments that become an L2 run."
+        default=32, ge=1, le=LONG_MAX, alias="clean.segments", description="L1 segments cleaned into one L2 run."
     )
     clean_tail_fraction: float = Field(
         default=inf,
@@ -111,24 +111,24 @@ class Policy(BaseModel):
         default=0.25,
         gt=0,
         alias="leave.to.full.fraction",
-        description="What is at least this fraction of the bytes that `full` still waits for is left to it.",
+        description="Segments of at least this fraction of the bytes that `full` still waits for are left to it.",
     )
     full_interval_ms: int = Field(
         default=DAY_MS,
         ge=NEVER,
         le=LONG_MAX,
         alias="full.interval.ms",
-        description="`full` is due when the last one is longer ago and something is cleanable; -1: never for this.",
+        description="`full` is due this long after the last one if anything is cleanable; -1: never for this reason.",
     )
     tombstone_fraction: float = Field(
         default=0.05,
         ge=0,
         le=1,
         alias="tombstone.fraction",
-        description="`full` is due when tombstones past their horizon are more than this fraction of the tail.",
+        description="`full` is due when tombstones past their delete horizon exceed this fraction of the tail.",
     )
     tier_runs: int = Field(
-        default=10, ge=2, le=LONG_MAX, alias="tier.runs", description="L2 runs of similar size that become one run."
+        default=10, ge=2, le=LONG_MAX, alias="tier.runs", description="L2 runs of similar size combined into one."
     )
     tier_size_ratio: float = Field(
         default=2.0,
@@ -140,14 +140,10 @@ class Policy(BaseModel):
         default=128 * GIB, ge=1, le=LONG_MAX, alias="max.input.bytes", description="A larger segment is never an input."
     )
     plan_max_bytes: int = Field(
-        default=64 * GIB, ge=1, le=LONG_MAX, alias="plan.max.bytes", description="Head bytes that one plan may take."
+        default=64 * GIB, ge=1, le=LONG_MAX, alias="plan.max.bytes", description="Maximum head bytes per plan."
     )
     plan_max_records: int = Field(
-        default=1_000_000_000,
-        ge=1,
-        le=LONG_MAX,
-        alias="plan.max.records",
-        description="Head records that one plan may take.",
+        default=1_000_000_000, ge=1, le=LONG_MAX, alias="plan.max.records", description="Maximum head records per plan."
     )
     null_keys: Literal["quarantine", "fail"] = Field(
         default="quarantine",
@@ -157,28 +153,28 @@ class Policy(BaseModel):
     profile: Literal["firn", "kafka", "warpstream"] = Field(
         default="firn",
         alias="profile",
-        description="Whose defaults hold for properties that are not set.",
+        description="Set of defaults for properties that are not set.",
     )
     cleaner_dedupe_buffer_size: int = Field(
         default=128 * GIB,
         ge=1,
         le=LONG_MAX,
         alias="cleaner.dedupe.buffer.size",
-        description="Bytes that the keys of all plans worked on at a time may take, each 24 (warpstream: 41).",
+        description="Bytes for the keys of all plans that run at a time, 24 per key (warpstream: 41).",
     )
     cleaner_threads: int = Field(
         default=4,
         ge=1,
         le=1000,
         alias="cleaner.threads",
-        description="Plans that are worked on at a time, and that share the buffer.",
+        description="Number of plans that run at a time and share the buffer.",
     )
     cleaner_io_buffer_load_factor: float = Field(
         default=0.9,
         gt=0,
         le=1,
         alias="cleaner.io.buffer.load.factor",
-        description="How full a plan's share of the buffer may get.",
+        description="Maximum load of a plan's share of the buffer.",
     )
     stage_max_age_ms: int = Field(
         default=DAY_MS,
@@ -188,86 +184,121 @@ class Policy(BaseModel):
         description="A stage older than this is discarded by the next run.",
     )
     run_max_bytes: int = Field(
-        default=16 << 40, ge=1, le=LONG_MAX, alias="run.max.bytes", description="Bytes that a run of a lane may take."
+        default=16 << 40, ge=1, le=LONG_MAX, alias="run.max.bytes", description="Maximum bytes per run of a lane."
     )
     run_max_records: int = Field(
         default=100_000_000_000,
         ge=1,
         le=LONG_MAX,
         alias="run.max.records",
-        description="Records that a run of a lane may take.",
+        description="Maximum records per run of a lane.",
     )
     run_max_keys: int = Field(
         default=100_000_000_000,
         ge=1,
         le=LONG_MAX,
         alias="run.max.keys",
-        description="Keys of the head that a run of a lane may look at.",
+        description="Maximum keys of the head per run of a lane.",
     )
     run_max_jobs: int = Field(
         default=1000,
         ge=1,
         le=LONG_MAX,
         alias="run.max.jobs",
-        description="Jobs of a run of a lane; small plans share one.",
+        description="Maximum jobs per run of a lane; small plans share a job.",
     )
     run_max_wait_ms: int = Field(
         default=DAY_MS,
         ge=0,
         le=LONG_MAX,
         alias="run.max.wait.ms",
-        description="A plan that has been due for longer is overdue, as one past max.compaction.lag.ms is.",
+        description="A plan that has been due for longer is overdue, like a plan past max.compaction.lag.ms.",
     )
     report_samples: Samples = Field(
         default="keys",
         alias="report.samples",
-        description="What reports, listings and errors show of records: nothing, digests of keys, or keys and values.",
+        description="What reports, listings and errors show of a record: nothing, its key's digest, or key and value.",
     )
     validate_by: Validation = Field(
         default="fingerprint",
         alias="validate",
-        description="How values are judged: by the fingerprint taken as they were read, or read again on both sides.",
+        description="How values are validated: by fingerprints taken as they are read, or by reading both sides again.",
     )
     run_interval_ms: int = Field(
         default=900_000,
         ge=1,
         le=LONG_MAX,
         alias="run.interval.ms",
-        description="How often runs are scheduled, to tell whether max.compaction.lag.ms can be held.",
+        description="Interval of scheduled runs, used to check that max.compaction.lag.ms can be met.",
     )
 
-    gc_stages_bytes: int = Field(
+    cost_per_gb_month: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        alias="cost.per.gb.month",
+        description="Price of 10^9 stored bytes for a month, in any currency; 0: none is shown.",
+    )
+    cost_per_core_hour: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        alias="cost.per.core.hour",
+        description="Price of a core for an hour, in the same currency; 0: none is shown.",
+    )
+
+    care_enabled: bool = Field(
+        default=True,
+        alias="care.enabled",
+        description="Whether `firn care` expires snapshots, rewrites manifests and deletes orphans.",
+    )
+    care_snapshots: bool = Field(
+        default=True,
+        alias="care.snapshots",
+        description="Whether snapshots expire by `history.expire.*`, with the files that only they reach.",
+    )
+    care_manifests: bool = Field(
+        default=True,
+        alias="care.manifests",
+        description="Whether manifests are rewritten when they are many and small.",
+    )
+    care_orphans: bool = Field(
+        default=True,
+        alias="care.orphans",
+        description="Whether files below the table's location that nothing reaches are deleted, whoever wrote them.",
+    )
+    care_stages_bytes: int = Field(
         default=UNLIMITED,
         ge=UNLIMITED,
         le=LONG_MAX,
-        alias="gc.stages.bytes",
-        description="When all stages hold more, the oldest idle ones are discarded; -1: no limit.",
+        alias="care.stages.bytes",
+        description="When all stages together hold more, the oldest idle ones are discarded; -1: no limit.",
     )
-    gc_orphans_age_ms: int = Field(
+    care_orphans_age_ms: int = Field(
         default=3 * DAY_MS,
         ge=DAY_MS,
         le=LONG_MAX,
-        alias="gc.orphans.age.ms",
-        description="A data file of Firn's that no snapshot holds is deleted when it is older.",
+        alias="care.orphans.age.ms",
+        description="A file that nothing reaches is deleted when it is older.",
     )
-    gc_quarantine_age_ms: int = Field(
+    care_quarantine_age_ms: int = Field(
         default=UNLIMITED,
         ge=UNLIMITED,
         le=LONG_MAX,
-        alias="gc.quarantine.age.ms",
-        description="Records that have been in quarantine for longer are dropped for good; -1: never.",
+        alias="care.quarantine.age.ms",
+        description="Records that have been quarantined for longer are dropped for good; -1: never.",
     )
     late_max_ms: int = Field(
         default=30 * DAY_MS,
         ge=UNLIMITED,
         le=LONG_MAX,
         alias="late.max.ms",
-        description="How late an older record may land and still find its removed tombstone; -1: without limit.",
+        description="How late an older record may land and still be superseded by its removed tombstone; -1: no limit.",
     )
     side_branches: bool = Field(
         default=True,
         alias="side.branches",
-        description="Whether the catalog takes several snapshots per commit. Set by `firn create` and `firn adopt`.",
+        description="The catalog accepts several snapshots per commit. Set by `firn create` and `firn adopt`.",
     )
 
     @property
@@ -312,6 +343,6 @@ TABLE_ONLY = frozenset(
         "late.max.ms",
         "side.branches",
     }
-    | {name for name in NAMES if name.startswith(("run.", "gc."))}
+    | {name for name in NAMES if name.startswith(("run.", "care.", "cost."))}
 )
 """Configs that apply to all topics of a table together."""

@@ -110,7 +110,7 @@ class CachedManifests:
                     path.unlink(missing_ok=True)
             self.cache.evict()
         except OSError as error:
-            log.warning("what was read of manifests is not kept: %s", error)
+            log.warning("the cache of manifests can't be written: %s", error)
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _read(path: Path) -> Pack | None:
         path.unlink(missing_ok=True)
     except OSError:
         return None
-    log.warning("%s is damaged; its manifests are read again", path)
+    log.warning("%s is corrupt; its manifests are read again", path)
     return None
 
 

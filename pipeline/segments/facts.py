@@ -149,8 +149,8 @@ class Facts:
             yield f"has level {level}; allowed: NULL, {', '.join(str(known) for known in LEVELS)}"
         if not self._level.is_fixed(file) and self._level.range(file):
             yield (
-                f"was written under partition spec {file.spec_id}, which keeps no levels apart, and has some in column "
-                f"{self._level.name}; allowed: NULL, or partitioned by it ({REWRITE})"
+                f"was written under partition spec {file.spec_id}, which does not separate levels, but holds levels "
+                f"in column {self._level.name}; allowed: NULL, or a spec that is partitioned by it ({REWRITE})"
             )
         if partition < 0:
             yield f"has partition {partition}; allowed: 0 or more"
@@ -166,7 +166,7 @@ class Facts:
             if column.nulls(file) is None:
                 yield (
                     f"has no null count for column {column.name}{self._unread(file)}; allowed: "
-                    f"write.metadata.metrics.column.{column.name} not `none` when it is written"
+                    f"write.metadata.metrics.column.{column.name} other than `none` when it is written"
                 )
 
     def _unread(self, file: ListedFile) -> str:

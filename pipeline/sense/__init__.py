@@ -1,7 +1,7 @@
 """Sense: what is due in a table, and why, from metadata alone (no JVM)."""
 
 from pipeline.sense.bounds import ScopeBounds
-from pipeline.sense.forecast import due_at
+from pipeline.sense.forecast import due_at, due_later
 from pipeline.sense.lanes import Due, Lane, due
 from pipeline.sense.retention import Retention, retention
 from pipeline.sense.scope import EVERYTHING, Scope
@@ -21,6 +21,7 @@ __all__ = [
     "Sensed",
     "due",
     "due_at",
+    "due_later",
     "read_once",
     "retention",
     "sense",

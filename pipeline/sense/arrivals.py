@@ -1,4 +1,4 @@
-"""How much lands in a topic partition, told from the segments that are still as they landed, or merged."""
+"""The rate of arrivals in a topic partition, from the segments that are still landed or merged."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ FEWEST = 2
 
 
 def arrivals_of(state: PartitionState) -> Arrivals | None:
-    """What lands in ``state``'s topic partition per second up to its clock; None when its segments don't tell.
+    """Arrivals per second in ``state``'s topic partition up to its clock; None when its segments don't tell.
 
     Landed segments by the clocks of their commits, or by their newest timestamps where the table has forgotten them or
     they lie past the state's clock. Without two of them merged segments by their newest timestamps, each of which

@@ -20,19 +20,19 @@ class ScopeBounds:
 
     @property
     def begins(self) -> bool:
-        """Whether something is left out at the beginning of the log."""
+        """True when the bounds leave out the beginning of the log."""
         return self.from_offset is not None or self.from_ms is not None
 
     def passed_by(self, segment: Segment) -> str | None:
         """Why ``segment`` reaches past the upper bounds; None when it does not."""
         if self.until_offset is not None and segment.last_offset > self.until_offset:
-            return f"past offset {self.until_offset}, up to which was asked for"
+            return f"past offset {self.until_offset}, the upper bound of this run"
         if self.until_ms is not None and segment.newest_ms > self.until_ms:
-            return f"newer than {show_ms(self.until_ms)}, up to which was asked for"
+            return f"newer than {show_ms(self.until_ms)}, the upper bound of this run"
         return None
 
     def hold(self, segment: Segment) -> bool:
-        """Whether all of ``segment`` lies within."""
+        """True when all of ``segment`` lies within."""
         early = self.from_offset is not None and segment.base_offset < self.from_offset
         old = self.from_ms is not None and segment.oldest_ms < self.from_ms
         return not early and not old and self.passed_by(segment) is None

@@ -1,4 +1,4 @@
-"""How much of the head one plan may take: whole segments, oldest first, as many as fit together (C17, C18).
+"""The part of the head that one plan may take: whole segments, oldest first, as many as fit together (C17, C18).
 
 Keys are counted in Kafka's terms (LogCleaner, SkimpyOffsetMap): one buffer, shared by the plans that are worked on at a
 time, with room for one entry per distinct key up to its load factor. Firn holds no such map, and its result is exact
@@ -58,7 +58,7 @@ class Budget:
 
 
 def keys_of(segments: Sequence[Segment]) -> int:
-    """How many keys ``segments`` may need room for: those that are known, else one for every record with a key."""
+    """Number of keys that ``segments`` may need room for: known ones, else one for every record with a key."""
     return sum(segment.records - segment.null_keys if segment.keys is None else segment.keys for segment in segments)
 
 
@@ -106,7 +106,7 @@ def excess_beside(tail: Sequence[Segment], segment: Segment, policy: Policy) -> 
 
 
 def can_be_cleaned_as_one(group: Sequence[Segment], policy: Policy) -> bool:
-    """Whether one segment made of ``group`` would fit a cleaning: a merge makes nothing that is stuck for ever."""
+    """True when one segment made of ``group`` would fit a cleaning: a merge must not make a segment that is stuck."""
     if sum(segment.bytes for segment in group) > policy.max_input_bytes:
         return False
     return not policy.compacts or keys_of(group) <= min(policy.keys_per_plan, policy.run_max_keys)

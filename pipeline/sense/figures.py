@@ -1,4 +1,4 @@
-"""What the survey goes by, of all topic partitions of a table at once: arrays from arrays.
+"""Figures of the survey, for all topic partitions of a table at once: arrays from arrays.
 
 The same figures as in ``PartitionState``, under the same names: head and tail, what is active, what is cleanable, how
 dirty that is. P is the number of topic partitions, N that of segments, as in ``pipeline.segments.arrays``.
@@ -43,7 +43,7 @@ class Figures:
 
     @cached_property
     def may_overflow(self) -> bool:
-        """Whether sums could leave 64 bits: nothing is said then."""
+        """True when sums could leave 64 bits: then the survey makes no statement."""
         largest = max(float(np.abs(found).max()) for found in (self.arrays.bytes, self.arrays.records))
         return largest * len(self.arrays.records) >= 2**62
 

@@ -21,7 +21,14 @@ def due_at(state: PartitionState, lanes: Collection[Lane] = tuple(Lane)) -> int 
     """
     if state.blockers:
         return None
-    clocks = sorted({state.now_ms, *(clock for clock in _turning_points(state) if state.now_ms < clock <= LONG_MAX)})
+    return state.now_ms if _is_due(state, lanes) else due_later(state, lanes)
+
+
+def due_later(state: PartitionState, lanes: Collection[Lane] = tuple(Lane)) -> int | None:
+    """As ``due_at``, where none of ``lanes`` is due at the state's own clock."""
+    if state.blockers:
+        return None
+    clocks = sorted({clock for clock in _turning_points(state) if state.now_ms < clock <= LONG_MAX})
     # False sorts before True: left of 1 lie the clocks at which nothing is due.
     first = bisect_left(clocks, 1, key=lambda clock: _is_due(replace(state, now_ms=clock), lanes))
     return clocks[first] if first < len(clocks) else None

@@ -40,7 +40,7 @@ class Due:
 
 
 def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
-    """What ``lane`` should take in ``state``, or None when nothing is due or something is in the way (C20).
+    """The segments that ``lane`` should take in ``state``; None when nothing is due or something blocks (C20).
 
     ``force`` ignores thresholds, never the rules on what may be cleaned; how long records are kept is such a rule.
     """

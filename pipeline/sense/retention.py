@@ -1,4 +1,4 @@
-"""What retention takes of a topic partition: whole segments, a prefix in offset order, from metadata alone (C19)."""
+"""Retention of a topic partition: drops whole segments, a prefix in offset order, from metadata alone (C19)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Retention:
 
 
 def retention(state: PartitionState) -> Retention | None:
-    """What retention says of ``state``; None under a policy that does not delete.
+    """The decision of retention on ``state``; None under a policy that does not delete.
 
     A segment may go when its newest timestamp is more than retention.ms ago, or when what remains without it is still
     at least retention.bytes (Kafka's ``deleteRetentionMsBreachedSegments``, ``deleteRetentionSizeBreachedSegments``).
@@ -86,7 +86,7 @@ def _cause(state: PartitionState, segment: Segment, left: int) -> Limit | None:
 
 
 def _reason(state: PartitionState, causes: Sequence[Limit]) -> str:
-    """What crossed which limit."""
+    """The limits that were crossed, and by how much."""
     policy = state.policy
     aged, oversize = causes.count(Limit.AGE), causes.count(Limit.SIZE)
     parts = [f"{aged} segments older than {Limit.AGE} {policy.retention_ms}"] if aged else []
@@ -95,11 +95,11 @@ def _reason(state: PartitionState, causes: Sequence[Limit]) -> str:
 
 
 def _waiting(state: PartitionState, segment: Segment, left: int) -> str:
-    """How far ``segment`` is from going. Timestamps in the future keep it: that must be seen, or nobody finds out."""
+    """Distance of ``segment`` from its limits. A timestamp in the future keeps it: the text must show that."""
     age = state.now_ms - segment.newest_ms
     moment = f"is {age} ms old" if age >= 0 else f"lies {-age} ms in the future"
     return (
-        f"its newest record {moment} ({Limit.AGE} {state.policy.retention_ms}), {left} bytes would remain without it "
+        f"its newest record {moment} ({Limit.AGE} {state.policy.retention_ms}), {left} bytes would remain "
         f"({Limit.SIZE} {state.policy.retention_bytes})"
     )
 

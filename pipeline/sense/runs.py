@@ -24,7 +24,7 @@ class Run:
 
     segments: tuple[Segment, ...]
     places: tuple[int, ...]
-    """Where they are among all segments of the topic partition that hold a record, in offset order."""
+    """Their positions among all segments of the topic partition that hold a record, in offset order."""
 
     @property
     def bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""What a person asks a run to keep to: some topics, some offsets or times, other thresholds than the table's.
+"""The scope of a run, as a person asks for it: some topics, some offsets or times, other thresholds than the table's.
 
 Nothing here makes more allowed: inside the scope every rule on what may be cleaned holds as it does without one.
 """
@@ -31,11 +31,11 @@ class Scope:
         """Why ``lane`` can't keep to this scope, and what is allowed; None when it can."""
         if lane is Lane.RETAIN and (self.bounds != UNBOUNDED or self.properties):
             return (
-                f"lane {lane} can't keep to {self}; allowed: topics and topic partitions, because how long records are "
-                "kept is for the table's properties to say"
+                f"lane {lane} can't keep to {self}; allowed: topics and topic partitions, because the table's "
+                "properties alone set its retention"
             )
         if lane is Lane.FULL and self.bounds.begins:
-            return f"lane {lane} can't keep to {self}; allowed: upper bounds, because it takes a log from its start"
+            return f"lane {lane} can't keep to {self}; allowed: upper bounds, because it cleans a log from its start"
         return None
 
     def check(self, lane: Lane) -> None:

@@ -40,7 +40,7 @@ class PartitionState:
     """Tombstones that were removed from this topic partition (branch ``firn_tombstones``)."""
     transactions: Transactions = NO_TRANSACTIONS
     bounds: ScopeBounds = UNBOUNDED
-    """What a person asked to keep to."""
+    """The bounds that a person asked for."""
 
     @cached_property
     def tail(self) -> tuple[Segment, ...]:
@@ -81,7 +81,7 @@ class PartitionState:
 
     @cached_property
     def held(self) -> HeldBack | None:
-        """What ends the cleanable part of the head; None when all of it is cleanable."""
+        """The end of the cleanable part of the head and its reason; None when all of it is cleanable."""
         lag = self.policy.min_compaction_lag_ms
         for segment in self.head:
             if segment.path in self.active:
@@ -96,7 +96,7 @@ class PartitionState:
 
     @property
     def first_dirty_offset(self) -> int | None:
-        """Where a cleaning begins, as Kafka counts it: past the tail, without one at the log's start; None if empty."""
+        """First offset to clean, as Kafka counts: past the tail, else at the log's start; None if empty."""
         if self.cleaned_through is not None:
             return self.cleaned_through + 1
         return min((segment.base_offset for segment in self.head), default=None)
@@ -114,7 +114,7 @@ class PartitionState:
 
     @property
     def tail_is_held(self) -> bool:
-        """Whether the tail reaches past the first undecided record, which came late: then it is no input either."""
+        """True when the tail reaches past the first undecided record, which came late: then it is no input either."""
         undecided = self.undecided
         return undecided is not None and any(segment.last_offset >= undecided.offset for segment in self.tail)
 
@@ -174,7 +174,7 @@ class PartitionState:
                 )
             if segment.null_keys and self.policy.compacts and self.policy.null_keys == "fail":
                 found.append(
-                    f"segment {segment} has {segment.null_keys} records without a key; allowed under "
+                    f"segment {segment} has {segment.null_keys} records without a key; allowed with "
                     "firn.null.keys=fail: none"
                 )
         return tuple(found)

@@ -1,4 +1,4 @@
-"""Which topic partitions may have something due, told from arrays: a million of them without a state of each.
+"""Finds topic partitions that may have something due, from arrays: a million of them without a state of each.
 
 A coarse filter before ``due``, which alone knows the rules. It goes by what each rule asks at the very least: so many
 segments, so many bytes, so long ago. It may ask in vain, never leaves out what ``due`` would find, and does leave out
@@ -68,7 +68,7 @@ class DueSurvey:
         )
 
     def places(self, lane: Lane, force: bool = False) -> list[int]:
-        """Where ``lane`` may be due, in the order of ``sense``: the filthiest first, then by topic partition."""
+        """Topic partitions where ``lane`` may be due, in the order of ``sense``: the filthiest first, then by name."""
         return self.filthiest_first(np.flatnonzero(self.may_be_due(lane, force)))
 
     def filthiest_first(self, places: NDArray[np.intp]) -> list[int]:
@@ -187,4 +187,4 @@ _AT_LEAST: dict[Lane, Callable[[Figures, bool], Bools]] = {
     Lane.TIER: _tier,
     Lane.FULL: _full,
 }
-"""What each lane's rule asks at the very least."""
+"""The necessary condition of each lane's rule."""

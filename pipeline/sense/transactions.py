@@ -1,4 +1,4 @@
-"""Which transactions of a topic partition are undecided, and which markers decide what a plan takes (C10).
+"""The undecided transactions of a topic partition, and the markers that decide the inputs of a plan (C10).
 
 A transactional record is decided by the first marker of its producer past it, whatever the marker's epoch: a producer
 that was fenced off has its transaction aborted under the next one. The offset of the first undecided record is Kafka's
@@ -37,13 +37,13 @@ class Undecided(NamedTuple):
     producer_id: int | None
 
     def __str__(self) -> str:
-        """How messages name it."""
+        """Its name in messages."""
         return f"transaction of producer {self.producer_id} undecided since offset {self.offset}"
 
 
 @dataclass(frozen=True)
 class Transactions:
-    """What was read of a topic partition's transactions; by default: there are none."""
+    """The transactions of a topic partition, as read; by default there are none."""
 
     undecided: Undecided | None = None
     markers: Mapping[str, pa.Table] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Transactions:
     """Why they can't be told, which blocks the topic partition (C20)."""
 
     def is_aborted(self, producer_id: int, offset: int) -> bool:
-        """Whether the first marker of ``producer_id`` past ``offset`` aborts the transaction of a record there."""
+        """True when the first marker of ``producer_id`` past ``offset`` aborts the transaction of a record there."""
         of_producer = (pc.field("producer_id") == producer_id) & (pc.field("offset") > offset)
         past = pa.concat_tables([MARKERS.empty_table(), *self.markers.values()]).filter(of_producer).sort_by("offset")
         return past.num_rows > 0 and not past["commit"][0].as_py()

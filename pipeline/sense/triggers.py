@@ -1,4 +1,4 @@
-"""What makes lane ``full`` due besides being asked for (C12): reasons as sentences, None where there is none."""
+"""Triggers of lane ``full`` (C12): reasons as sentences, None where there is none."""
 
 from collections.abc import Iterable
 from math import inf
@@ -27,14 +27,14 @@ def dirty_reason(state: PartitionState) -> str | None:
     # Before the first full clean the oldest dirty record tells how long none has been.
     since = last_full_ms(state) if state.tail else oldest
     if since is None:
-        return f"no whole full clean in the table's history; allowed: one in {policy.full_interval_ms} ms"
+        return f"no complete full clean in the table's history; allowed: one every {policy.full_interval_ms} ms"
     if state.now_ms - since > policy.full_interval_ms:
         return f"the last full clean is {state.now_ms - since} ms ago, allowed: {policy.full_interval_ms}"
     return None
 
 
 def left_to_full(series: Iterable[Segment], count: int, whole: int, state: PartitionState) -> bool:
-    """Whether lane ``full`` is so near that another lane should not write ``series`` again before it (C13 to C15).
+    """True when lane ``full`` is so near that another lane should not write ``series`` before it (C13 to C15).
 
     ``count`` of ``whole`` segments (or runs) wait. What is left is bounded: when more wait than there can be until the
     head has grown to what ``full`` waits for, it does not come (a budget, a failure, a schedule of its own), and the
@@ -61,8 +61,8 @@ def tombstone_reason(state: PartitionState, left_out: Iterable[Segment]) -> str 
     if not expired or expired <= state.policy.tombstone_fraction * records:
         return None
     return (
-        f"{expired} tombstones of the tail's {records} records are past their horizon, "
-        f"more than {state.policy.tombstone_fraction} of them"
+        f"{expired} of the tail's {records} records are tombstones past their delete horizon, more than "
+        f"{state.policy.tombstone_fraction} of them"
     )
 
 
@@ -80,7 +80,7 @@ def _newest(segments: Iterable[Segment]) -> int | None:
 
 
 def expired_tombstones(state: PartitionState, left_out: Iterable[Segment]) -> int:
-    """How many tombstones of the tail are known to be past their horizon and were not yet when last looked at.
+    """Number of the tail's tombstones that are known to have passed their horizon since the last look.
 
     Those that the last full clean saw past their horizon stayed for a reason (the log end, older data outside), and
     would stay again. What frees them is cleanable head, which has triggers of its own.

@@ -70,23 +70,25 @@ class Workload:
             value = getattr(self, name)
             yield name, value, isfinite(value) and value > 0, "a number greater than 0"
         for name in ("partitions", "sample", "records_per_segment", "record_bytes", "tombstone_bytes", "keys"):
-            yield name, getattr(self, name), getattr(self, name) >= 1, "a whole number from 1 on"
+            yield name, getattr(self, name), getattr(self, name) >= 1, "a whole number, 1 or more"
         for name in ("update_ratio", "delete_ratio"):
             yield name, getattr(self, name), 0 <= getattr(self, name) <= 1, "a number between 0 and 1"
         exponent = self.zipf_exponent
-        yield "zipf_exponent", exponent, isfinite(exponent) and exponent >= 0, "a number from 0 on"
-        yield "seed", self.seed, self.seed >= 0, "a whole number from 0 on"
+        yield "zipf_exponent", exponent, isfinite(exponent) and exponent >= 0, "a number, 0 or more"
+        yield "seed", self.seed, self.seed >= 0, "a whole number, 0 or more"
         if self.distribution is Keys.APPEND:
-            allowed = f"at most update-ratio, which is {self.update_ratio}: only a key that was seen can be deleted"
+            allowed = f"at most update-ratio, which is {self.update_ratio}: only a key seen before can be deleted"
             yield "delete_ratio", self.delete_ratio, self.delete_ratio <= self.update_ratio, allowed
         yield "hours", self.hours, self.records_per_partition >= self.records_per_segment, self._enough_hours()
         records = self.records_per_partition * self.simulated
-        room = f"at most {MAX_RECORDS:,} simulated records, these are {records:,}: fewer hours, or a smaller sample"
+        room = (
+            f"at most {MAX_RECORDS:,} simulated records, these are {records:,} (choose fewer hours or a smaller sample)"
+        )
         yield "rate", self.rate, records <= MAX_RECORDS, room
 
     def _enough_hours(self) -> str:
         hours = self.records_per_segment * self.record_ms / HOUR_MS
-        return f"at least {hours:g}, or nothing lands: a segment of {self.records_per_segment} records takes as long"
+        return f"at least {hours:g}, or nothing lands: a segment of {self.records_per_segment} records takes that long"
 
     @property
     def duration_ms(self) -> int:

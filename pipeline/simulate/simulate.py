@@ -129,7 +129,9 @@ def simulate(workload: Workload, sides: Sequence[Contender], every_ms: int = EVE
     """
     if every_ms < 1 or workload.duration_ms / every_ms > MAX_TICKS:
         least = max(1, workload.duration_ms // MAX_TICKS)
-        raise RefusedError(f"every is {every_ms} ms; allowed: at least {least} ms, {MAX_TICKS:,} looks in all")
+        raise RefusedError(
+            f"every is {every_ms} ms; allowed: at least {least} ms, which makes {MAX_TICKS:,} runs of the planner"
+        )
     looks = ticks(workload, every_ms)
     results = [Simulated(side, workload, Totals(looks)) for side in sides]
     for number in range(workload.simulated):

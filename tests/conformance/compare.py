@@ -19,7 +19,7 @@ _CLEAN_WHEN_IDLE = (Mode.FULL, Mode.LEVELS)
 
 
 class Rule(StrEnum):
-    """What may differ, and why."""
+    """Allowed differences, and their reasons."""
 
     LOG_END = "C4: the newest record of the partition stays in Firn (Kafka keeps an empty batch)"
     IDLE = "C12: a tombstone past its horizon, where nothing new made Kafka's cleaner look"
@@ -31,7 +31,7 @@ class Rule(StrEnum):
 
 @dataclass
 class Tally:
-    """What was compared, and what came of it. ``equal`` counts cleanings with the same set on both sides."""
+    """The comparison and its result. ``equal`` counts cleanings with the same set on both sides."""
 
     workloads: int = 0
     records: int = 0

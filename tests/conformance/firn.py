@@ -45,7 +45,7 @@ class Cleaned(NamedTuple):
 
 
 def clean(lake: Lake, engine: Engine, group: Group) -> list[list[Cleaned]]:
-    """What Firn leaves after each step of each workload. Raises AssertionError when any plan fails on its way."""
+    """Records that Firn leaves after each step of each workload. Raises AssertionError when a plan fails."""
     table = f"conformance.{group.name}"
     records.create(lake, table, _properties(group), transactions=group.mode is Mode.TRANSACTIONS)
     found: list[list[Cleaned]] = [[] for _ in group.workloads]

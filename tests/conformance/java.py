@@ -14,7 +14,7 @@ class DriverError(Exception):
 
 
 def run(driver: Path, scratch: Path, options: Sequence[str] = (), arguments: Sequence[str] = (), text: str = "") -> str:
-    """What the class in the source file ``driver`` prints, given ``text`` on standard input.
+    """The output of the class in the source file ``driver``, given ``text`` on standard input.
 
     ``options`` are the JVM's. ``scratch`` gets the compiled class and may be used again.
     """

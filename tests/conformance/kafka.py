@@ -41,7 +41,7 @@ class Cleaned(NamedTuple):
 
 
 def clean(workloads: Sequence[Workload], scratch: Path) -> list[list[Cleaned]]:
-    """What Kafka's cleaner leaves after each step of each workload. ``scratch`` gets the compiled driver."""
+    """Records that Kafka's cleaner leaves after each step of each workload. ``scratch`` gets the compiled driver."""
     lines = "".join(json.dumps(workload.as_json()) + "\n" for workload in workloads)
     done = java.run(DRIVER, scratch, ["-Xshare:auto", "-XX:TieredStopAtLevel=1"], text=lines)
     reports = [json.loads(line) for line in done.splitlines()]

@@ -36,7 +36,7 @@ Offsets = Mapping[str, Sequence[Sequence[int]]]
 
 @pytest.fixture(scope="module")
 def offsets(lake: Lake, engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Offsets:
-    """What Firn keeps after each cleaning of each case; Kafka's cleaner has to agree."""
+    """The records that Firn keeps after each cleaning of each case; Kafka's cleaner has to agree."""
     group = cases.group("cases", CASES)
     kafkas = kafka.clean(group.workloads, tmp_path_factory.mktemp("driver"))
     firns = firn.clean(lake, engine, group)

@@ -17,7 +17,7 @@ START = 1_700_000_000_000
 SECOND, HOUR, DAY = 1_000, 3_600_000, 86_400_000
 YEAR = 365 * DAY
 BYTES_PER_KEY = 24
-"""What Kafka's SkimpyOffsetMap takes per key: 16 of hash, 8 of offset."""
+"""Bytes per key in Kafka's SkimpyOffsetMap: 16 of hash, 8 of offset."""
 ROOMY_BUFFER = 1 << 20
 MARKERS = {"ABORT": bytes(4), "COMMIT": bytes([0, 0, 0, 1])}
 """Keys of control records: version 0 and the type, two bytes each (Kafka's ControlRecordType)."""
@@ -26,7 +26,7 @@ MARKER_VALUE = bytes(6)
 
 
 class Mode(StrEnum):
-    """What Firn is asked to do at the clocks at which Kafka's cleaner is let loose."""
+    """The lanes that Firn runs at the clocks of Kafka's cleaner."""
 
     FULL = "full"
     """One forced `full` cleaning: the same sets and stamps at every clock."""
@@ -73,7 +73,7 @@ class Workload:
     dedupe_buffer_bytes: int
     """Kafka's log.cleaner.dedupe.buffer.size, Firn's firn.cleaner.dedupe.buffer.size; the same in the whole group."""
     active: bool
-    """Whether the newest segment is Kafka's active one; if not, an empty one was rolled after it."""
+    """True when the newest segment is Kafka's active one; if not, an empty one was rolled after it."""
     steps: tuple[Step, ...]
 
     @property
@@ -82,7 +82,7 @@ class Workload:
         return [entry for step in self.steps for segment in step.segments for entry in segment]
 
     def as_json(self) -> dict[str, Any]:
-        """What the driver of Kafka's cleaner reads."""
+        """Input of the driver of Kafka's cleaner."""
         return {
             "id": self.id,
             "configs": dict(self.configs),
@@ -110,7 +110,7 @@ _MODES = (Mode.FULL, Mode.LEVELS, Mode.TRIGGERED, Mode.TRANSACTIONS, Mode.BUDGET
 """The modes of successive groups; the seed says which comes first."""
 
 _SETTLING = {Mode.LEVELS: 2, Mode.TRANSACTIONS: 4}
-"""How many cleanings it takes until all is gone that will go, where one more is not enough: an abort takes three."""
+"""Number of cleanings until nothing more can go, where one more is not enough: an abort takes three."""
 
 
 def groups(count: int, seed: int) -> Iterator[Group]:

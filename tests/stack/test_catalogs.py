@@ -7,7 +7,7 @@ import pytest
 from infra.stack.settings import REST, SQL
 from infra.stack.stack import Stack
 from pipeline import clock
-from pipeline.gc import Kind, collect_table
+from pipeline.care import Kind, care_table
 from pipeline.lake.branches import QUARANTINE, on_branch
 from pipeline.policy.policy import DAY_MS
 from tests.stack.workload import Workload
@@ -39,9 +39,9 @@ def test_killed_in_the_middle_then_run_beside_an_appender(
     assert [(row["partition"], row["offset"], row["key"]) for row in quarantined] == [(0, 3, None)]
     left = workload.leave_behind()
     later_ms = clock.now_ms() + 4 * DAY_MS
-    shown = collect_table(workload.lake, workload.table, later_ms, remove=False)
-    assert [(one.kind, one.files) for one in shown if one.goes] == [(Kind.DATA, 1)]
+    shown = care_table(workload.lake, workload.table, later_ms, remove=False)
+    assert [one.files for one in shown if one.goes and one.kind is Kind.DATA] == [1]
     assert left in workload.staged_files()
-    assert collect_table(workload.lake, workload.table, later_ms, remove=True) == shown
+    assert care_table(workload.lake, workload.table, later_ms, remove=True) == shown
     workload.check_clean()
     assert workload.leaks() == []

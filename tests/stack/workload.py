@@ -53,7 +53,7 @@ class Workload:
     landed: dict[Place, tuple[str | None, str | None]] = field(default_factory=dict)
     ends: Counter[int] = field(default_factory=Counter)
     said: list[str] = field(default_factory=list)
-    """What ``firn`` has printed, and the command lines of its processes."""
+    """The output of ``firn``, and the command lines of its processes."""
 
     @cached_property
     def lake(self) -> Lake:
@@ -150,7 +150,7 @@ class Workload:
             assert running.ended() == 0, running.output
 
     def published(self) -> int:
-        """How many commits of Firn's the table has seen."""
+        """Number of Firn's commits in the table."""
         snapshots = self.lake.table(self.table).metadata.snapshots
         return sum(NOW_MS in snapshot.summary.additional_properties for snapshot in snapshots if snapshot.summary)
 
@@ -166,7 +166,7 @@ class Workload:
         return [info.path for info in found if info.is_file]
 
     def leave_behind(self) -> str:
-        """What a writer writes that outlives its job: a data file in the store that nothing refers to; its path."""
+        """The remains of a writer that outlives its job: a data file in the store that nothing refers to; its path."""
         table = self.lake.table(self.table)
         files, folder = store(table, f"{table.location()}/data/_firn/{'0' * 16}")
         path = f"{folder}/stray.parquet"
@@ -191,7 +191,7 @@ class Workload:
         assert {Path(path).name for path in self.files() if path.endswith(".parquet")} == self._referenced()
 
     def leaks(self) -> list[str]:
-        """Where a credential stands: in what was stored, logged or printed, or on a command line."""
+        """Places that show a credential: stored files, logs, output, command lines."""
         secrets = [secret.encode() for secret in self.stack.settings.secrets]
         stored = [path for root in (self.home, self.stack.folder / "objects") for path in root.rglob("*")]
         logged = [*self.stack.folder.glob("*.log"), *self.stack.folder.glob("worker-*/*/*/std*")]
@@ -273,7 +273,7 @@ class Running:
 
 
 def _newest(found: Mapping[Place, tuple[str | None, str | None]]) -> dict[tuple[int, str], Place]:
-    """Where the newest record of each key of each partition is."""
+    """Offset of the newest record of each key, by partition."""
     return {(place[0], key): place for place, (key, _) in sorted(found.items()) if key is not None}
 
 

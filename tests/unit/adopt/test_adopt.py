@@ -22,11 +22,11 @@ from pyiceberg.types import (
 from typer.testing import CliRunner
 
 from pipeline.adopt import Choice, adopt, release
+from pipeline.care.jobs import discard
 from pipeline.cli.main import app
 from pipeline.compact.compact import compact
 from pipeline.engine.local import LocalEngine
 from pipeline.errors import ConflictError, RefusedError
-from pipeline.gc.jobs import discard
 from pipeline.history import ancestors
 from pipeline.lake import Lake
 from pipeline.lake.branches import QUARANTINE, SIDE_BRANCHES, on_branch
@@ -258,8 +258,8 @@ class TestRefusals:
             (Choice(("id",), "lsn", timestamp="name"), "column name can't be the timestamp: it is string"),
             (Choice(("id",), "lsn", topic="id"), "column id can't be the topic: it is long; allowed: string"),
             (Choice(("id",), "lsn", partition="op"), "column op can't be the partition: it is string"),
-            (Choice(("id", "id"), "lsn"), "key id, id with offset lsn; allowed: every column once"),
-            (Choice(("id", "lsn"), "lsn"), "allowed: every column once"),
+            (Choice(("id", "id"), "lsn"), "key id, id with offset lsn; allowed: each column once"),
+            (Choice(("id", "lsn"), "lsn"), "allowed: each column once"),
             (Choice(("id",), "lsn", tombstone="op = 1"), "column op is string, compared with 1"),
             (Choice(("id",), "lsn", tombstone="what?"), "tombstone condition 'what?' is not understood"),
         ],
@@ -290,7 +290,7 @@ class TestRefusals:
         assert adopt(lake, EVENTS, BY_ENTITY).columns.level == "firn_level"
 
     def test_c26_a_table_of_kafkas_columns_needs_no_mapping(self, lake: Lake, table: str) -> None:
-        with pytest.raises(RefusedError, match="has Kafka's columns; allowed: Firn works on it as it is"):
+        with pytest.raises(RefusedError, match="has Kafka's columns; allowed: use it as it is, without adopting it"):
             adopt(lake, table, Choice(("key",), "offset"))
 
     def test_c10_a_table_with_transactions_is_not_adopted(self, lake: Lake) -> None:
@@ -454,7 +454,10 @@ class TestReleasing:
         table = lake.table(cdc)
         table.append(pa.Table.from_pylist([change(1)], schema=table.schema().as_arrow()), branch=branch)
         release(lake, cdc, drop_columns=True)
-        with pytest.raises(RefusedError, match=f"its branch {branch} holds records from before; allowed: drop the bra"):
+        with pytest.raises(
+            RefusedError,
+            match=f"its branch {branch} holds records of the earlier adoption; allowed: drop the bra",
+        ):
             adopt(lake, cdc, BY_ID)
         lake.table(cdc).manage_snapshots().remove_branch(branch).commit()
         adopt(lake, cdc, BY_ID)
@@ -478,7 +481,7 @@ class TestReleasing:
 
 
 class TestQuarantine:
-    """What a plan moves to the branch has the table's own columns."""
+    """Records that a plan moves to the branch have the table's own columns."""
 
     def test_c5_what_is_in_quarantine_follows_the_columns_of_the_table(self, lake: Lake, cdc: str) -> None:
         adopt(lake, cdc, Choice(("region",), "lsn"))
@@ -492,7 +495,7 @@ class TestQuarantine:
         assert beside["region"].to_pylist() == [None, None]
         assert lake.table(cdc).scan().to_arrow()["lsn"].to_pylist() == [4]
         assert [(str(one.topic_partition), one.records) for one in batches(lake, cdc)] == [("customers-0", 1)] * 2
-        with pytest.raises(RefusedError, match=f"read them from the branch {QUARANTINE}, by any Iceberg client"):
+        with pytest.raises(RefusedError, match=f"reading them from the branch {QUARANTINE}, by any Iceberg client"):
             quarantined(lake, cdc, 10)
 
 
@@ -504,7 +507,7 @@ def test_c22_a_stage_of_another_partitioning_is_not_published(lake: Lake, cdc: s
     stage = validated(lake, cdc)
     with lake.table(cdc).update_spec() as update:
         update.remove_field("region")
-    with pytest.raises(ConflictError, match=f"the partitioning of table {cdc} was changed since; plan again"):
+    with pytest.raises(ConflictError, match=f"the partitioning of table {cdc} has changed since; plan again"):
         publish(lake, stage)
     assert sorted(lake.table(cdc).scan().to_arrow()["lsn"].to_pylist()) == [1, 2]
 

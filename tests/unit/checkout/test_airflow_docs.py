@@ -1,4 +1,4 @@
-"""Who installs Firn beside Airflow finds every setting where the documentation lists them."""
+"""The documentation lists every setting of a table in Airflow, with its description."""
 
 from pathlib import Path
 

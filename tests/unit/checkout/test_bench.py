@@ -1,4 +1,4 @@
-"""What `make bench` rests on: inputs that are what they are said to be, and goals that can be missed."""
+"""The basis of `make bench`: inputs of the stated shape, and goals that can be missed."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +7,13 @@ from typing import cast, get_args
 import numpy as np
 import pytest
 
-from infra.bench import cases, data, goals, plots, tables
+from infra.bench import cases, data, goals, history, plots, tables
 from infra.bench.data import Keys, Shape
 from infra.bench.results import DEMO, Elsewhere, Measurement, Memory, Report, Timing
+from pipeline import clock
+from pipeline.care import care_table
+from pipeline.lake import Lake
+from tests.support.lakes import files_under, held, on_disk
 
 EVERY_KEYS = cast("tuple[Keys, ...]", get_args(Keys))
 
@@ -174,5 +178,27 @@ def test_results_replace_only_what_was_generated(tmp_path: Path) -> None:
     assert text.startswith(f"by hand\n{begin}\n")
     assert text.endswith(f"{end}\nby hand too\n")
     assert "old" not in text
-    assert "| row_number | 30.00 |" in text
+    head, _, row = (line.split(" | ") for line in text.partition("| case | firn full")[2].splitlines()[:3])
+    assert dict(zip(head, row[1:], strict=True))["row_number"] == "30.00 (30.0)"
     assert "(images/bench-base.png)" in text
+
+
+def test_a_long_history_is_a_real_table(lake: Lake) -> None:
+    """220 commits of two files: of each hundred one half is gone, all stay of the last twenty."""
+    now_ms = clock.now_ms()
+    table = history.create(lake, "bench.t", 220, 440, now_ms)
+    live = {on_disk(task.file.file_path) for task in table.scan().plan_files()}
+    assert len(live) == 2 * (50 + 50 + 20)
+    assert all(path.exists() for path in live)
+    middle = table.metadata.snapshots[-122]
+    assert len(list(table.scan(snapshot_id=middle.snapshot_id).plan_files())) == 2 * 99, "before it was compacted"
+    on_the_store = files_under(on_disk(table.location()) / "data")
+    assert len(on_the_store) == 440 + 4, "orphans are one in a hundred"
+
+    care_table(lake, "bench.t", now_ms + 1, remove=True)
+    left = lake.table("bench.t")
+    times = [one.timestamp_ms for one in left.metadata.snapshots]
+    assert {on_disk(task.file.file_path) for task in left.scan().plan_files()} == live
+    assert sum(now_ms - at <= 5 * history.DAY_MS for at in times) >= history.KEPT - 1
+    kept = {on_disk(path) for path in held(left)}
+    assert files_under(on_disk(left.location()) / "data") == kept

@@ -113,7 +113,7 @@ def test_services_find_their_pods() -> None:
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
 def test_pods_run_as_nobody_special(name: str) -> None:
-    """What the namespace's pod security standard asks for."""
+    """The requirements of the namespace's pod security standard."""
     pod = WORKLOADS[name]["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}

@@ -80,7 +80,7 @@ class TestRetain:
         assert [(one["repeated"], one["counts"]["expired"]) for one in done] == [(False, 1), (False, 1)]
         assert lakes.offsets(lake) == [1, 1]
         assert [one["repeated"] for one in firn("retain", *expired, "--json").json] == [True, True]
-        assert "was published before as snapshot" in firn("retain", *expired).out
+        assert "was already published as snapshot" in firn("retain", *expired).out
 
     def test_c20_retain_goes_on_after_a_conflict_and_exits_with_its_code(
         self, firn: Firn, lake: Lake, expired: list[Path]
@@ -183,8 +183,8 @@ class TestStages:
         ran = firn("plan", landed, "--lane", "full", "--json")
         assert (ran.code, ran.json) == (0, [])
         assert "orders-0 full waits: it failed in compact" in firn("status", landed).out
-        assert "nothing in orders-9 waits" in firn("retry", landed, "orders-9").out
-        assert "orders-0 full is tried again; it failed in compact" in firn("retry", landed, "orders-0").out
+        assert "no failed plan of orders-9 is waiting" in firn("retry", landed, "orders-9").out
+        assert "orders-0 full will be retried; it failed in compact" in firn("retry", landed, "orders-0").out
         assert len(firn("plan", landed, "--lane", "full", "--json").json) == 1
         refused(firn("retry", landed, "orders"), "is not a topic partition; allowed: <topic>-<partition>")
 

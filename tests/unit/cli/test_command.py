@@ -12,7 +12,7 @@ from tests.support.lakes import TABLE
 
 COMMANDS = (
     "create", "land", "status", "checkpoint", "plan", "compact", "validate", "publish", "retain", "stages",
-    "discard", "sweep", "gc", "report", "run", "quarantine", "retry", "explain", "simulate",
+    "discard", "sweep", "care", "report", "run", "quarantine", "retry", "explain", "simulate",
 )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def test_without_arguments_it_lists_the_subcommands(firn: Firn) -> None:
         (("create", "t"), "table 't' is not a table name; allowed: namespace.name"),
         (("create", "a.t", "--property", "x"), "--property 'x' is not a property; allowed: name=value"),
         (("create", "a.t", "--property", "firn.merge.segments=1"), "property firn.merge.segments is '1'; allowed:"),
-        (("create", TABLE), "table lake.records exists already"),
+        (("create", TABLE), "table lake.records already exists"),
         (("land", TABLE, "none.parquet"), "file none.parquet does not exist"),
         (
             ("land", "lake.other", "x.parquet"),
@@ -50,7 +50,10 @@ def test_without_arguments_it_lists_the_subcommands(firn: Firn) -> None:
         (("explain", TABLE, "--key", "k", "--partition", "orders-1"), "holds no segment of orders-1; found: none"),
         (("explain", TABLE, "orders-1"), "table lake.records holds no segment of orders-1; found: none"),
         (("explain", TABLE, "orders"), "'orders' is not a topic partition; allowed: <topic>-<partition>"),
-        (("explain", TABLE, "--segment", "x.parquet"), "holds no segment 'x.parquet', and none of the 1 commits"),
+        (
+            ("explain", TABLE, "--segment", "x.parquet"),
+            "holds no segment 'x.parquet', and none of its 1 remaining snapshots",
+        ),
         (("quarantine", TABLE, "--partition", "orders"), "'orders' is not a topic partition; allowed:"),
         (("quarantine", TABLE, "--export", "x.csv"), "file x.csv has suffix '.csv'; allowed: .parquet, .jsonl"),
         (("discard", TABLE), "'lake.records' is not a stage; allowed: <namespace>.<table>/<job id>"),

@@ -20,12 +20,12 @@ def published(landed: str, lake: Lake) -> str:
 def test_people_read_rules_times_and_commits(firn: Firn, published: str) -> None:
     out = firn("explain", TABLE, "--key", "k", "--now", NOW).out
     assert "orders-0 offset 1, level 3, in file:" in out
-    assert "kept by C2: superseded by offset 2; goes with the next full, which is" in out
+    assert "kept by C2: superseded by offset 2; the next full removes it, and is" in out
     assert "orders-0 offset 2, level 0, a tombstone, in file:" in out
-    assert "kept by C4: a tombstone, but the highest offset of its topic partition" in out
+    assert "kept by C4: a tombstone, but it has the highest offset of its topic partition" in out
     assert "orders-0 offset 0, level 0, removed\n  C2: superseded by offset 1: snapshot " in out
     assert f"(lane full, plan {published}: forced, dirty ratio 1.000)" in out
-    assert out.endswith("history: all 1 commits that removed records were looked through\n")
+    assert out.endswith("history: searched all 1 commits that removed records\n")
 
 
 def test_programs_read_the_same_as_json(firn: Firn, published: str) -> None:

@@ -25,7 +25,7 @@ def job(lake: Lake) -> str:
 
 
 def test_without_a_quarantine_it_says_so(firn: Firn, landed: str) -> None:
-    assert firn("quarantine", landed) == Ran(0, f"{landed}: no record is in quarantine\n", "")
+    assert firn("quarantine", landed) == Ran(0, f"{landed}: no record is quarantined\n", "")
     assert firn("quarantine", landed, "--json").json == []
     assert firn("quarantine", landed, "--export", "x.jsonl").out == f"{landed}: nothing to export\n"
 
@@ -57,14 +57,14 @@ def test_records_show_how_their_values_begin_where_reports_may(firn: Firn, job: 
 def test_records_are_exported(firn: Firn, job: str, tmp_path: Path) -> None:
     ran = firn("quarantine", TABLE, "--export", tmp_path / "lost.parquet", "--job", job)
     assert (ran.code, ran.out) == (0, f"wrote 2 records to {tmp_path / 'lost.parquet'}\n")
-    refused(firn("quarantine", TABLE, "--export", tmp_path / "lost.parquet"), "exists already; allowed: a new file")
+    refused(firn("quarantine", TABLE, "--export", tmp_path / "lost.parquet"), "already exists; allowed: a new file")
 
 
 @pytest.mark.usefixtures("job")
 def test_c5_it_is_cleared_with_yes(firn: Firn, lake: Lake) -> None:
-    assert firn("quarantine", TABLE, "--clear", "--yes") == Ran(0, f"{TABLE}: 2 records taken out of quarantine\n", "")
+    assert firn("quarantine", TABLE, "--clear", "--yes") == Ran(0, f"{TABLE}: 2 records removed from quarantine\n", "")
     assert firn("quarantine", TABLE, "--json").json == []
-    assert firn("quarantine", TABLE, "--clear", "--yes").out == f"{TABLE}: 0 records taken out of quarantine\n"
+    assert firn("quarantine", TABLE, "--clear", "--yes").out == f"{TABLE}: 0 records removed from quarantine\n"
     assert lakes.offsets(lake) == [2]
 
 
@@ -75,13 +75,13 @@ def test_c5_without_yes_it_asks(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{answer}\n" if answer else ""))
     ran = firn("quarantine", TABLE, "--clear")
-    assert (ran.code, f"{TABLE}: take 2 records out of quarantine?" in ran.out) == (code, True)
+    assert (ran.code, f"{TABLE}: remove 2 records from quarantine?" in ran.out) == (code, True)
     assert len(records_in_quarantine(lake, TABLE, 10)) == left
 
 
 def test_c5_only_what_is_selected_is_cleared(firn: Firn, job: str) -> None:
     for options in (("--partition", "orders-1"), ("--job", "0" * 16)):
         ran = firn("quarantine", TABLE, "--clear", *options)
-        assert (ran.code, ran.out) == (0, f"{TABLE}: 0 records taken out of quarantine\n"), "there is nothing to ask"
+        assert (ran.code, ran.out) == (0, f"{TABLE}: 0 records removed from quarantine\n"), "there is nothing to ask"
     ran = firn("quarantine", TABLE, "--clear", "--yes", "--partition", "orders-0", "--job", job)
-    assert ran.out == f"{TABLE}: 2 records taken out of quarantine\n"
+    assert ran.out == f"{TABLE}: 2 records removed from quarantine\n"

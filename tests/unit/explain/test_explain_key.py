@@ -1,4 +1,4 @@
-"""Which rule keeps each record of a key, and which commit took the others (C2 to C11), without a JVM."""
+"""The rule that keeps each record of a key, and the commit that removed the others (C2 to C11), without a JVM."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -65,22 +65,22 @@ class TestKept:
         create(lake, {})
         append(lake, [row(0), row(1, b"other"), row(2)])
         assert why(lake) == {
-            0: ("C2", "superseded by offset 2; goes with the next full, which is due", None),
+            0: ("C2", "superseded by offset 2; the next full removes it, and is due", None),
             2: ("C3", "the newest record of its key", None),
         }
 
     def test_c2_an_older_one_waits_for_a_full_that_is_not_due(self, lake: Lake) -> None:
         create(lake, NEVER_FULL)
         append(lake, [row(0), row(2)])
-        assert why(lake)[0] == ("C2", "superseded by offset 2; goes with the next full, which is not due", None)
+        assert why(lake)[0] == ("C2", "superseded by offset 2; the next full removes it, and is not due", None)
 
     def test_c14_a_clean_that_is_due_takes_what_it_supersedes_itself(self, lake: Lake) -> None:
         create(lake, NEVER_FULL | {"firn.clean.segments": "1"})
         append(lake, [row(0, level=3)])
         append(lake, [row(1, level=1), row(2, level=1)])
         assert why(lake) == {
-            0: ("C2", "superseded by offset 2; goes with the next full, which is not due", None),
-            1: ("C2", "superseded by offset 2; goes with the next clean, which is due", None),
+            0: ("C2", "superseded by offset 2; the next full removes it, and is not due", None),
+            1: ("C2", "superseded by offset 2; the next clean removes it, and is due", None),
             2: ("C3", "the newest record of its key", None),
         }
 
@@ -90,7 +90,7 @@ class TestKept:
         append(lake, [row(1, timestamp=ago(1000)), row(2, timestamp=ago(500))])
         rule, text, until = why(lake)[0]
         assert (rule, until) == ("C11", NOW - 500 + HOUR)
-        assert text.startswith("nothing that may be cleaned supersedes it: offset 1 does not yet, its segment is young")
+        assert text.startswith("no cleanable record supersedes it: offset 1 does not yet, because its segment is young")
         rule, text, until = why(lake)[1]
         assert (rule, until) == ("C11", NOW - 500 + HOUR)
         assert text.startswith(
@@ -112,7 +112,7 @@ class TestKept:
         append(lake, [row(1)])
         rule, text, until = why(lake)[0]
         assert (rule, until) == ("C11", None)
-        assert text.endswith("offset 1 does not yet, its segment is active (firn.active.segments = 1)")
+        assert text.endswith("offset 1 does not yet, because its segment is active (firn.active.segments = 1)")
 
     def test_c4_a_tombstone_at_the_log_end_stays(self, lake: Lake) -> None:
         create(lake, {})
@@ -127,7 +127,7 @@ class TestKept:
         append(lake, [dead(0, NOW + HOUR, level=3), row(9, b"end", level=3)])
         assert why(lake)[0] == ("C9", "a tombstone before its delete horizon", NOW + HOUR)
         assert why(lake, now_ms=NOW + HOUR)[0] == (
-            "C9", "a tombstone whose delete horizon has passed; goes with the next full, which is not due", None,
+            "C9", "a tombstone whose delete horizon has passed; the next full removes it, and is not due", None,
         )  # fmt: skip
 
     def test_c8_a_stamp_that_a_writer_landed_counts_for_nothing(self, lake: Lake) -> None:
@@ -140,7 +140,7 @@ class TestKept:
         append(lake, [dead(5, NOW - HOUR, level=3), row(9, b"end", level=3)])
         append(lake, [row(2)])
         assert why(lake)[5] == (
-            "C9", "a tombstone that supersedes offset 2: its horizon starts when that is removed", None,
+            "C9", "a tombstone that supersedes offset 2: its delete horizon starts when that record is removed", None,
         )  # fmt: skip
 
     def test_c7_a_tombstone_waits_while_an_older_record_may_lie_where_full_can_not_look(self, lake: Lake) -> None:
@@ -157,7 +157,7 @@ class TestKept:
         found = why(lake, None)
         assert found[0] == (
             "C5",
-            "without a key, so it is moved to the quarantine; goes with the next full, which is due",
+            "without a key, so it is quarantined; the next full removes it, and is due",
             None,
         )
         assert found[2][0] == "C4"
@@ -170,7 +170,7 @@ class TestKept:
         assert {rule for rule, _, _ in why(lake).values()} == {"C19"}
         assert why(lake)[0][1] == "within the retention of its topic, which is not compacted"
         late = why(lake, now_ms=NOW + HOUR)[0][1]
-        assert late == "past the retention of its topic; goes with the next retain, which is due"
+        assert late == "past the retention of its topic; the next retain removes it, and is due"
 
     def test_c9_a_removed_tombstone_supersedes_what_turned_up_late(self, lake: Lake) -> None:
         create(lake, {})
@@ -180,7 +180,7 @@ class TestKept:
         found = explain_key(lake, TABLE, (b"k",), NOW)
         assert (found.kept, [version.offset for version in found.removed_tombstones]) == ((), [5])
         append(lake, [row(2)])
-        text = "superseded by offset 5, a removed tombstone that comes back; goes with the next full, which is due"
+        text = "superseded by offset 5, a removed tombstone that is restored; the next full removes it, and is due"
         assert why(lake) == {2: ("C2", text, None)}
 
     def test_c20_what_blocks_the_topic_partition_keeps_its_records(self, lake: Lake) -> None:
@@ -188,7 +188,7 @@ class TestKept:
         append(lake, [row(0), row(1), row(2, None)])
         rule, text, _ = why(lake)[0]
         assert rule == "C20"
-        assert "1 records without a key; allowed under firn.null.keys=fail: none" in text
+        assert "1 records without a key; allowed with firn.null.keys=fail: none" in text
 
     def test_c17_a_segment_that_is_too_large_and_one_behind_it(self, lake: Lake) -> None:
         create(lake, {"firn.plan.max.records": "2"})
@@ -202,11 +202,9 @@ class TestKept:
         for offset in range(4):
             append(lake, [row(offset)])
         found = why(lake)
-        assert found[0] == ("C2", "superseded by offset 1; goes with the next full, which is due", None)
-        assert found[2][:2] == (
-            "C17",
-            "superseded by offset 3, but its segment does not fit the budgets of a plan behind 2 older ones",
-        )
+        assert found[0] == ("C2", "superseded by offset 1; the next full removes it, and is due", None)
+        waits = "but its segment exceeds the budgets of a plan that takes the 2 older segments first"
+        assert found[2][:2] == ("C17", f"superseded by offset 3, {waits}")
 
     def test_c6_keys_are_bytes_and_an_empty_key_is_a_key(self, lake: Lake) -> None:
         create(lake, {})
@@ -244,7 +242,7 @@ class TestRepeats:
         append(lake, [row(0), row(10, b"end")])
         kept = explain_key(lake, TABLE, (b"k",), NOW).kept
         assert {one.record.level: (one.reason.rule, one.reason.text) for one in kept} == {
-            0: ("C1", "written more than once: another copy of it stays; goes with the next full, which is not due"),
+            0: ("C1", "written more than once: another copy is kept; the next full removes it, and is not due"),
             3: ("C3", "the newest record of its key"),
         }
 
@@ -260,7 +258,7 @@ class TestRepeats:
         append(lake, [dead(5)])
         kept = explain_key(lake, TABLE, (b"k",), NOW).kept
         assert {one.record.level: (one.reason.rule, one.reason.text.partition(";")[0]) for one in kept} == {
-            0: ("C1", "written more than once: another copy of it stays"),
+            0: ("C1", "written more than once: another copy is kept"),
             3: ("C9", "a tombstone whose delete horizon has passed"),
         }
 
@@ -335,7 +333,7 @@ class TestAdopted:
 
 
 class TestRemoved:
-    """Which commit took a record, as far as snapshots reach."""
+    """The commit that removed a record, as far back as snapshots reach."""
 
     @pytest.fixture
     def twice(self, lake: Lake) -> list[int]:
@@ -355,7 +353,7 @@ class TestRemoved:
         assert [one.commit.snapshot_id for one in found.removed] == twice[::-1]
         assert {(one.commit.lane, one.commit.topic_partition) for one in found.removed} == {("full", "orders-0")}
         assert all(one.commit.plan and one.commit.at_ms for one in found.removed)
-        assert found.reach == "all 2 commits that removed records were looked through"
+        assert found.reach == "searched all 2 commits that removed records"
 
     @pytest.mark.usefixtures("twice")
     def test_a_key_that_lost_nothing_and_another_partition_have_no_removals(self, lake: Lake) -> None:
@@ -368,7 +366,7 @@ class TestRemoved:
     def test_the_look_back_is_bounded_and_says_so(self, lake: Lake) -> None:
         found = explain_key(lake, TABLE, (b"k",), NOW, commits=1)
         assert [one.record.offset for one in found.removed] == [1]
-        assert found.reach == "the newest 1 commits that removed records were looked through; --commits goes further"
+        assert found.reach == "searched the newest 1 commits that removed records; --commits searches further"
 
     def test_it_stops_where_snapshots_are_expired(self, lake: Lake, twice: list[int]) -> None:
         table = lake.table(TABLE)
@@ -378,14 +376,14 @@ class TestRemoved:
         table.maintenance.expire_snapshots().by_id(before.parent_snapshot_id).commit()
         found = explain_key(lake, TABLE, (b"k",), NOW)
         assert gone(found) == []
-        assert found.reach == f"what snapshot {twice[1]} removed is not known: the one before it is expired"
+        assert found.reach == f"what snapshot {twice[1]} removed is unknown: the snapshot before it has expired"
 
     def test_it_stops_where_data_files_are_deleted(self, lake: Lake, twice: list[int]) -> None:
         for removed in explain_key(lake, TABLE, (b"k",), NOW).removed[1:]:
             lakes.on_disk(removed.record.path).unlink()
         found = explain_key(lake, TABLE, (b"k",), NOW)
         assert [one.record.offset for one in found.removed] == [1]
-        assert found.reach == f"what snapshot {twice[0]} removed is not known: its data files are deleted"
+        assert found.reach == f"what snapshot {twice[0]} removed is unknown: its data files are deleted"
 
     def test_c9_a_removed_tombstone_and_c5_a_quarantined_record(self, lake: Lake) -> None:
         create(lake, {})
@@ -396,7 +394,7 @@ class TestRemoved:
         assert gone(explain_key(lake, TABLE, (b"k",), NOW)) == [
             (0, "C9", "a tombstone whose delete horizon had passed")
         ]
-        assert gone(explain_key(lake, TABLE, None, NOW)) == [(1, "C5", "without a key: moved to the quarantine")]
+        assert gone(explain_key(lake, TABLE, None, NOW)) == [(1, "C5", "without a key: quarantined")]
 
     @pytest.mark.usefixtures("twice")
     def test_what_others_rewrote_is_not_firns(self, lake: Lake) -> None:
@@ -438,8 +436,8 @@ class TestDigests:
         ("text", "reason"),
         [
             (digest([b"gone"]), "no key in table lake.records has the digest sha256:"),
-            ("sha256:", "allowed: sha256: and 16 hexadecimal digits"),
-            ("sha256:" + "g" * 16, "allowed: sha256: and 16 hexadecimal digits"),
+            ("sha256:", "allowed: sha256: and 16 lower-case hexadecimal digits"),
+            ("sha256:" + "g" * 16, "allowed: sha256: and 16 lower-case hexadecimal digits"),
         ],
     )
     def test_c26_any_other_is_refused(self, lake: Lake, text: str, reason: str) -> None:

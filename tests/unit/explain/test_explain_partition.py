@@ -1,4 +1,4 @@
-"""What is due in each lane, what is missing to be due, and what blocks (C11 to C20)."""
+"""The state of each lane: due, not due and why, or blocked (C11 to C20)."""
 
 from collections.abc import Mapping
 
@@ -25,7 +25,7 @@ def explained(lake: Lake, properties: Mapping[str, str], *levels: int) -> Partit
 
 
 def lanes(found: PartitionExplanation) -> dict[Lane, tuple[bool, str, str]]:
-    """Whether each lane is due, by which rule, and why or why not."""
+    """Each lane: due or not, the rule, and the reason."""
     return {one.lane: (one.plan is not None, one.reason.rule, one.reason.text) for one in found.lanes}
 
 
@@ -40,8 +40,8 @@ def test_what_is_due_is_what_would_be_planned(lake: Lake) -> None:
 
 def test_c13_c14_the_figures_of_a_lane_that_waits(lake: Lake) -> None:
     found = lanes(explained(lake, {"firn.clean.tail.fraction": "100"}, 3, 1, 1, 0, 0, 0))
-    assert found[Lane.MERGE] == (False, "C13", "3 of 32 L0 segments next to each other")
-    assert found[Lane.CLEAN] == (False, "C14", "2 of 32 cleanable L1 segments next to each other")
+    assert found[Lane.MERGE] == (False, "C13", "3 of 32 adjacent L0 segments")
+    assert found[Lane.CLEAN] == (False, "C14", "2 of 32 adjacent cleanable L1 segments")
 
 
 def test_c13_what_is_left_to_full_says_so(lake: Lake) -> None:
@@ -49,12 +49,12 @@ def test_c13_what_is_left_to_full_says_so(lake: Lake) -> None:
     found = explained(lake, ratio | {"firn.clean.segments": "1"}, 3, 1, 0, 0, 0)
     due, rule, text = lanes(found)[Lane.MERGE]
     assert (due, rule) == (False, "C13")
-    assert text.startswith("3 of 3 L0 segments next to each other, left to full: at least 0.25 of the ")
+    assert text.startswith("3 of 3 adjacent L0 segments, left to full: at least 0.25 of the ")
     assert text.endswith(" bytes that it waits for (firn.leave.to.full.fraction)")
 
 
 def test_c13_the_longest_series_of_neighbours_counts(lake: Lake) -> None:
-    assert lanes(explained(lake, {}, 0, 1, 0, 0, 1))[Lane.MERGE][2] == "2 of 32 L0 segments next to each other"
+    assert lanes(explained(lake, {}, 0, 1, 0, 0, 1))[Lane.MERGE][2] == "2 of 32 adjacent L0 segments"
     assert lanes(explain_partition(lake, TABLE, TOPIC_PARTITION, NOW))[Lane.CLEAN][2].startswith("1 of 32")
 
 

@@ -1,4 +1,4 @@
-"""Where a segment would go and what holds it back, and which commit took one that is gone (C11, C17, C20)."""
+"""The next lane of a segment, or what holds it back, and the commit that removed one (C11, C17, C20)."""
 
 from collections.abc import Mapping
 
@@ -83,7 +83,7 @@ class TestLive:
         large, past = append_file(lake, [row(0), row(1), row(2)]), append_file(lake, [row(3)])
         assert waits(explained(lake, large))[0][1].endswith("needs 3 records; available: 2 (firn.plan.max.records)")
         rule, text = waits(explained(lake, past))[0]
-        assert (rule, text.startswith("waits behind one that is too large: segment orders-0 L0 [0..2]")) == (
+        assert (rule, text.startswith("waits behind a segment that is too large: segment orders-0 L0 [0..2]")) == (
             "C17",
             True,
         )
@@ -94,7 +94,7 @@ class TestLive:
         good = append_file(lake, [row(1)])
         ((rule, text),) = waits(explained(lake, good))
         assert rule == "C20"
-        assert "1 records without a key; allowed under firn.null.keys=fail: none" in text
+        assert "1 records without a key; allowed with firn.null.keys=fail: none" in text
 
     def test_a_segment_without_a_record_says_so(self, lake: Lake) -> None:
         create(lake, {})
@@ -131,7 +131,9 @@ class TestGone:
     def test_c26_one_that_never_was_is_refused(self, lake: Lake, name: str) -> None:
         create(lake, {})
         append(lake, [row(0)])
-        with pytest.raises(RefusedError, match=r"holds no segment .* none of the 2 commits .*; allowed: a path, "):
+        with pytest.raises(
+            RefusedError, match=r"holds no segment .* none of its 2 remaining snapshots .*; allowed: a path, "
+        ):
             explain_segment(lake, TABLE, name, NOW)
 
 

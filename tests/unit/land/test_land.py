@@ -54,7 +54,7 @@ def as_stored(one: Row) -> Row:
 
 
 class TestSegments:
-    """What landing makes."""
+    """The result of landing."""
 
     def test_one_segment_per_topic_partition_and_file_in_one_commit(
         self, lake: Lake, table: str, tmp_path: Path
@@ -122,7 +122,7 @@ class TestSegments:
         before, snapshot = lakes.files_under(home), lakes.snapshot(lake)
         with pytest.raises(RefusedError, match=r"topic 'ééé.* is too long for the file system") as caught:
             land(lake, table, [parquet(tmp_path / "a.parquet", rows)])
-        assert "allowed: at most 249 characters of Kafka's" in str(caught.value)
+        assert "allowed: at most 249 characters, those that Kafka allows" in str(caught.value)
         assert lakes.snapshot(lake) == snapshot
         assert lakes.files_under(home) == before
 

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 class TestRecords:
-    """What is in a file is in the table."""
+    """All records of a file land in the table."""
 
     @pytest.mark.parametrize("codec", CODECS)
     def test_c1_every_codec_is_read_bit_for_bit(self, folder: Path, codec: str) -> None:
@@ -108,7 +108,7 @@ class TestRecords:
 
 
 def expected_of_kafka(codec: int) -> list[dict[str, object]]:
-    """What kafka/WriteSegment.java writes for a codec, column by column."""
+    """The output of kafka/WriteSegment.java for a codec, column by column."""
     base = 1000 + 6 * codec
     headers = [{"key": "h", "value": b"x"}, {"key": "é", "value": None}]
     plain = [(b"key", b"value " * 50, []), (b"", b"", headers), (None, b"value " * 50, []), (b"gone", None, [])]
@@ -243,7 +243,7 @@ class TestTables:
         with pytest.raises(RefusedError) as caught:
             land(lake, table, [segment(folder, batch(Entry(1, b"a", b"1")), name="0.log"), path])
         said = str(caught.value)
-        assert said.startswith(f"file {path} holds records of transactions, the first at offset {first}; table {table}")
+        assert said.startswith(f"file {path} holds transactional records, the first at offset {first}; table {table}")
         assert "firn create --transactions, or ALTER TABLE lake.records ADD COLUMNS (is_control boolean" in said
         assert lakes.snapshot(lake) == before
 
@@ -262,8 +262,8 @@ NEXT = len(WHOLE)
 BROKEN: dict[str, tuple[Callable[[bytes], bytes], int, str]] = {
     "the broker died in the last batch": (cut(5), NEXT, f"is cut off: {NEXT - 5} of {NEXT} bytes"),
     "and in its header": (cut(NEXT - 10), NEXT, "is cut off after 10 bytes"),
-    "a flipped bit in a record": (put(NEXT - 1, b"\xff"), 0, "has another CRC than it says"),
-    "a flipped bit in the header": (put(NEXT + 23, b"\xff"), NEXT, "has another CRC than it says"),
+    "a flipped bit in a record": (put(NEXT - 1, b"\xff"), 0, "does not match its CRC"),
+    "a flipped bit in the header": (put(NEXT + 23, b"\xff"), NEXT, "does not match its CRC"),
     "zeros in the middle": (lambda content: bytes(NEXT) + content, 0, "has message format 0"),
     "message format 0": (put(16, b"\0"), 0, "has message format 0; allowed: 2 (Kafka 0.11 and newer)"),
     "message format 1": (put(NEXT + 16, b"\1"), NEXT, "has message format 1; allowed: 2"),
@@ -316,7 +316,7 @@ class TestRefusals:
     def test_c26_what_lies_beside_a_segment_is_none(self, lake: Lake, table: str, folder: Path, name: str) -> None:
         path = segment(folder, b"\0" * 12, name=name)
         with pytest.raises(
-            RefusedError, match=r"is what Kafka keeps beside a log segment, without records; allowed: \.log"
+            RefusedError, match=r"is a file that Kafka keeps beside a log segment; it holds no records; allowed: \.log"
         ):
             land(lake, table, sorted([segment(folder, WHOLE), path]))
 
@@ -332,7 +332,7 @@ class TestRefusals:
     def test_c26_options_for_other_files(self, tmp_path: Path) -> None:
         path = tmp_path / "a.jsonl"
         path.write_text("")
-        with pytest.raises(RefusedError, match="says itself where its records belong"):
+        with pytest.raises(RefusedError, match="names the topic and partition of its records"):
             read_records(path, topic="x")
 
     @pytest.mark.parametrize("producer", ["", ',"producer_id":null'])
@@ -342,7 +342,7 @@ class TestRefusals:
             '{"key":"k","value":"v","topic":"orders","partition":0,"offset":1,"timestamp":1,"is_transactional":true'
             f"{producer}}}\n"
         )
-        with pytest.raises(RefusedError, match="1 records with is_transactional have no producer_id"):
+        with pytest.raises(RefusedError, match="1 transactional records have no producer_id"):
             read_records(path)
 
 

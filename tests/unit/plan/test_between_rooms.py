@@ -1,4 +1,4 @@
-"""What may happen between two rooms: the clock goes back, manifests are rewritten. And a segment without a record."""
+"""Events between two rooms: the clock goes back, manifests are rewritten. And a segment without a record."""
 
 import pytest
 

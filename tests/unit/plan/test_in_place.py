@@ -1,4 +1,4 @@
-"""Which segments of the tail a full clean leaves in place (design: a tail file that loses no record stays)."""
+"""A full clean leaves the tail segments in place that lose no record."""
 
 import itertools
 from dataclasses import replace
@@ -66,7 +66,7 @@ def test_c7_tombstones_that_are_not_clean_are_left_alone() -> None:
 
 
 def test_segments_that_may_share_an_offset_are_read() -> None:
-    """Which of two equal offsets stays is told by the records (C1)."""
+    """The records decide which of two equal offsets stays (C1)."""
     tail = [segment(0, 9), segment(9, 19), segment(20, 29), segment(30, 39)]
     head = [segment(39, 50, LANDED)]
     assert may_stay(tail + head, None, NOW) == {"3-20"}

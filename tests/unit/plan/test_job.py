@@ -146,7 +146,7 @@ def test_a_job_is_known_by_its_plans_whatever_their_order() -> None:
         ((plan(0), plan(1, table="lake.other")), r"plan \w+ is of table lake\.other .* allowed .* table lake\.records"),
         ((plan(0), plan(1, table_uuid="x")), r"of table lake\.records \(x\)"),
         ((plan(0), plan(1, lane=Lane.CLEAN)), "lane clean; allowed .* lane full"),
-        ((plan(0), plan(0, base=50)), "second one of orders-0 in its job; allowed: one plan per topic partition"),
+        ((plan(0), plan(0, base=50)), "second plan of orders-0 in its job; allowed: one plan per topic partition"),
     ],
 )
 def test_c26_plans_that_do_not_belong_together_are_refused(found: tuple[Plan, ...], problem: str) -> None:

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan
 from pipeline.plan.make import candidates
-from pipeline.plan.order import due_since, gain, inputs_of
+from pipeline.plan.order import gain, inputs_of
 from pipeline.plan.run_budget import RunBudget, admit
 from pipeline.policy import Policies, Policy
 from pipeline.policy.policy import DAY_MS, LONG_MAX
 from pipeline.segments import Segment, Segments
 from pipeline.segments.segment import LANDED, MERGED, RUN, TAIL
 from pipeline.sense import Lane, PartitionState, sense
+from pipeline.sense.due_since import due_since
 from tests.support.lakes import NOW, TABLE, segment
 
 HOUR_MS = 3_600_000
@@ -171,7 +172,7 @@ class World:
                 self.ends[partition] += rate
 
     def run(self) -> tuple[list[int], list[Plan]]:
-        """Which partitions were due, and the plans that the run carried out."""
+        """The partitions that were due, and the plans that the run carried out."""
         segments = Segments.of(TABLE, "uuid", 7, [one for own in self.segments.values() for one in own])
         states = sense(segments, Policies(self.policy, {}), self.now_ms)
         due = candidates(Lane.FULL, segments, states)
@@ -198,7 +199,7 @@ class World:
 
 
 def waits(world: World, rounds: int, backdated: Sequence[int]) -> Iterator[int]:
-    """How many runs every due topic partition waits until it is worked on, those that wait at the end included."""
+    """Number of runs that every due topic partition waits for its turn, those that wait at the end included."""
     waiting: dict[int, int] = {}
     for number in range(rounds):
         world.arrive(backdated[number % len(backdated)])

@@ -259,7 +259,7 @@ CHANGES: dict[str, Any] = {
 def test_c23_a_changed_plan_is_refused(field: str) -> None:
     document = json.loads(example().model_dump_json())
     assert document[field] != CHANGES[field]
-    with pytest.raises(RefusedError, match="what its content digests to"):
+    with pytest.raises(RefusedError, match="the digest of its content"):
         Plan.parse(json.dumps(document | {field: CHANGES[field]}), "p.json")
 
 
@@ -267,7 +267,7 @@ def test_c23_a_changed_plan_is_refused(field: str) -> None:
 def test_c23_a_changed_input_is_refused(field: str) -> None:
     document = json.loads(example().model_dump_json())
     document["inputs"][0][field] = {"path": "file:/b", "may_stay": True}.get(field, 77)
-    with pytest.raises(RefusedError, match="what its content digests to"):
+    with pytest.raises(RefusedError, match="the digest of its content"):
         Plan.parse(json.dumps(document), "p.json")
 
 

@@ -41,7 +41,7 @@ queues = st.lists(
 
 
 class TestBudgets:
-    """What one run of a lane takes (C17)."""
+    """The plans that one run of a lane takes (C17)."""
 
     @given(queues, budgets)
     def test_c17_budgets_are_kept_and_the_order_is_respected(self, queue: list[Candidate], budget: RunBudget) -> None:

@@ -1,4 +1,4 @@
-"""Whether thresholds hold a declared max.compaction.lag.ms, by the formulas of docs/configuration.md (C21)."""
+"""Thresholds that can't meet max.compaction.lag.ms are found, by the formulas of docs/configuration.md (C21)."""
 
 from math import inf
 from typing import Any
@@ -37,7 +37,7 @@ def policy(**facts: Any) -> Policy:
 
 
 def said(chosen: Policy, arrivals: Arrivals = FOUR_PER_SECOND) -> dict[str, str]:
-    """What is found at a rate, by the property it is about."""
+    """Findings at a rate, by their property."""
     return {finding.about: str(finding) for finding in at_rate(chosen, arrivals)}
 
 
@@ -50,8 +50,8 @@ class TestWorkedExamples:
     def test_c21_a_minute_is_not_for_levels_of_256_seconds_and_15_times_16_are(self) -> None:
         declared = policy(max_compaction_lag_ms=MINUTE_MS)
         assert said(declared)["merge.segments"] == (
-            "max.compaction.lag.ms 60000 is held by full cleans alone: 32 x 32 segments (merge.segments x "
-            "clean.segments) arrive in 256000 ms; what would: merge.segments x clean.segments of at most 240, such "
+            "max.compaction.lag.ms 60000 is met by full cleans alone: 32 x 32 segments (merge.segments x "
+            "clean.segments) arrive in 256000 ms; remedy: merge.segments x clean.segments of at most 240, such "
             "as 15 x 16"
         )
         fitting = policy(max_compaction_lag_ms=MINUTE_MS, merge_segments=15, clean_segments=16)
@@ -68,14 +68,14 @@ class TestWorkedExamples:
     def test_c21_the_interval_or_the_ratio_that_would_hold_the_lag(self) -> None:
         declared = policy(max_compaction_lag_ms=200_000, run_interval_ms=72_000)
         assert said(declared)["full.interval.ms"] == (
-            "max.compaction.lag.ms 200000 is not held: a full clean is due after 200000 ms, and the next run comes up "
-            "to 72000 ms later (run.interval.ms); what would: full.interval.ms of at most 128000, or "
+            "max.compaction.lag.ms 200000 is not met: a full clean is due after 200000 ms, and the next run comes up "
+            "to 72000 ms later (run.interval.ms); remedy: full.interval.ms of at most 128000, or "
             "min.cleanable.dirty.ratio of less than 0.333"
         )
 
 
 class TestByItself:
-    """What no rate of arrivals can make good."""
+    """Findings that no rate of arrivals changes."""
 
     def test_nothing_is_found_where_no_lag_is_declared_or_nothing_is_compacted(self) -> None:
         never = Arrivals(segments=0.001, records=1e12, bytes=1e15, tail_bytes=1 << 60)
@@ -109,7 +109,7 @@ lags = st.integers(2000, 10 * DAY_MS)
 
 
 class TestRemedies:
-    """What is said to hold the lag does."""
+    """The named remedy meets the lag."""
 
     @given(rates, lags, st.integers(1, 10 * DAY_MS))
     def test_the_interval(self, arrivals: Arrivals, lag: int, gap: int) -> None:
@@ -213,10 +213,10 @@ class TestStatus:
     @pytest.mark.usefixtures("table")
     def test_c21_by_itself_for_the_table_and_for_topics_of_their_own(self, lake: Lake) -> None:
         (common,) = self.status(lake, max_compaction_lag_ms="60000")
-        assert common.startswith("max.compaction.lag.ms 60000 can't be held: runs come every 900000 ms")
+        assert common.startswith("max.compaction.lag.ms 60000 can't be met: runs start every 900000 ms")
         again, topic = self.status(lake, topic_a_active_segments="2")
         assert again == common
-        assert topic.startswith("topic a: max.compaction.lag.ms 60000 can't be held for the newest 2 segments")
+        assert topic.startswith("topic a: max.compaction.lag.ms 60000 can't be met for the newest 2 segments")
 
     @pytest.mark.usefixtures("table")
     def test_c21_at_what_lands_the_worst_topic_partition_is_named(self, lake: Lake) -> None:
@@ -225,7 +225,7 @@ class TestStatus:
                 late = from_ms(NOW - gap * (5 - number))
                 append(lake, [row(number, partition=partition, timestamp=late)])
         (found,) = self.status(lake, max_compaction_lag_ms="60000", run_interval_ms="1000", full_interval_ms="59000")
-        assert found.startswith("orders-1: max.compaction.lag.ms 60000 is held by full cleans alone: 32 x 32 segments")
+        assert found.startswith("orders-1: max.compaction.lag.ms 60000 is met by full cleans alone: 32 x 32 segments")
         assert "arrive in 5120000 ms" in found
         (table, *_) = self.status(lake, run_max_bytes="100", segment_bytes="100")[::-1]
-        assert table.startswith("the max.compaction.lag.ms of all topic partitions together can't be held: they need ")
+        assert table.startswith("the max.compaction.lag.ms of all topic partitions together can't be met: they need ")

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import RefusedError
+from pipeline.lake.mapping import COLUMNS
 from pipeline.policy import Policies, Policy
 from pipeline.policy.policy import DAY_MS, LONG_MAX, NAMES, TABLE_ONLY
 
@@ -26,7 +27,7 @@ SPECIAL = {
     "min.cleanable.dirty.ratio": "1",
     "tombstone.fraction": "1",
 }
-"""What properties allow whose values are not just any number."""
+"""Allowed values of the properties that do not take any number."""
 
 
 def parse(**properties: str) -> Policies:
@@ -96,7 +97,7 @@ def test_c21_a_topic_in_quotes_ends_where_they_do(topic: str, name: str) -> None
 
 def test_c26_a_topic_property_with_and_without_quotes_is_refused() -> None:
     twice = {"firn.topic.a.merge.segments": "2", 'firn.topic."a".merge.segments': "3"}
-    assert "set a second time for topic a" in refusal(twice)
+    assert "set twice for topic a" in refusal(twice)
 
 
 @pytest.mark.parametrize("key", ['firn.topic."a.merge.segments', 'firn.topic."".merge.segments', 'firn.topic."a".x'])
@@ -105,6 +106,12 @@ def test_c26_quotes_that_end_nowhere_are_part_of_the_name(key: str) -> None:
         assert key in refusal({key: "2"})
     else:
         assert [one[:1] for one in Policies.parse("lake.t", {key: "2"}).topics] == ['"']
+
+
+def test_an_adopted_table_is_left_to_others_until_its_owner_says_otherwise() -> None:
+    assert Policies.parse("lake.t", {}).default.care_enabled
+    assert not Policies.parse("lake.t", {COLUMNS: "{}"}).default.care_enabled
+    assert Policies.parse("lake.t", {COLUMNS: "{}", "firn.care.enabled": "true"}).default.care_enabled
 
 
 def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:

@@ -1,4 +1,4 @@
-"""What was read of manifests is kept between processes: the same segments, without reading the manifests again."""
+"""Processes share a cache of manifests: the same segments, without reading the manifests again."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a segment's metadata tells beyond its bounds: when it came in, its delete horizons, its keys (C12, C17)."""
+"""Facts in a segment's metadata beyond its bounds: time of arrival, delete horizons, keys (C12, C17)."""
 
 from datetime import timedelta
 
@@ -49,7 +49,7 @@ class TestCommitClock:
 
 
 class TestDeleteHorizons:
-    """Which tombstones may be past their horizon (C12), from column metrics alone."""
+    """Tombstones that may be past their horizon (C12), from column metrics alone."""
 
     @pytest.mark.usefixtures("table")
     def test_c12_they_are_counted_and_bounded(self, lake: Lake) -> None:

@@ -1,4 +1,4 @@
-"""What manifests leave out is read from the files' footers, and blocks only where those do not tell either (C20)."""
+"""Facts that manifests lack are read from the files' footers; a segment blocks only if these lack them too (C20)."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -101,8 +101,8 @@ def test_files_that_were_added_as_they_are(lake: Lake, unit: str) -> None:
     [
         ("offset", "has no bounds for column offset, or NULLs in it; allowed: {}column.offset=full when it is written"),
         ("timestamp", "has no bounds for column timestamp, or NULLs in it; allowed: {}column.timestamp=full when"),
-        ("key", "has no null count for column key; allowed: {}column.key not `none` when it is written"),
-        ("value", "has no null count for column value; allowed: {}column.value not `none` when it is written"),
+        ("key", "has no null count for column key; allowed: {}column.key other than `none` when it is written"),
+        ("value", "has no null count for column value; allowed: {}column.value other than `none` when it is written"),
     ],
 )
 def test_c26_what_the_footer_leaves_out_too_is_a_problem_that_names_the_property(

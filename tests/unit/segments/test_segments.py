@@ -186,7 +186,7 @@ class TestStrays:
         path = written_under_no_spec(lake, [row(7), row(9, level=3)])
         (segment,) = (one for one in segments_of(lake) if one.path == path)
         assert (segment.topic_partition, segment.level) == (lakes.TOPIC_PARTITION, LANDED)
-        assert "which keeps no levels apart" in (segment.problem or "")
+        assert "which does not separate levels" in (segment.problem or "")
         assert [bool(state.blockers) for state in states(lake)] == [True, False]
 
     def test_c7_a_file_of_several_topic_partitions_keeps_tombstones_past_its_first_offset(self, lake: Lake) -> None:

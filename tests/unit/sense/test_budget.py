@@ -94,7 +94,7 @@ class TestWorkedFigures:
 
 
 class TestKeys:
-    """What a segment counts."""
+    """The count of a segment."""
 
     def test_c17_known_keys_else_records_with_a_key(self) -> None:
         assert keys_of([segment("a", 0, 9, keys=3), segment("b", 10, 19, null_keys=4)]) == 9

@@ -1,4 +1,4 @@
-"""What retention takes of a topic partition, and what keeps the rest (C19), as a pure function of metadata."""
+"""Retention drops segments of a topic partition and names what keeps the rest (C19): a pure function of metadata."""
 
 from dataclasses import replace
 from math import inf

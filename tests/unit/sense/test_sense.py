@@ -1,4 +1,4 @@
-"""What is due, and why: the uncleanable part (C11), the dirty ratio (C12), thresholds (C13, C14), blockers (C20)."""
+"""Due work and its reason: the uncleanable part (C11), the dirty ratio (C12), thresholds (C13, C14), blockers (C20)."""
 
 from dataclasses import replace
 from math import inf
@@ -302,7 +302,7 @@ class TestInTheWay:
     def test_c5_null_keys_block_under_fail(self, lane: Lane) -> None:
         found = state(*series(3), *series(3, MERGED, start=30, null_keys=2), null_keys="fail")
         assert due(lane, found, force=True) is None
-        assert "has 2 records without a key; allowed under firn.null.keys=fail: none" in found.blockers[0]
+        assert "has 2 records without a key; allowed with firn.null.keys=fail: none" in found.blockers[0]
         assert "orders-0 L1 [30..39] L1-00030" in found.blockers[0]
 
     def test_c5_null_keys_do_not_block_under_quarantine(self) -> None:

@@ -44,7 +44,7 @@ class Event(NamedTuple):
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Event]:
-    """What some producers write, in offset order."""
+    """Records of some producers, in offset order."""
     kinds = st.tuples(st.integers(0, 3), st.sampled_from((None, None, True, False)))
     events, offset = [], 0
     for producer, commit in draw(st.lists(kinds, max_size=30)):
@@ -54,7 +54,7 @@ def histories(draw: st.DrawFn) -> list[Event]:
 
 
 def decision(event: Event, events: Sequence[Event]) -> bool | None:
-    """What the first marker past a record says, however slowly it is found."""
+    """The first marker past a record, found the slow way."""
     past = [other for other in events if other.offset > event.offset and other.producer == event.producer]
     return next((other.commit for other in sorted(past) if other.commit is not None), None)
 
@@ -269,7 +269,7 @@ class TestPlans:
 
 
 class TestPublish:
-    """What was decided when the plan was made must be so when it is committed."""
+    """The decisions of a plan must still hold when it is committed."""
 
     @pytest.mark.parametrize("ends", [COMMIT, ABORT])
     def test_c10_a_marker_that_came_since_and_comes_first_stops_it(self, log: Log, ends: str) -> None:
@@ -283,7 +283,9 @@ class TestPublish:
         self.check(log, plan)
         log.offset = 5
         log.land(ABORT)
-        with pytest.raises(ConflictError, match="without the marker of producer 1 at offset 5, which landed since"):
+        with pytest.raises(
+            ConflictError, match="does not know the marker of producer 1 at offset 5, which has landed since"
+        ):
             self.check(log, plan)
 
     def test_c10_a_marker_outside_the_inputs_counts_for_as_much(self, log: Log) -> None:
@@ -384,7 +386,7 @@ class TestExplaining:
         kept = explain_key(log.lake, TABLE, (b"k",), NOW).kept
         assert {one.record.offset: (one.reason.rule, one.reason.text) for one in kept} == {
             0: ("C3", "the newest record of its key"),
-            1: ("C10", f"of an aborted transaction of producer {ONE[0]}; goes with the next full, which is due"),
+            1: ("C10", f"of an aborted transaction of producer {ONE[0]}; the next full removes it, and is due"),
         }
 
     def test_c10_a_committed_one_is_like_any_other(self, log: Log) -> None:

@@ -1,4 +1,4 @@
-"""What makes full due besides the dirty ratio: the interval, and tombstones past their horizon (C12)."""
+"""Triggers of full besides the dirty ratio: the interval, and tombstones past their horizon (C12)."""
 
 from dataclasses import replace
 from typing import Any
@@ -65,7 +65,7 @@ class TestInterval:
     def test_c12_an_unknown_clock_counts_as_longer_ago(self, facts: dict[str, Any]) -> None:
         found = reason(state(tail(**facts), head()))
         assert found is not None
-        assert found.startswith("no whole full clean in the table's history")
+        assert found.startswith("no complete full clean in the table's history")
 
     def test_c17_one_that_had_no_room_for_everything_is_not_the_last(self) -> None:
         assert reason(state(tail(committed_ms=NOW, whole=False), head())) is not None
@@ -88,7 +88,7 @@ class TestTombstones:
     @pytest.mark.parametrize(("count", "is_due"), [(5, False), (6, True)])
     def test_c12_due_when_more_than_the_fraction_even_without_a_head(self, count: int, is_due: bool) -> None:
         found = reason(state(stamped(count, NOW - 9, NOW)))
-        expected = f"{count} tombstones of the tail's 100 records are past their horizon, more than 0.05 of them"
+        expected = f"{count} of the tail's 100 records are tombstones past their delete horizon, more than 0.05 of them"
         assert found == (expected if is_due else None)
 
     def test_c12_the_plan_takes_the_tail_and_what_is_cleanable(self) -> None:

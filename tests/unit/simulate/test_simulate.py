@@ -38,7 +38,7 @@ def one_key(records: int, **others: Any) -> Workload:
 
 
 def under(workload: Workload, policy: Mapping[str, str], every_ms: int = SECOND) -> Simulated:
-    """What Firn makes of it under a policy."""
+    """Firn's result under a policy."""
     (result,) = simulate(workload, contenders(policy, ("firn",)), every_ms)
     return result
 
@@ -128,7 +128,7 @@ class TestGoal:
 
 
 class TestArrivals:
-    """What lands, and when."""
+    """Arrivals and their times."""
 
     def test_zipf_follows_its_ranks(self) -> None:
         keys = Workload(rate=1000, hours=1, distribution=Keys.ZIPF, keys=100).stream(0).keys
@@ -244,7 +244,7 @@ class TestInvariants:
 def planned(
     table: ModelTable, policy: Policy, now_ms: int, lanes: tuple[Lane, ...] = tuple(Lane), force: bool = False
 ) -> Iterator[Plan]:
-    """What the planner wants of each lane, on what the lanes before have left."""
+    """The planner's demand on each lane, on what the lanes before have left."""
     for lane in lanes:
         state = PartitionState(TOPIC_PARTITION, table.segments, policy, now_ms)
         segments = Segments("t", "t", 1, {TOPIC_PARTITION: table.segments})
@@ -291,12 +291,12 @@ class TestBadInput:
             ({"rate": -1}, "rate is -1; allowed"),
             ({"rate": float("nan")}, "rate is nan; allowed"),
             ({"hours": float("inf")}, "hours is inf; allowed"),
-            ({"partitions": 0}, "partitions is 0; allowed: a whole number from 1 on"),
+            ({"partitions": 0}, "partitions is 0; allowed: a whole number, 1 or more"),
             ({"records_per_segment": 0}, "records-per-segment is 0; allowed"),
             ({"keys": 0}, "keys is 0; allowed"),
             ({"delete_ratio": -0.1}, "delete-ratio is -0.1; allowed: a number between 0 and 1"),
             ({"update_ratio": 1.1}, "update-ratio is 1.1; allowed: a number between 0 and 1"),
-            ({"zipf_exponent": -1}, "zipf-exponent is -1; allowed: a number from 0 on"),
+            ({"zipf_exponent": -1}, "zipf-exponent is -1; allowed: a number, 0 or more"),
             ({"seed": -1}, "seed is -1; allowed"),
             (
                 {"distribution": Keys.APPEND, "delete_ratio": 0.3},
@@ -324,7 +324,7 @@ class TestBadInput:
 
 
 class TestObserved:
-    """What a table tells of its arrivals."""
+    """Arrivals derived from a table."""
 
     @staticmethod
     def tail(partition: int, records: int) -> Segment:
