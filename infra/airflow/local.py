@@ -26,7 +26,7 @@ from pipeline.lake import Lake
 
 HEALTHY_WITHIN = 180  # seconds; a slow machine needs half of it
 PASSWORDS = "simple_auth_manager_passwords.json.generated"
-"""Where Airflow writes the users that it makes at its first start."""
+"""File to which Airflow writes the users of its first start."""
 TABLES = settings.CHECKOUT / "infra" / "demo" / "tables.toml"
 
 # What `airflow standalone` starts, but for its two log servers, which would listen on all interfaces: the server

@@ -1,4 +1,4 @@
-"""Which inputs are measured with which entries. A family varies one thing around the base."""
+"""The cases: inputs and the entries that are measured on them. A family varies one thing around the base."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ SMALL_FILES = 200
 """Of the job that users of other tools expect to take a few seconds; SMALL_PART of the base's records are 22 MB."""
 SMALL_PART = 8
 TINY = Shape(100, "uniform", None, 1, 100)
-"""What a job costs that has nothing to do."""
+"""A job with nothing to do, for the fixed cost."""
 
 
 @dataclass(frozen=True)

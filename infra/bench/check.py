@@ -10,7 +10,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """How many records, and sum and exclusive or of their 64-bit hashes as text (JSON has no integers of 128 bits)."""
+    """Number of records, and sum and exclusive or of their 64-bit hashes as text (JSON has no integers of 128 bits)."""
 
     records: int
     total: str

@@ -39,7 +39,7 @@ _FILLER = b'{"status":"shipped","carrier":"north","currency":"EUR","lines":[{"sk
 
 @dataclass(frozen=True)
 class Shape:
-    """What a benchmark's records look like.
+    """The shape of a benchmark's records.
 
     ``records`` is the tail's number over all partitions; with ``landed`` files there is no tail yet: all records are as
     they landed, in that many files of each partition. ``superseded`` is the fraction of the tail's keys that the
@@ -87,11 +87,11 @@ class Stream:
         return len(self.keys)
 
     def survivors(self) -> Flags:
-        """Which records are the newest of their key."""
+        """True for the newest record of each key."""
         return _newest(self.keys, self.offsets)
 
     def head_survivors(self) -> Flags:
-        """Which of the head's records are the newest of their key; all others are False."""
+        """True for the newest record of each key of the head, False for all others."""
         kept = np.zeros(len(self), bool)
         kept[self.tail :] = _newest(self.keys[self.tail :], self.offsets[self.tail :])
         return kept

@@ -1,4 +1,4 @@
-"""How long ``make demo`` takes on this machine, set-up done: ``python -m infra.bench.demo``. For an idle machine."""
+"""Times ``make demo`` on this machine, set-up done: ``python -m infra.bench.demo``. For an idle machine."""
 
 import argparse
 import subprocess

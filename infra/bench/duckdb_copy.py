@@ -1,4 +1,4 @@
-"""What a DuckDB user would write instead of Firn; also as a whole process: ``python -m infra.bench.duckdb_copy``.
+"""The DuckDB alternative to Firn; also as a whole process: ``python -m infra.bench.duckdb_copy``.
 
 It imports nothing but DuckDB, as such a script would.
 """

@@ -1,4 +1,4 @@
-"""What a benchmark times: an entry takes a shape's inputs and leaves files; only the time between counts.
+"""Entries of a benchmark: an entry takes a shape's inputs and leaves files; only the time between counts.
 
 Set-up (a copy of the table's metadata, properties) and the check of the output lie outside of it.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Task(StrEnum):
-    """What entries do: those of one task can be compared with each other."""
+    """The task of an entry; only entries of one task can be compared."""
 
     FULL = "full"
     """Head and tail become the new tail: one record per key."""
@@ -33,7 +33,7 @@ class Task(StrEnum):
 
 @dataclass(frozen=True)
 class Bench:
-    """What all entries share: Spark with Iceberg for the peers, Firn's engines by name, a folder for what they write.
+    """Shared by all entries: Spark with Iceberg for the peers, Firn's engines by name, a folder for what they write.
 
     ``cores`` is how many each may use.
     """
@@ -82,7 +82,7 @@ class Entry:
     run: Callable[[Bench, Inputs], AbstractContextManager[Measured]]
     keeps_everything: bool = False
     cores: int | None = None
-    """How many cores it can use; None: all of the benchmark's."""
+    """Number of cores that it can use; None: all of the benchmark's."""
     warms_itself: bool = False
     """It starts a process for every run: nothing here has to be warm for it."""
 

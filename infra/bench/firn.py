@@ -27,7 +27,7 @@ def clock() -> int:
 
 
 def _imported(_: int) -> None:
-    """What a worker imports when it does its first work."""
+    """Modules that a worker imports for its first task."""
     import_module("expectations.judge")
     import_module("pipeline.compact.tasks")
 

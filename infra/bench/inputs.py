@@ -29,7 +29,7 @@ SMALLEST_SEGMENT = 1 << 20
 LANDED_BYTES = 64 << 20
 """Raw bytes of the tail's records that are landed with one commit."""
 ZSTD_LEVEL = 3
-"""What Iceberg's Parquet writer uses unless told otherwise."""
+"""Default of Iceberg's Parquet writer."""
 
 
 @dataclass(frozen=True)
@@ -133,19 +133,7 @@ def _make(lake: Lake, shape: Shape, engine: Engine) -> Inputs:
         folder = local(lake.table(identifier).location())
         lake.catalog.drop_table(identifier)
         shutil.rmtree(folder, ignore_errors=True)
-    # The tail's size on disk is not known yet: values are half letters of 6 bits, keys and offsets are small.
-    tail_bytes = shape.records * (shape.value_bytes * 0.4 + KEY_BYTES / 2)
-    segment_bytes = max(SMALLEST_SEGMENT, int(tail_bytes / max(shape.segments, shape.partitions)))
-    records.create(
-        lake,
-        identifier,
-        {
-            "firn.segment.bytes": str(segment_bytes),
-            "firn.merge.segments": str(HEAD_COMMITS // 2),
-            "write.target-file-size-bytes": str(segment_bytes),
-            "write.parquet.compression-level": str(ZSTD_LEVEL),
-        },
-    )
+    segment_bytes = _create(lake, identifier, shape)
     parts = streams(shape)
     per_record = shape.value_bytes + KEY_BYTES
     tail, whole, merged = (
@@ -171,13 +159,48 @@ def _make(lake: Lake, shape: Shape, engine: Engine) -> Inputs:
     )
 
 
+def head_and_tail(lake: Lake, identifier: str, shape: Shape, engine: Engine) -> pa.Table:
+    """Make table ``identifier`` on any ``lake``: the tail of ``shape`` and its head on top.
+
+    Returns partition and offset of the records that a full clean leaves.
+    """
+    _create(lake, identifier, shape)
+    parts = streams(shape)
+    _land_tail(lake, identifier, shape, parts, engine)
+    _land(lake, identifier, shape, parts, HEAD_COMMITS, tail=False)
+    return _offsets(parts, [part.survivors() for part in parts])
+
+
+def _create(lake: Lake, identifier: str, shape: Shape) -> int:
+    """Make the table; returns the bytes at which its segments are closed."""
+    # The tail's size on disk is not known yet: values are half letters of 6 bits, keys and offsets are small.
+    tail_bytes = shape.records * (shape.value_bytes * 0.4 + KEY_BYTES / 2)
+    segment_bytes = max(SMALLEST_SEGMENT, int(tail_bytes / max(shape.segments, shape.partitions)))
+    records.create(
+        lake,
+        identifier,
+        {
+            "firn.segment.bytes": str(segment_bytes),
+            "firn.merge.segments": str(HEAD_COMMITS // 2),
+            "write.target-file-size-bytes": str(segment_bytes),
+            "write.parquet.compression-level": str(ZSTD_LEVEL),
+        },
+    )
+    return segment_bytes
+
+
+def _land_tail(lake: Lake, identifier: str, shape: Shape, parts: Sequence[Stream], engine: Engine) -> None:
+    """Land the tail's records and clean them."""
+    commits = max(1, shape.records * (shape.value_bytes + KEY_BYTES) // LANDED_BYTES)
+    _land(lake, identifier, shape, parts, commits, tail=True)
+    _clean(lake, identifier, Lane.FULL, engine)
+
+
 def _cleaned(
     lake: Lake, identifier: str, shape: Shape, parts: Sequence[Stream], engine: Engine
 ) -> tuple[State, State, State]:
     """The table with its tail alone, with the head on top, and with that head merged."""
-    commits = max(1, shape.records * (shape.value_bytes + KEY_BYTES) // LANDED_BYTES)
-    _land(lake, identifier, shape, parts, commits, tail=True)
-    _clean(lake, identifier, Lane.FULL, engine)
+    _land_tail(lake, identifier, shape, parts, engine)
     tail = _state(lake, identifier)
     _land(lake, identifier, shape, parts, HEAD_COMMITS, tail=False)
     whole = _state(lake, identifier)

@@ -71,7 +71,7 @@ def _export(shape: Shape, path: Path) -> None:
 
 
 def _to_parquet(shape: Shape, path: Path, parquet: Path) -> None:
-    """What the driver wrote as a Parquet file of the columns that are checked."""
+    """The driver's output as a Parquet file of the checked columns."""
     rows = np.memmap(path, _row(shape), mode="r")
     schema = pa.schema({"partition": pa.int32(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()})
     with pq.ParquetWriter(parquet, schema, compression="none") as writer:

@@ -76,7 +76,7 @@ def measure(lake: Lake, shape: Shape, keys: int, engine: str) -> Memory:
 
 
 def _land(lake: Lake, shape: Shape, keys: int) -> tuple[int, Fingerprint]:
-    """How many records were landed, and what is to be left of them."""
+    """Number of landed records, and the fingerprint of those that must remain."""
     one = _stream(keys)
     for start, stop in _ranges(len(one), _LANDED_BYTES // (KEY_BYTES + shape.value_bytes)):
         lake.table(TABLE).append(batches(shape, one, start, stop, level=None))

@@ -45,7 +45,7 @@ def _files(table: Table, numbers: range, step: int, level: int | None, now_ms: i
     for number in numbers:
         topic, partition = f"topic-{number // 100:05}", number % 100
         place = f"data/topic={topic}/partition={partition}/level={'null' if level is None else level}"
-        yield _file(
+        yield data_file(
             table,
             f"{table.location()}/{place}/00000-{number}-0198b7c2-6c3d-7aa1-9f0e-{step:012x}-0-00001.parquet",
             Record(topic, partition, level),
@@ -55,7 +55,7 @@ def _files(table: Table, numbers: range, step: int, level: int | None, now_ms: i
         )
 
 
-def _file(table: Table, path: str, partition: Record, first_offset: int, newest_ms: int, size: int) -> DataFile:
+def data_file(table: Table, path: str, partition: Record, first_offset: int, newest_ms: int, size: int) -> DataFile:
     """An entry with the metrics that Spark writes under the properties of ``firn create``."""
     topic, number, level = partition[0], partition[1], partition[2]
     low: dict[int, bytes] = {1: b"key-000000000000", 2: b'{"id": 1, "price"', 3: topic.encode(), 4: _int(number)}

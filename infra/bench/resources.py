@@ -1,4 +1,4 @@
-"""What a run takes of the machine: processor seconds, and the largest resident size of the processes that work."""
+"""Resources of a run: processor seconds, and the largest resident size of its processes."""
 
 import threading
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _JVM = "java"
 
 
 class Share(StrEnum):
-    """Which processes do the work of a run."""
+    """The processes that do the work of a run."""
 
     HERE = "here"
     """This one."""

@@ -1,4 +1,4 @@
-"""What a benchmark found, as plain values: written to JSON and read again by goals, tables and plots."""
+"""Results of a benchmark, as plain values: written to JSON and read again by goals, tables and plots."""
 
 import json
 import os
@@ -16,6 +16,7 @@ from infra.bench.entries import Task
 VERSIONS = ("pyspark", "pyiceberg", "pyarrow", "duckdb", "polars")
 ELSEWHERE = Path("report", "elsewhere.json")
 SENSE, DEMO = "first sense of 100,000 segments", "make demo"
+STORE = "0.4 GB in an S3 server: {}"
 """Names of seconds that are measured elsewhere."""
 
 
@@ -99,14 +100,14 @@ class Memory:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What other programs measured, kept in a file: cleans by their titles, seconds by names."""
+    """Measurements of other programs, kept in a file: cleans by their titles, seconds by names."""
 
     memory: dict[str, Memory] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def read(cls, home: Path) -> "Elsewhere":
-        """What was measured so far with the benchmark's ``home``."""
+        """The measurements so far with the benchmark's ``home``."""
         path = home / ELSEWHERE
         if not path.exists():
             return cls()
@@ -166,7 +167,7 @@ def completed(measured: Report, before: Report, families: Sequence[str]) -> Repo
 
 
 def machine(cores: int) -> dict[str, str]:
-    """What the figures depend on: processor, cores in use, memory, versions, the JVM's options."""
+    """Facts on which the figures depend: processor, cores in use, memory, versions, the JVM's options."""
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {

@@ -1,4 +1,4 @@
-"""How long sense and plan take on a large table: ``python -m infra.bench.sense``.
+"""Times sense and plan on a large table: ``python -m infra.bench.sense``.
 
 A table of 100,000 segments in 10,000 topic partitions, in metadata alone, is sensed in processes of its own: once with
 nothing remembered, then again and again. 1,000,000 topic partitions are surveyed and planned from arrays. Seconds are

@@ -1,4 +1,4 @@
-"""What a Spark user would write instead of Firn, and Iceberg's own file compaction.
+"""The Spark alternatives to Firn, and Iceberg's own file compaction.
 
 All run in the session that Firn's tasks run in, which has Iceberg's runtime for them. Tables are copies of the same
 metadata; writers get the same target file size, and the distribution that is fastest for them here: none for one topic

@@ -1,6 +1,6 @@
 """The results as tables: for the terminal (rich) and for docs/performance.md (Markdown)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -27,7 +27,12 @@ _HEADINGS = (
     "JVM MB",
 )
 REFERENCES = tuple(entry.name for entry in (*firn.ENTRIES, processes.FIRN[0]))
-"""What other entries of a task are set in relation to."""
+"""Entries that the other entries of a task are compared with."""
+_SHOWN_SECONDS = 0.05
+_LEGEND = (
+    "Median seconds, with processor seconds in brackets; MB are keys and values. The last column splits the seconds of "
+    "Firn's first column. The JSON beside this page has the extremes, memory, files and bytes written of every entry."
+)
 _MET = {True: "met", False: "**missed**", None: "–"}
 
 
@@ -55,13 +60,17 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def markdown(report: Report, images: Sequence[Path]) -> str:
-    """The generated part of the document: machine, goals, plots, one table per case. ``images`` are relative paths."""
-    machine = _table(("machine", ""), [(name, text) for name, text in report.machine.items()])
-    goals = _table(("goal", "where", "found", ""), (_goal(one) for one in findings(report)))
-    plots = "\n\n".join(f"![{path.stem}]({path.as_posix()})" for path in images)
-    cases = "\n\n".join(_case(one) for one in report.measurements)
+    """The generated part of the document: machine, goals, plots, a table per family. ``images`` are relative paths."""
+    machine = ", ".join(f"{name} {text}" for name, text in report.machine.items())
+    rows = (_goal(list(group)) for _, group in groupby(findings(report), key=lambda one: one.goal))
+    goals = _table(("goal", "met", "case", "measured"), rows)
+    plots = "\n".join(f"![{path.stem}]({path.as_posix()})" for path in images)
+    families = "\n\n".join(_family(*one) for one in _families(report))
     kind = "`make bench-quick`" if report.quick else "`make bench`"
-    return f"{kind}, SCALE={report.scale:g}\n\n{machine}\n\n### Goals\n\n{goals}\n\n{plots}\n\n### Cases\n\n{cases}\n"
+    return (
+        f"{kind}, SCALE={report.scale:g}. Machine: {machine}.\n\n### Goals\n\n{goals}\n\n{plots}\n\n### Cases\n\n"
+        f"{_LEGEND}\n\n{families}\n"
+    )
 
 
 def into(document: Path, what: str, generated: str) -> None:
@@ -88,9 +97,33 @@ def _input(one: Measurement) -> str:
     )
 
 
-def _case(one: Measurement) -> str:
-    rows = [row for _, group in groupby(one.timings, key=lambda timing: timing.task) for row in _rows(one, list(group))]
-    return f"**{heading(one)}**: {_input(one)}\n\n{_table(_HEADINGS, rows)}"
+def _families(report: Report) -> Iterator[tuple[str, str, list[Measurement]]]:
+    """Family, task and the cases with entries of that task; only entries of one task can be compared."""
+    for family, group in groupby(report.measurements, key=lambda one: one.family):
+        cases = list(group)
+        for task in dict.fromkeys(timing.task for one in cases for timing in one.timings):
+            yield family, task, cases
+
+
+def _family(family: str, task: str, cases: Sequence[Measurement]) -> str:
+    """A table with a row per case and a column per entry."""
+    names = dict.fromkeys(timing.name for one in cases for timing in one.timings if timing.task == task)
+    rows = []
+    for one in cases:
+        timings = {timing.name: timing for timing in one.timings if timing.task == task}
+        records, raw = one.input_of(task)
+        own = next((timing for name, timing in timings.items() if name in REFERENCES), None)
+        rooms = own.rooms.items() if own else ()
+        parts = ", ".join(f"{room} {seconds:.1f}" for room, seconds in rooms if seconds >= _SHOWN_SECONDS)
+        case = f"{one.title}: {records:,} records, {raw / 1e6:,.0f} MB"
+        rows.append((case, *(_cell(timings.get(name)) for name in names), parts))
+    return f"**{family}**, lane {task}\n\n{_table(('case', *names, 'Firn by room'), rows)}"
+
+
+def _cell(timing: Timing | None) -> str:
+    if timing is None:
+        return ""
+    return "output differs" if timing.problem else f"{timing.seconds:.2f} ({timing.processor:.1f})"
 
 
 def _rows(one: Measurement, timings: Sequence[Timing]) -> Iterable[tuple[str, ...]]:
@@ -132,8 +165,12 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.0f}" if size else "–"
 
 
-def _goal(found: Finding) -> tuple[str, ...]:
-    return (found.goal, found.case, found.found, _MET[found.met])
+def _goal(found: Sequence[Finding]) -> tuple[str, ...]:
+    """One goal: the cases that meet it, and the first that misses it, or else the first."""
+    met = [one.met for one in found if one.met is not None]
+    shown = next((one for one in found if one.met is False), found[0])
+    count = f", met in {sum(met)} of {len(met)} cases" if len(met) > 1 else ""
+    return (shown.goal, f"{_MET[shown.met]}{count}", shown.case, shown.found)
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""What the demo's producer writes: shopping carts. The key is a customer, the value is the cart as it is now.
+"""Records of the demo's producer: shopping carts. The key is a customer, the value is the cart as it is now.
 
 A few customers are busy and most are not (Zipf's law), so most records supersede another one soon. A cart that was
 checked out is a tombstone. The same seed and log ends give the same records.

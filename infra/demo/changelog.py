@@ -26,7 +26,7 @@ TREE = HERE / "tree.xz"
 
 
 class Entry(NamedTuple):
-    """What a tree holds at a path: file mode (octal, as git prints it) and blob id (hex)."""
+    """An entry of a tree: file mode (octal, as git prints it) and blob id (hex)."""
 
     mode: str
     blob: str
@@ -90,7 +90,7 @@ def read_history(repository: Path, revision: str = "HEAD") -> Iterator[Change]:
 
 
 def read_tree(repository: Path, revision: str = "HEAD") -> dict[str, Entry]:
-    """What the revision's tree holds, by path."""
+    """The entries of the revision's tree, by path."""
     tree = {}
     for line in git(repository, "ls-tree", "-r", "-z", revision):
         if line:

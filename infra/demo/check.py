@@ -13,7 +13,7 @@ from infra.demo.changelog import Entry
 
 @dataclass(frozen=True)
 class LevelCount:
-    """What one level of a topic partition holds. Bytes are file sizes; a duplicate is a record that is not the
+    """Content of one level of a topic partition. Bytes are file sizes; a duplicate is a record that is not the
     newest of its key within the level.
     """
 
@@ -61,7 +61,7 @@ def count_levels(table: Table) -> Iterator[LevelCount]:
 
 
 def differences(table: Table, tree: Mapping[str, Entry]) -> list[str]:
-    """How the table's newest records differ from the tree; empty when they are the same.
+    """Differences between the table's newest records and the tree; empty when they are the same.
 
     Also a difference: two records of one key in a topic partition, as a compacted table has one.
     """

@@ -3,7 +3,7 @@
     python -m infra.demo.producer [SEED]
 
 It may run for ever. What bounds it: the customers bound what compaction leaves; while nobody compacts it stops at
-MOST_SEGMENTS live segments; snapshots are kept for KEPT, and so are the files that only they reach.
+MOST_SEGMENTS live segments; snapshots stay for a quarter of an hour, and so do the files that only they reach.
 """
 
 import logging
@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from infra.demo import carts
-from infra.demo.retention import expire
 from infra.demo.segments import SCHEMA
 from pipeline import segments
 from pipeline.airflow.configuration import dag_id_of
+from pipeline.care import Part, care_table
 from pipeline.errors import FirnError
 from pipeline.lake import Lake, records
 from pipeline.land import land
@@ -34,7 +34,6 @@ SECONDS = 5.0
 """Between two commits."""
 SEED = 1
 MOST_SEGMENTS = 4000
-KEPT = timedelta(minutes=15)
 EXPIRED_EVERY = timedelta(minutes=5)
 
 PROPERTIES = {
@@ -47,6 +46,7 @@ PROPERTIES = {
     # Every commit writes a metadata file.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "10",
+    "history.expire.max-snapshot-age-ms": "900000",
 }
 
 log = logging.getLogger("producer")
@@ -72,7 +72,8 @@ def produce(lake: Lake, moments: Iterable[datetime], seed: int = SEED) -> None:
             log_ends = commit(lake, seed, log_ends, now)
             expire_at = expire_at or now + EXPIRED_EVERY
             if now >= expire_at:
-                log.info("%s files deleted of snapshots before %s", expire(lake, TABLE, now - KEPT), now - KEPT)
+                for found in care_table(lake, TABLE, int(now.timestamp() * 1000), remove=True, parts={Part.SNAPSHOTS}):
+                    log.info("%s", found)
                 expire_at = now + EXPIRED_EVERY
         except FirnError as error:
             log.warning("%s", error)

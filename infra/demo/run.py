@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyiceberg.table import Table
 from rich.console import Console
@@ -24,8 +24,11 @@ from infra.airflow import settings
 from infra.demo import changelog
 from infra.demo.check import LevelCount, count_levels, differences
 from infra.demo.load import DAG_ID, TABLE, load
+from pipeline import clock
+from pipeline.care import care_table
 from pipeline.history import CommitSummary, RecordCounts, ancestors, appended
 from pipeline.lake import Lake
+from pipeline.lake.folders import files_in, store
 
 MARK = ".firn-demo"
 LAST_LINES = 20  # of what a failed task says; all of it is in the log
@@ -99,13 +102,42 @@ def print_seconds(tasks: Iterable[dict[str, Any]]) -> None:
 
 
 def print_amplification(table: Table) -> None:
-    """What Firn has written for what was landed, from the record counts in the snapshot summaries (C24)."""
+    """Bytes that Firn wrote for the landed bytes, from the record counts in the snapshot summaries (C24)."""
     snapshots = list(ancestors(table))
     counts = RecordCounts.total(told.counts for one in snapshots if (told := CommitSummary.of(one)))
     landed = [added for one in snapshots if (added := appended(one))]
     of_records = counts.records_out / sum(added.records for added in landed)
     of_bytes = counts.bytes_out / sum(added.bytes for added in landed)
     console.print(f"write amplification: {of_records:.2f} records, {of_bytes:.2f} bytes written per one landed")
+
+
+def free_history(lake: Lake) -> None:
+    """Let care expire all snapshots but the newest, and show the bytes on disk before and after it."""
+    # A demo does not wait the five days that Iceberg keeps snapshots for.
+    lake.set_properties(TABLE, {"history.expire.max-snapshot-age-ms": "0"})
+    before = on_disk(lake)
+    for found in care_table(lake, TABLE, clock.now_ms(), remove=True):
+        if found.goes:
+            console.print(f"  {found}", markup=False, soft_wrap=True)
+    after = on_disk(lake)
+    console.print(
+        f"on disk: {before.files:,} files, {before.bytes:,} bytes before care; "
+        f"{after.files:,} files, {after.bytes:,} bytes after it"
+    )
+
+
+class OnDisk(NamedTuple):
+    """The files below the table's location: data, metadata, history."""
+
+    files: int
+    bytes: int
+
+
+def on_disk(lake: Lake) -> OnDisk:
+    """What the table takes on disk now."""
+    table = lake.table(TABLE)
+    found = files_in(*store(table, table.location()))
+    return OnDisk(len(found), sum(file.bytes for file in found))
 
 
 def main() -> int:
@@ -138,6 +170,9 @@ def main() -> int:
     print_levels("after", count_levels(table))
     print_seconds(tasks)
     print_amplification(table)
+    console.rule("care frees what only history holds")
+    free_history(lake)
+    table = lake.table(TABLE)
     tree = changelog.read_tree_list()
     found = differences(table, tree)
     for difference in found[:20]:

@@ -135,7 +135,7 @@ def provide(jars: list[Jar], folder: Path, ivy: Path) -> None:
 
 
 def is_right(path: Path, jar: Jar) -> bool:
-    """Whether the locked jar is there; one that was cut short or changed by hand is removed."""
+    """True when the locked jar is there; one that was cut short or changed by hand is removed."""
     if not path.exists():
         return False
     if sha256_of(path) == jar.sha256:

@@ -27,7 +27,7 @@ def spread(number: int) -> "Iterator[tuple[int, pa.Table]]":
 
 
 def gather(bucket: int, tables: "Iterable[pa.Table]") -> int:  # noqa: ARG001  # an engine's
-    """How many rows there are."""
+    """Number of rows."""
     return sum(table.num_rows for table in tables)
 
 

@@ -94,13 +94,13 @@ def _spark(name: str, role: str, options: list[str], folder: Path, environment: 
 
 
 def listens(port: int) -> bool:
-    """Whether somebody answers on ``port``."""
+    """True when a server answers on ``port``."""
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
 
 
 def alive_workers(settings: Settings) -> int:
-    """How many workers the master knows and believes to be alive; none while it does not answer."""
+    """Number of workers that the master believes to be alive; 0 while it does not answer."""
     with suppress(OSError, ValueError), urlopen(f"http://{HOST}:{settings.master_ui_port}/json/", timeout=5) as answer:
         return int(json.load(answer)["aliveworkers"])
     return 0

@@ -46,7 +46,7 @@ class Settings:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must appear in no output."""
+        """Secrets, which must appear in no output."""
         return (self.superuser_password, self.database_password, self.secret_access_key, self.token)
 
     @property
@@ -94,7 +94,7 @@ class Settings:
         }
 
     def environment(self, catalog: str) -> dict[str, str]:
-        """What ``firn`` needs to find ``catalog``, beside what is in the environment already."""
+        """Variables with which ``firn`` finds ``catalog``, in addition to the environment."""
         configured = {
             variable(name, key): value
             for name, properties in self.catalogs().items()

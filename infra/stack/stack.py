@@ -25,7 +25,7 @@ class Stack:
     folder: Path
     settings: Settings
     children: list[Process] = field(default_factory=list)
-    """What this process has started of it."""
+    """The part that this process has started."""
 
     @classmethod
     def of(cls, folder: Path) -> "Stack":
@@ -35,7 +35,7 @@ class Stack:
 
     @property
     def is_up(self) -> bool:
-        """Whether any of its processes is alive."""
+        """True when any of its processes is alive."""
         return bool(members(started(self.folder)))
 
     def environment(self, catalog: str = SQL) -> dict[str, str]:
