@@ -99,7 +99,7 @@ class Hands:
         shown = [self.main]
         with self.table.transaction() as transaction:
             for partition in 2 * PARTITIONS:
-                self.number += 1
+                self.number += 2  # each landing takes two offsets
                 transaction.append(lakes.stored([lakes.row(self.number, partition=partition, headers=[])]))
                 shown.append(shown[-1] | {(partition, self.number)})
         self._took(*shown[1:])
