@@ -101,6 +101,8 @@ class _Care:
     contents: Contents
     moving: dict[str, list[str]] = field(default_factory=dict)
     """Branches that get a snapshot when what was found so far is removed, and the files that leave them."""
+    moves: list[str] = field(default_factory=list)
+    """The branch of each snapshot that these commits add."""
     commits: int = 0
     """Number of commits that remove what was found so far."""
     rewritten: Collection[str] = ()
@@ -182,7 +184,7 @@ class _Care:
     def _snapshots(self) -> tuple[list[Garbage], TableMetadata | None]:
         if disabled := self._disabled(Kind.SNAPSHOTS):
             return [disabled], None
-        coming = Coming() if self.remove else Coming(self.moving, self.rewritten)
+        coming = Coming() if self.remove else Coming(self.moving, self.moves, self.rewritten)
         done = expire(self.lake, self.identifier, self.now_ms, self.contents, coming, remove=self.remove)
         return done.findings, done.after
 
@@ -196,6 +198,7 @@ class _Care:
     def _moves(self, lost: Mapping[str, list[str]] = MappingProxyType({})) -> None:
         """Note a commit that adds a snapshot to main, or one to main and each branch that has ``lost`` files."""
         self.moving = {MAIN_BRANCH: [], **self.moving, **lost}
+        self.moves += [MAIN_BRANCH, *lost]
         self.commits += max(1, len(lost))
 
     def _held(self, listing: Listing | None, after: TableMetadata | None) -> Iterator[Garbage]:

@@ -57,7 +57,7 @@ def expire(
     """
     if not remove:
         table = lake.table(identifier)
-        retention = retained(identifier, table.metadata, now_ms, coming.lost.keys())
+        retention = retained(identifier, table.metadata, now_ms, coming.moving)
         after = _without(table.metadata, retention)
         done = _Done(table, retention, list(retention.expired_snapshots))
         return Expired(_findings(done, after, now_ms, contents, coming, remove=False), after)

@@ -26,6 +26,8 @@ class Coming:
 
     lost: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Branches that get a new snapshot, with the locations of the files that leave them."""
+    moving: Collection[str] = ()
+    """The branch of each snapshot that they add, so a branch may be there more than once."""
     rewritten: Collection[str] = ()
     """Locations of main's manifests that others replace."""
 

@@ -5,6 +5,7 @@ are epoch milliseconds, all ages milliseconds.
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -37,9 +38,10 @@ class Retention:
 def retained(identifier: str, metadata: TableMetadata, now_ms: int, moving: Collection[str] = ()) -> Retention:
     """What stays of the table ``identifier`` with this ``metadata`` at ``now_ms``.
 
-    Branches in ``moving`` count as having one snapshot more, taken now: a commit that is still to come. Raises
-    RefusedError for a limit that is no whole number.
+    Each branch in ``moving``, once per commit that is still to come, counts as having one snapshot more, taken now.
+    Raises RefusedError for a limit that is no whole number.
     """
+    coming = Counter(moving)
     limits = {name: _limit(identifier, metadata.properties, name) for name in _DEFAULTS}
     snapshots = {one.snapshot_id: one for one in metadata.snapshots}
     expired_refs = {
@@ -63,7 +65,7 @@ def retained(identifier: str, metadata: TableMetadata, now_ms: int, moving: Coll
         least = limits[MIN_SNAPSHOTS] if ref.min_snapshots_to_keep is None else ref.min_snapshots_to_keep
         reason = f"on branch {name}, older than {MAX_SNAPSHOT_AGE} = {max_age}, not among the newest {least}"
         staying = True
-        for place, snapshot in enumerate(_ancestors(snapshots, ref.snapshot_id), start=int(name in moving)):
+        for place, snapshot in enumerate(_ancestors(snapshots, ref.snapshot_id), start=coming[name]):
             reached.setdefault(snapshot.snapshot_id, reason)
             staying = staying and (place < least or now_ms - snapshot.timestamp_ms <= max_age)
             if staying:
