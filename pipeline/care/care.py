@@ -10,7 +10,6 @@ enough to go.
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -30,7 +29,7 @@ from pipeline.care.orphans import orphans
 from pipeline.care.plans import old_plans
 from pipeline.care.references import UnknownReferencesError, Unreferenced, is_in, metadata_locations
 from pipeline.care.reports import old_reports
-from pipeline.care.side_branches import old_on_branches, paths_past_limit
+from pipeline.care.side_branches import old_on_branches
 from pipeline.care.stale import End, FoundStage, found_stages
 from pipeline.care.sweep import clear
 from pipeline.care.unreached import Coming
@@ -99,12 +98,10 @@ class _Care:
     remove: bool
     table: Table
     contents: Contents
-    moving: dict[str, list[str]] = field(default_factory=dict)
-    """Branches that get a snapshot when what was found so far is removed, and the files that leave them."""
-    moves: list[str] = field(default_factory=list)
-    """The branch of each snapshot that these commits add."""
-    commits: int = 0
-    """Number of commits that remove what was found so far."""
+    moving: list[str] = field(default_factory=list)
+    """The branch of each snapshot that is added when what was found so far is removed; each commit adds one to main."""
+    lost: dict[str, list[str]] = field(default_factory=dict)
+    """Locations of the files that leave side branches then, by branch."""
     rewritten: Collection[str] = ()
     """Locations of the manifests that others would have replaced by now."""
 
@@ -127,13 +124,13 @@ class _Care:
         if Part.ORPHANS in parts:
             own, listing = self._orphans(enabled and policy.care_orphans)
             found += own
-        after = None
+        after, expiries = None, 0
         if Part.SNAPSHOTS in parts and enabled and policy.care_snapshots:
             own, after = self._snapshots()
             found += own
-            self.commits += any(one.goes and one.kind in (Kind.SNAPSHOTS, Kind.REF) for one in own)
+            expiries = int(any(one.goes and one.kind in (Kind.SNAPSHOTS, Kind.REF) for one in own))
         if listing and not listing.own_only:
-            found += self._former(policy.care_orphans_age_ms)
+            found += self._former(expiries, policy.care_orphans_age_ms)
         return [*found, *self._held(listing, after)]
 
     def _stages(self) -> list[Garbage]:
@@ -142,22 +139,23 @@ class _Care:
         files = {one.identifier: one.files for one in stages}
         going = _going(self.lake, self.identifier, stages, files)
         if any(going.get(one.identifier) and VERDICTS in one.documents.kinds for one in stages):
-            self._moves()
+            self.moving.append(MAIN_BRANCH)
         found = [_finding(one, going.get(one.identifier, files[one.identifier]), self.now_ms) for one in stages]
         kept = clear(self.lake, self.identifier, stages).kept if self.remove else {}
         return [replace(one, goes=False, reason=kept[one.name]) if one.name in kept else one for one in found]
 
     def _side_branches(self) -> list[Garbage]:
-        if not self.remove and (lost := paths_past_limit(self.lake, self.identifier, self.now_ms)):
-            self._moves(lost)
-        return old_on_branches(self.lake, self.identifier, self.now_ms, remove=self.remove)
+        found, self.lost = old_on_branches(self.lake, self.identifier, self.now_ms, remove=self.remove)
+        for branch in self.lost:
+            self.moving += [MAIN_BRANCH, branch]
+        return found
 
     def _manifests(self) -> list[Garbage]:
         if not self.remove:
             self.rewritten = manifests_to_rewrite(self.lake.table(self.identifier), self.identifier)
         found = rewrite_manifests(self.lake, self.identifier, self.now_ms, remove=self.remove)
         if any(one.goes for one in found):
-            self._moves()
+            self.moving.append(MAIN_BRANCH)
         return found
 
     def _orphans(self, everything: bool) -> tuple[list[Garbage], Listing | None]:
@@ -178,28 +176,22 @@ class _Care:
         except UnknownReferencesError as error:
             return [*findings, Garbage.of_error(Kind.ORPHANS, self.identifier, error)], None
         if any(one.goes and one.kind in (Kind.DATA, Kind.PLAN_LIST) for one in own):
-            self._moves()
+            self.moving.append(MAIN_BRANCH)
         return [*findings, *own], listing
 
     def _snapshots(self) -> tuple[list[Garbage], TableMetadata | None]:
         if disabled := self._disabled(Kind.SNAPSHOTS):
             return [disabled], None
-        coming = Coming() if self.remove else Coming(self.moving, self.moves, self.rewritten)
+        coming = Coming() if self.remove else Coming(self.moving, self.lost, self.rewritten)
         done = expire(self.lake, self.identifier, self.now_ms, self.contents, coming, remove=self.remove)
         return done.findings, done.after
 
-    def _former(self, limit_ms: int) -> Iterator[Garbage]:
+    def _former(self, expiries: int, limit_ms: int) -> Iterator[Garbage]:
         if self.remove:
             locations = dropped(self.table, self.lake.table(self.identifier))
         else:
-            locations = dropped_by(self.table, self.commits)
+            locations = dropped_by(self.table, self.moving.count(MAIN_BRANCH) + expiries)
         return former(self.table, locations, limit_ms, self.now_ms, remove=self.remove)
-
-    def _moves(self, lost: Mapping[str, list[str]] = MappingProxyType({})) -> None:
-        """Note a commit that adds a snapshot to main, or one to main and each branch that has ``lost`` files."""
-        self.moving = {MAIN_BRANCH: [], **self.moving, **lost}
-        self.moves += [MAIN_BRANCH, *lost]
-        self.commits += max(1, len(lost))
 
     def _held(self, listing: Listing | None, after: TableMetadata | None) -> Iterator[Garbage]:
         """What is still held by past snapshots of the metadata ``after`` the expiry; None: nothing expired."""

@@ -5,7 +5,6 @@ Quarantined records may be the only copy, so they stay unless ``firn.care.quaran
 reads a removed tombstone which has since gone is planned again.
 """
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.table import Table
@@ -35,19 +34,27 @@ class _Limit:
         return f"{self.property} = {self.age_ms}"
 
 
-def old_on_branches(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> list[Garbage]:
-    """Files on the side branches of table ``identifier``; with ``remove``, those past their limit are gone.
+def old_on_branches(
+    lake: Lake, identifier: str, now_ms: int, *, remove: bool
+) -> tuple[list[Garbage], dict[str, list[str]]]:
+    """Files on the side branches of table ``identifier``, and the locations of those past their limit, by branch.
 
-    A file is as old as the snapshot that added it, or as the file itself when that snapshot has expired.
+    With ``remove`` these are gone, each branch's by a commit of its own. A file is as old as the snapshot that added
+    it, or as the file itself when that snapshot has expired.
     """
-    limits = _limits(lake, identifier)
-    return [finding for limit in limits for finding in _old(lake, identifier, limit, now_ms, remove)]
-
-
-def paths_past_limit(lake: Lake, identifier: str, now_ms: int) -> Mapping[str, list[str]]:
-    """Paths of the files that are past their limit, by branch; only branches that have some."""
-    found = {limit.branch: _parted(lake, identifier, limit, now_ms)[0] for limit in _limits(lake, identifier)}
-    return {branch: [file.path for file in old] for branch, old in found.items() if old}
+    found: list[Garbage] = []
+    past: dict[str, list[str]] = {}
+    for limit in _limits(lake, identifier):
+        old, young = _parted(lake, identifier, limit, now_ms)
+        if old:
+            past[limit.branch] = [file.path for file in old]
+            if remove:
+                _drop(lake, identifier, limit.branch, set(past[limit.branch]))
+        name = f"{identifier} ({limit.branch})"
+        for files, goes, reason in ((old, True, f"older than {limit}"), (young, False, f"within {limit}")):
+            if files:
+                found.append(Garbage.of_files(limit.kind, name, files, now_ms, goes=goes, reason=reason))
+    return found, past
 
 
 def _limits(lake: Lake, identifier: str) -> tuple[_Limit, ...]:
@@ -66,16 +73,6 @@ def _parted(lake: Lake, identifier: str, limit: _Limit, now_ms: int) -> tuple[li
         is_old = limit.age_ms != UNLIMITED and file.is_older(now_ms - limit.age_ms)
         (old if is_old else young).append(file)
     return old, young
-
-
-def _old(lake: Lake, identifier: str, limit: _Limit, now_ms: int, remove: bool) -> Iterator[Garbage]:
-    old, young = _parted(lake, identifier, limit, now_ms)
-    if old and remove:
-        _drop(lake, identifier, limit.branch, {file.path for file in old})
-    name = f"{identifier} ({limit.branch})"
-    for own, goes, reason in ((old, True, f"older than {limit}"), (young, False, f"within {limit}")):
-        if own:
-            yield Garbage.of_files(limit.kind, name, own, now_ms, goes=goes, reason=reason)
 
 
 def _files(branch: Table) -> list[Stored]:

@@ -24,10 +24,10 @@ _REASON: Final = "only expired snapshots reached them"
 class Coming:
     """The commits before an expiry that a dry run does not make."""
 
-    lost: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """Branches that get a new snapshot, with the locations of the files that leave them."""
     moving: Collection[str] = ()
     """The branch of each snapshot that they add, so a branch may be there more than once."""
+    lost: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Locations of the files that leave branches, by branch."""
     rewritten: Collection[str] = ()
     """Locations of main's manifests that others replace."""
 
@@ -75,9 +75,9 @@ class Unreached:
         """The manifests that kept snapshots list, and the paths that only manifests still to be written will name."""
         kept = self.contents.manifests_of(self.after.snapshots)
         paths = np.empty(0, np.int64)
-        for branch, gone in self.coming.lost.items():
+        for branch in dict.fromkeys(self.coming.moving):
             head = self.table.metadata.snapshot_by_name(branch)
-            lost = np.unique(Reach.of(gone).paths)
+            lost = np.unique(Reach.of(self.coming.lost.get(branch, ())).paths)
             for manifest in self.contents.manifests_of([head] if head else []):
                 own = self.contents.reach_of([manifest]).paths
                 staying = own[~is_in(own, lost)]

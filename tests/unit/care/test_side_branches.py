@@ -225,3 +225,16 @@ class TestRemovedTombstones:
         care_table(topic.lake, topic.table, clock.now_ms() + days * DAY_MS, remove=True)
         topic.land(history[:1]).clean("full", NOW + DAY, force=True)
         assert topic.offsets() == offsets
+
+
+def test_c25_a_dry_run_counts_the_commit_of_each_branch(lake: Lake, table: str) -> None:
+    """Each adds a snapshot to main, which pushes an older one out of those that are kept for their number."""
+    quarantined(lake)
+    removed_tombstone(lake, start=2)
+    lake.set_properties(
+        table, {AGE: str(5 * DAY_MS), LATE: str(5 * DAY_MS), "history.expire.min-snapshots-to-keep": "4"}
+    )
+    now_ms = clock.now_ms() + 6 * DAY_MS
+    shown = care_table(lake, table, now_ms, remove=False)
+    assert {one.kind for one in going(shown)} >= {Kind.QUARANTINE, Kind.TOMBSTONES, Kind.SNAPSHOTS}
+    assert going(care_table(lake, table, now_ms, remove=True)) == going(shown)
