@@ -98,12 +98,11 @@ def delete(files: Iterable[Deletable], *, remove: bool, title: str, total: int) 
 
 
 def _delete_all(files: Iterable[Deletable]) -> list[str | None]:
-    return [_delete(file) for file in files]
+    return [delete_file(*file) for file in files]
 
 
-def _delete(file: Deletable) -> str | None:
+def delete_file(access: FileSystem, stored: Stored) -> str | None:
     """Delete a file and its checksum; the reason why that failed, None when the file is gone."""
-    access, stored = file
     try:
         access.delete_file(stored.path)
     except FileNotFoundError:

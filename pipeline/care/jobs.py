@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pyarrow.fs import FileSystem, LocalFileSystem
+from pyarrow.fs import LocalFileSystem
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from pipeline.care.delete import delete_file
 from pipeline.care.paths import name_of
 from pipeline.care.references import Unreferenced
 from pipeline.history.properties import FENCE
@@ -119,7 +120,7 @@ def newer_snapshot(lake: Lake, identifier: str) -> None:
 def delete_files(table: Table, location: str, files: Iterable[Stored]) -> list[Stored]:
     """Delete ``files`` on the store of ``location``; returns those that are gone, whichever process deleted them."""
     access, _ = store(table, location)
-    return [file for file in files if _deleted(access, file)]
+    return [file for file in files if delete_file(access, file) is None]
 
 
 def prune(table: Table, location: str) -> None:
@@ -169,16 +170,6 @@ def _delete_documents(table: Table, job: JobRemoval) -> None:
     listed.delete(kind for kind in KINDS if kind not in job.keep and kind != ABANDONED)
     listed.delete([ABANDONED])
     prune(table, listed.location)
-
-
-def _deleted(files: FileSystem, file: Stored) -> bool:
-    try:
-        files.delete_file(file.path)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True
 
 
 def delete_attempt(table: Table, location: str) -> None:
