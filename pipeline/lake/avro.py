@@ -1,4 +1,4 @@
-"""Reads a few columns of a manifest or manifest list, quickly.
+"""Reads the blocks of a manifest or manifest list, or a few columns of its records, quickly.
 
 PyIceberg makes objects of all columns: 42 µs per file of a manifest and 30 per manifest of a list on 2 cores. Here the
 readers of its own Avro library are called for the wanted columns, and told to skip the others: 5 and 4 µs. A block of
@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from pyiceberg.avro.codecs.codec import Codec
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
 from pyiceberg.avro.file import META_SCHEMA, SYNC_SIZE, AvroFileHeader
 from pyiceberg.avro.reader import Reader, StructReader
 from pyiceberg.avro.resolver import construct_reader
+from pyiceberg.io import FileIO
 from pyiceberg.types import StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-_HEADER: Final = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
+HEADER: Final = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
+"""Reads the header of a file (Avro specification, "Object Container Files")."""
 _SCHEMA: Final = "avro.schema"
 
 
@@ -31,24 +34,36 @@ class _Step:
     """Place among the wanted columns; None: skipped."""
 
 
+def fetch(io: FileIO, location: str) -> bytes:
+    """Read the file at ``location`` whole, not decoded. Raises FileNotFoundError when it is gone."""
+    with io.new_input(location).open() as file:
+        return file.read()
+
+
+def blocks(content: bytes, start: int, sync: bytes, codec: type[Codec] | None) -> Iterator[tuple[bytes, int]]:
+    """Yield each block of the Avro file ``content``, unpacked by ``codec``, and the number of its records.
+
+    ``start`` is where the header ends, ``sync`` its sync marker. Raises ValueError or EOFError for a damaged file.
+    """
+    decoder = new_decoder(content)
+    decoder.skip(start)
+    while decoder.tell() < len(content):
+        count, block = decoder.read_int(), decoder.read_bytes()
+        if decoder.read(SYNC_SIZE) != sync:
+            raise ValueError("an Avro file is damaged: its sync marker is wrong")
+        yield codec.decompress(block) if codec else block, count
+
+
 def records(content: bytes, columns: tuple[int, ...]) -> Iterator[Sequence[Any]]:
     """Yield the wanted ``columns`` of each record in the Avro file ``content``, by field id.
 
     A column may lie in a struct that every record has; one that the file lacks is None.
     """
     decoder = new_decoder(content)
-    header = _HEADER.read(decoder)
+    header = HEADER.read(decoder)
     head, tail = _steps(header.meta[_SCHEMA], columns)
-    codec = header.compression_codec()
-    while True:
-        try:
-            count = decoder.read_int()
-        except EOFError:
-            return
-        block = decoder.read_bytes()
-        if decoder.read(SYNC_SIZE) != header.sync:
-            raise ValueError("an Avro file is damaged: its sync marker is wrong")
-        own = new_decoder(codec.decompress(block) if codec else block)
+    for block, count in blocks(content, decoder.tell(), header.sync, header.compression_codec()):
+        own = new_decoder(block)
         for number in range(count):
             values: list[Any] = [None] * len(columns)
             for step in head:

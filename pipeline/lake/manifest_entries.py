@@ -30,6 +30,7 @@ from pyiceberg.typedef import StructProtocol
 from pyiceberg.types import StructType
 
 from pipeline.errors import RefusedError
+from pipeline.lake.avro import HEADER, blocks, fetch
 
 LAYOUT: Final = "avro.schema"
 """Key of the file's metadata: the Avro schema of the entries. Entries of one layout may share a manifest."""
@@ -74,11 +75,10 @@ class RawManifest:
     @classmethod
     def fetch(cls, io: FileIO, listed: ManifestFile) -> "RawManifest":
         """Read the manifest whole into memory, not decoded yet. Raises RefusedError for what is no manifest."""
-        with io.new_input(listed.manifest_path).open() as file:
-            content = file.read()
+        content = fetch(io, listed.manifest_path)
         decoder = new_decoder(content)
         with _undamaged(listed):
-            header: AvroFileHeader = _HEADER.read(decoder)
+            header: AvroFileHeader = HEADER.read(decoder)
         return cls(listed, dict(header.meta), content, decoder.tell(), header.sync)
 
     @property
@@ -110,7 +110,7 @@ class RawManifest:
         layout = _layout(self.metadata[LAYOUT])
         if layout is None:
             raise ValueError("its entries have another layout than that of format version 2")
-        for content, count in self._blocks():
+        for content, count in blocks(self._content, self._start, self._sync, _CODECS[self._codec]):
             decoder = new_decoder(content)
             for _ in range(count):
                 status, snapshot_id, sequence_number, file_sequence_number = _head(decoder)
@@ -131,17 +131,6 @@ class RawManifest:
                     file[layout.lower] or {},
                     sequence_number or 0,
                 )
-
-    def _blocks(self) -> Iterator[tuple[bytes, int]]:
-        """Yield the entries of each block, not compressed, and their number."""
-        codec = _CODECS[self._codec]
-        decoder = new_decoder(self._content)
-        decoder.skip(self._start)
-        while decoder.tell() < len(self._content):
-            count, content = decoder.read_int(), decoder.read_bytes()
-            if decoder.read(SYNC_SIZE) != self._sync:
-                raise ValueError("a sync marker is wrong")
-            yield codec.decompress(content) if codec else content, count
 
 
 class RawManifestWriter:
@@ -198,9 +187,6 @@ class _Layout:
 
 def _row(*values: Any) -> StructProtocol:
     return list(values)
-
-
-_HEADER: Final = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
 
 
 @contextmanager

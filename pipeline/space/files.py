@@ -7,17 +7,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import (
-    DATA_FILE_TYPE,
-    DEFAULT_READ_VERSION,
-    MANIFEST_ENTRY_SCHEMAS,
-    ManifestEntryStatus,
-    ManifestFile,
-)
+from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 
+from pipeline.lake.avro import fetch, records
 from pipeline.lake.columns import Columns, position
-from pipeline.segments.listed import fetch
 from pipeline.space.differences import Difference
 
 SCHEMA: Final = pa.schema(
@@ -31,14 +25,9 @@ SCHEMA: Final = pa.schema(
 """Files of differences: the difference's ``name``, the topic (null: none is known), the sequence number that added the
 files, and their bytes. A difference without files has one row of 0 bytes, one that can't be read one without bytes."""
 
-_STATUS, _SNAPSHOT, _SEQUENCE, _FILE_SEQUENCE, _FILE = (
-    [field.name for field in MANIFEST_ENTRY_SCHEMAS[DEFAULT_READ_VERSION].fields].index(name)
-    for name in ("status", "snapshot_id", "sequence_number", "file_sequence_number", "data_file")
-)
-_PATH, _PARTITION, _SIZE = (
-    [field.name for field in DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields].index(name)
-    for name in ("file_path", "partition", "file_size_in_bytes")
-)
+_ENTRY: Final = (0, 1, 3, 4, 100, 102, 104)
+"""Field ids of a manifest: status of an entry, snapshot id, two sequence numbers; path, partition and size of its file
+(Iceberg spec, "Manifests")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +120,15 @@ class Topics:
 def _entries(io: FileIO, manifests: Sequence[ManifestFile], topics: Topics) -> Iterator[_Entry]:
     for manifest in manifests:
         topic_of = topics.of(manifest.partition_spec_id)
-        for entry in fetch(io, manifest):
-            by, status, file = entry[_SNAPSHOT], entry[_STATUS], entry[_FILE]
-            added = entry[_FILE_SEQUENCE]
+        for status, by, number, added, path, partition, size in records(fetch(io, manifest.manifest_path), _ENTRY):
             if added is None:
                 # What an entry does not say it inherits from its manifest (Iceberg spec, "Inheritance").
-                added = manifest.sequence_number if status == ManifestEntryStatus.ADDED else entry[_SEQUENCE]
+                added = manifest.sequence_number if status == ManifestEntryStatus.ADDED else number
             yield _Entry(
                 status == ManifestEntryStatus.DELETED,
                 manifest.added_snapshot_id if by is None else by,
                 added or 0,
-                file[_PATH],
-                topic_of(file[_PARTITION]),
-                file[_SIZE],
+                path,
+                topic_of(partition),
+                size,
             )
