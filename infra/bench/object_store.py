@@ -40,7 +40,7 @@ COPY = "pyarrow copy"
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTable:
     """A table in the store, the metadata file of its state, and what may be left of it after a full clean."""
 
     lake: Lake
@@ -102,7 +102,7 @@ def _measured(stack: Stack, shape: Shape, runs: int, home: Path) -> Mapping[str,
     return {name: statistics.median(seconds[1:]) for name, seconds in took.items()}
 
 
-def _land(stack: Stack, shape: Shape, home: Path) -> Stored:
+def _land(stack: Stack, shape: Shape, home: Path) -> StoredTable:
     lake = stack.lake(SQL, home)
     lake.create_namespace(NAMESPACE)
     identifier = f"{NAMESPACE}.{shape.name}"
@@ -112,10 +112,10 @@ def _land(stack: Stack, shape: Shape, home: Path) -> Stored:
     files = tuple(sorted(task.file.file_path for task in table.scan().plan_files()))
     local = [objects / file.removeprefix("s3://") for file in files]
     assert all(path.is_file() for path in local), f"the server keeps no files below {objects / BUCKET}"
-    return Stored(lake, objects, table.metadata_location, files, check.fingerprint(local, kept))
+    return StoredTable(lake, objects, table.metadata_location, files, check.fingerprint(local, kept))
 
 
-def _cleaned(stack: Stack, stored: Stored, engine: str, cores: int) -> float:
+def _cleaned(stack: Stack, stored: StoredTable, engine: str, cores: int) -> float:
     """Seconds of ``firn run`` from its start to its end."""
     with stored.copy() as identifier:
         command = ["-m", "pipeline", "run", identifier, "--lane", "full", "--force", "--now", str(NOW_MS)]
@@ -132,7 +132,7 @@ def _cleaned(stack: Stack, stored: Stored, engine: str, cores: int) -> float:
     return seconds
 
 
-def _copied(stored: Stored, cores: int) -> float:
+def _copied(stored: StoredTable, cores: int) -> float:
     """Seconds in which pyarrow reads all files from the store and writes their records back."""
     with stored.copy() as identifier:
         table = stored.lake.table(identifier)

@@ -16,11 +16,11 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table.snapshots import Snapshot
 
 from pipeline.care.paths import name_of, path_of
-from pipeline.lake.avro import records
+from pipeline.lake.avro import fetch, records
 from pipeline.lake.manifests import ahead
 
 Hashes = npt.NDArray[np.int64]
-Manifests = npt.NDArray[np.int32]
+Numbers = npt.NDArray[np.int32]
 
 _LIST: Final = (500, 501)
 """Field ids of a manifest list: path and length of a manifest (Iceberg spec, "Manifest Lists")."""
@@ -66,11 +66,11 @@ class Contents:
         self._io = io
         self._numbers: dict[str, int] = {}
         self._manifests: list[tuple[str, int]] = []
-        self._lists: dict[str, Manifests] = {}
+        self._lists: dict[str, Numbers] = {}
         self._list_bytes: dict[str, int] = {}
         self._files: dict[int, Reach] = {}
 
-    def manifests_of(self, snapshots: Iterable[Snapshot], missing: list[str] | None = None) -> Manifests:
+    def manifests_of(self, snapshots: Iterable[Snapshot], missing: list[str] | None = None) -> Numbers:
         """Numbers of the manifests that ``snapshots`` list, each once, sorted."""
         lists = list(dict.fromkeys(one.manifest_list for one in snapshots))
         unread = [one for one in lists if one not in self._lists]
@@ -114,7 +114,7 @@ class Contents:
 
     def files_of(self, manifest: int) -> Iterator[tuple[str, int]]:
         """Read locations and sizes (bytes) of the live files of ``manifest`` again, in the order of ``reach_of``."""
-        content = _fetch(self._io, self._manifests[manifest][0])
+        content = fetch(self._io, self._manifests[manifest][0])
         return ((path, size) for status, path, size in records(content, _ENTRY) if status != _DELETED)
 
     def _read(
@@ -144,13 +144,8 @@ class Contents:
         return number
 
 
-def _fetch(io: FileIO, location: str) -> bytes:
-    with io.new_input(location).open() as stream:
-        return stream.read()
-
-
 def _fetch_if_any(io: FileIO, location: str) -> bytes | None:
     try:
-        return _fetch(io, location)
+        return fetch(io, location)
     except FileNotFoundError:
         return None

@@ -17,7 +17,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from pipeline.care.entry_order import EntryOrder, Places
 from pipeline.care.garbage import Garbage, Kind
-from pipeline.care.many_manifests import Limits, Many, many
+from pipeline.care.many_manifests import ManifestLimits, Many, many
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.branch_snapshot import place
@@ -69,7 +69,7 @@ def manifests_to_rewrite(table: Table, identifier: str) -> list[str]:
 def _chosen(table: Table, identifier: str) -> list[Many]:
     snapshot = table.current_snapshot()
     listed = snapshot.manifests(table.io) if snapshot else []
-    return many(table, listed, Limits.of(table, identifier))
+    return many(table, listed, ManifestLimits.of(table, identifier))
 
 
 def _finding(table: Table, identifier: str, chosen: Many, now_ms: int) -> Garbage:
@@ -118,7 +118,7 @@ class _Rewriting:
         self.written: list[ManifestFile] = []
         self.entries = 0
         self._table = table
-        self._limits = Limits.of(table, identifier)
+        self._limits = ManifestLimits.of(table, identifier)
         ids = {field.name: field.field_id for field in table.schema().fields}
         columns = Columns.named(table, identifier)
         self._offset = ids.get(columns.offset)

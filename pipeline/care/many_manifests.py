@@ -36,7 +36,7 @@ class Many:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ManifestLimits:
     """Iceberg's table properties: a manifest's size, and how many small ones are worth a merge."""
 
     target_bytes: int
@@ -45,7 +45,7 @@ class Limits:
     """True where PyIceberg's appenders put manifests together up to the same size, at 0.4 ms per file."""
 
     @classmethod
-    def of(cls, table: Table, identifier: str) -> "Limits":
+    def of(cls, table: Table, identifier: str) -> "ManifestLimits":
         """The limits of ``table``; RefusedError for one that is no positive number."""
         names = TableProperties
         return cls(
@@ -70,7 +70,7 @@ class Limits:
         return 2 * manifest.manifest_length < self.target_bytes and 2 * files < MAX_ENTRIES
 
 
-def many(table: Table, listed: Iterable[ManifestFile], limits: Limits) -> list[Many]:
+def many(table: Table, listed: Iterable[ManifestFile], limits: ManifestLimits) -> list[Many]:
     """The manifests among those ``listed`` that are too many: small ones, or all where full ones overlap too much.
 
     Each partition spec and content (data, deletes) is looked at on its own. Encrypted manifests, and those of format
@@ -85,7 +85,7 @@ def many(table: Table, listed: Iterable[ManifestFile], limits: Limits) -> list[M
 
 
 def _many(
-    table: Table, spec_id: int, content: ManifestContent, listed: Sequence[ManifestFile], limits: Limits
+    table: Table, spec_id: int, content: ManifestContent, listed: Sequence[ManifestFile], limits: ManifestLimits
 ) -> Many | None:
     small = [one for one in listed if limits.is_small(one)]
     full = [one for one in listed if not limits.is_small(one)]

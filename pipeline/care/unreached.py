@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from pipeline.care.contents import Contents, Hashes, Manifests, Reach
+from pipeline.care.contents import Contents, Hashes, Numbers, Reach
 from pipeline.care.delete import Deletable, delete
 from pipeline.care.garbage import Garbage, Kind
 from pipeline.care.paths import path_of
@@ -71,7 +71,7 @@ class Unreached:
             found += deleted.findings(Kind.EXPIRED, f"{'.'.join(self.table.name())}: {title}", _REASON, now_ms)
         return found
 
-    def _kept(self) -> tuple[Manifests, Hashes]:
+    def _kept(self) -> tuple[Numbers, Hashes]:
         """The manifests that kept snapshots list, and the paths that only manifests still to be written will name."""
         kept = self.contents.manifests_of(self.after.snapshots)
         paths = np.empty(0, np.int64)
@@ -114,7 +114,7 @@ class Unreached:
         return files(), int(goes.sum())
 
     def _metadata_files(
-        self, manifests: Sequence[int], kept: Manifests, missing: Collection[str]
+        self, manifests: Sequence[int], kept: Numbers, missing: Collection[str]
     ) -> tuple[Iterator[tuple[str, int]], int]:
         """Locations and sizes of manifests, lists, statistics and documents that nothing names any more; their number.
 

@@ -28,7 +28,7 @@ AVRO_CODEC: Final = "deflate"
 
 
 @dataclass(frozen=True)
-class Contents:
+class SnapshotContents:
     """What a snapshot lists, and its summary: manifests of its ``own``, and those ``kept`` from its parent."""
 
     own: Sequence[ManifestFile]
@@ -63,7 +63,7 @@ class BranchSnapshot(ABC):
         """Paths of the prepared manifests that the last try did not list."""
 
     @abstractmethod
-    def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> Contents:
+    def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:
         """Contents of the branch's next snapshot on ``parent``; ConflictError when it does not fit there."""
 
     def snapshot(self, target: Table, manifests: Manifests, sequence_number: int) -> Snapshot:

@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from pipeline.errors import ConflictError
-from pipeline.lake.branch_snapshot import BranchSnapshot, Contents, is_live
+from pipeline.lake.branch_snapshot import BranchSnapshot, SnapshotContents, is_live
 from pipeline.lake.manifests import Manifests
 
 _TOTALS: Final = "total-"
@@ -47,13 +47,13 @@ class _Manifests(BranchSnapshot):
     def unused(self) -> list[str]:
         return []
 
-    def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> Contents:  # noqa: ARG002
+    def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:  # noqa: ARG002
         listed = [] if parent is None else parent.manifests(target.io)
         missing = self._replaced - {manifest.manifest_path for manifest in listed}
         if missing:
             raise ConflictError(f"{len(missing)} manifests to be replaced are not listed, first {min(missing)}")
         kept = [one for one in listed if one.manifest_path not in self._replaced and is_live(one)]
-        return Contents(self._change.written, kept, self._summarise(parent, len(kept)))
+        return SnapshotContents(self._change.written, kept, self._summarise(parent, len(kept)))
 
     def _summarise(self, parent: Snapshot | None, kept: int) -> Summary:
         """Iceberg's totals stay; the other properties are those of Iceberg's own RewriteManifests."""

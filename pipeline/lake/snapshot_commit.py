@@ -35,7 +35,7 @@ from pyiceberg.table.snapshots import (
 from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdate
 
 from pipeline.errors import ConflictError
-from pipeline.lake.branch_snapshot import AVRO_CODEC, BranchChange, BranchSnapshot, Contents, is_live, place
+from pipeline.lake.branch_snapshot import AVRO_CODEC, BranchChange, BranchSnapshot, SnapshotContents, is_live, place
 from pipeline.lake.catalog import Lake
 from pipeline.lake.manifests import Manifests
 
@@ -132,10 +132,10 @@ class _Files(BranchSnapshot):
     def unused(self) -> list[str]:
         return [one.manifest_path for one in self._without.values() if one.manifest_path not in self._used]
 
-    def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> Contents:
+    def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:
         kept, taken = self._keep(target, [] if parent is None else parent.manifests(target.io), manifests)
         self._used = {manifest.manifest_path for manifest in kept}
-        return Contents(self._own(target), kept, self._summarise(target, parent, taken))
+        return SnapshotContents(self._own(target), kept, self._summarise(target, parent, taken))
 
     def _keep(
         self, target: Table, files: Sequence[ManifestFile], manifests: Manifests

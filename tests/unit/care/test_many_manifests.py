@@ -5,7 +5,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile, construct_partitio
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
-from pipeline.care.many_manifests import MAX_ENTRIES, Limits, many
+from pipeline.care.many_manifests import MAX_ENTRIES, ManifestLimits, many
 from pipeline.lake import Lake
 from tests.support.lakes import TABLE
 
@@ -41,7 +41,7 @@ def manifest(
 
 def chosen(target: Table, *listed: ManifestFile) -> list[int | None]:
     """Snapshots whose manifests would be written anew."""
-    found = many(target, listed, Limits.of(target, TABLE))
+    found = many(target, listed, ManifestLimits.of(target, TABLE))
     return [one.added_snapshot_id for group in found for one in group.manifests]
 
 
