@@ -39,7 +39,7 @@ MIB: Final = 1 << 20
 
 @dataclass(frozen=True)
 class Figures:
-    """What one piece of work took: wall seconds, and the largest resident sizes in bytes."""
+    """Cost of one piece of work: wall seconds, and the largest resident sizes in bytes."""
 
     seconds: float
     peak: int
@@ -48,7 +48,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Left:
-    """What is left of a table."""
+    """The remains of a table after its care."""
 
     snapshots: int
     """Those that others took."""

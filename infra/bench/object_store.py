@@ -1,4 +1,4 @@
-"""How long a full clean takes when its table lies in an object store: ``python -m infra.bench.object_store``.
+"""Time of a full clean when its table lies in an object store: ``python -m infra.bench.object_store``.
 
 A stack of its own (PostgreSQL, an S3 server) is started for it. The same records as in the base of ``make bench`` are
 landed there; then whole processes of Firn, by each engine, and pyarrow's plain copy from the store to the store take

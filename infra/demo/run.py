@@ -134,7 +134,7 @@ class OnDisk(NamedTuple):
 
 
 def on_disk(lake: Lake) -> OnDisk:
-    """What the table takes on disk now."""
+    """Files and bytes of the table on disk now."""
     table = lake.table(TABLE)
     found = files_in(*store(table, table.location()))
     return OnDisk(len(found), sum(file.bytes for file in found))

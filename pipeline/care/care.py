@@ -65,7 +65,7 @@ HOURLY: Final = frozenset({Part.STAGES, Part.SIDE_BRANCHES})
 def care_table(
     lake: Lake, identifier: str, now_ms: int, *, remove: bool, parts: Collection[Part] = ALL
 ) -> list[Garbage]:
-    """What the ``parts`` find of table ``identifier``: already removed with ``remove``, otherwise only listed.
+    """Findings of the ``parts`` about table ``identifier``: already removed with ``remove``, otherwise only listed.
 
     Files that a kept snapshot, branch or tag refers to never go (C29). Raises RefusedError for an unknown table or a
     wrong limit, UnavailableError when catalog or store do not answer; whatever was removed by then was garbage.
@@ -106,7 +106,7 @@ class _Care:
     """Locations of the manifests that others would have replaced by now."""
 
     def parts(self, parts: Collection[Part]) -> list[Garbage]:
-        """What the ``parts`` find, in their order."""
+        """Findings of the ``parts``, in their order."""
         policy = Policies.parse(self.identifier, self.table.properties).default
         enabled = policy.care_enabled
         found: list[Garbage] = []
@@ -194,7 +194,7 @@ class _Care:
         return former(self.table, locations, limit_ms, self.now_ms, remove=self.remove)
 
     def _held(self, listing: Listing | None, after: TableMetadata | None) -> Iterator[Garbage]:
-        """What is still held by past snapshots of the metadata ``after`` the expiry; None: nothing expired."""
+        """Files that only past snapshots of the metadata ``after`` the expiry hold; None: nothing expired."""
         if listing is None:
             return
         past, sizes = listing.past

@@ -1,4 +1,4 @@
-"""Which files manifest lists and manifests name, read at most once, 16 bytes per entry.
+"""The files that manifest lists and manifests name, read at most once and kept as 16 bytes per entry.
 
 Both never change, so what was read stays valid.
 """

@@ -58,7 +58,7 @@ class Deleted:
             self.more += 1
 
     def findings(self, kind: Kind, name: str, reason: str, now_ms: int) -> Iterator[Garbage]:
-        """What became of the files: one finding about those that go, and one for each that could not."""
+        """One finding about the files that go, and one for each that could not."""
         if self.files:
             age_ms = None if self.newest_ms is None else now_ms - self.newest_ms
             yield Garbage(kind, name, goes=True, reason=reason, files=self.files, bytes=self.bytes, age_ms=age_ms)

@@ -35,7 +35,7 @@ _LEAST: Final = 100
 
 @dataclass(frozen=True)
 class Expired:
-    """What expired, and the table's metadata without it."""
+    """Findings about the expired history, and the table's metadata without it."""
 
     findings: list[Garbage]
     after: TableMetadata
@@ -133,7 +133,7 @@ def _findings(
     *,
     remove: bool,
 ) -> list[Garbage]:
-    """What a commit removed from the metadata, and the files that are not in the metadata ``after`` it."""
+    """Findings about the history that a commit removed, and about files that the metadata ``after`` it lacks."""
     gone = set(done.snapshots).difference(one.snapshot_id for one in after.snapshots)
     expired = [one for one in done.table.metadata.snapshots if one.snapshot_id in gone]
     identifier = ".".join(done.table.name())

@@ -1,4 +1,4 @@
-"""Which manifests of a snapshot are worth writing anew, told from its manifest list alone."""
+"""Choice of the manifests that are worth writing anew, from a snapshot's manifest list alone."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -56,8 +56,10 @@ class ManifestLimits:
 
     @property
     def block_bytes(self) -> int:
-        """How entries are compressed. Where appenders merge, a manifest of some megabytes must not hold so many files
-        that an append takes minutes."""
+        """Bytes of entries that are compressed together.
+
+        Where appenders merge, a manifest of some megabytes must not hold so many files that an append takes minutes.
+        """
         return ALONE if self.appenders_merge else TOGETHER
 
     def is_reached(self, size: int, entries: int) -> bool:

@@ -27,7 +27,7 @@ class UnknownReferencesError(UnavailableError):
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a table's files before they are listed."""
+    """References of a table's metadata, read before its files are listed."""
 
     reached: Hashes
     """Hashes of the paths of all files that the metadata refers to, sorted."""

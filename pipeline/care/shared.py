@@ -1,4 +1,4 @@
-"""Whether another table lies within a table's location, shares it, or holds it: then nothing may be deleted by age.
+"""Refuse to delete by age when another table lies within a table's location, shares it, or holds it.
 
 Told by metadata files of another table UUID in the table's own location and in ``metadata`` folders above it, and by
 the locations of the other tables of the namespace, where the catalog lists them.

@@ -1,4 +1,4 @@
-"""What other writers commit to main beside Firn."""
+"""Commits of other writers to main."""
 
 from collections.abc import Collection
 

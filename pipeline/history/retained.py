@@ -1,4 +1,4 @@
-"""Which snapshots, branches and tags of a table stay, and why the others go.
+"""Retention of snapshots, branches and tags: those that stay, and the reason why each other one goes.
 
 Source: Iceberg spec, "Snapshot Retention Policy", and Iceberg docs, "Configuration", ``history.expire.*``. All times
 are epoch milliseconds, all ages milliseconds.
@@ -25,7 +25,7 @@ _WHOLE: Final = re.compile("[0-9]{1,19}")
 
 @dataclass(frozen=True)
 class Retention:
-    """What stays of a table's history, and what goes for which reason."""
+    """The part of a table's history that stays, and the part that goes, with reasons."""
 
     snapshots: frozenset[int]
     """Ids of the snapshots that stay."""
@@ -36,7 +36,7 @@ class Retention:
 
 
 def retained(identifier: str, metadata: TableMetadata, now_ms: int, moving: Collection[str] = ()) -> Retention:
-    """What stays of the table ``identifier`` with this ``metadata`` at ``now_ms``.
+    """The retention of table ``identifier`` with this ``metadata`` at ``now_ms``.
 
     Each branch in ``moving``, once per commit that is still to come, counts as having one snapshot more, taken now.
     Raises RefusedError for a limit that is no whole number.

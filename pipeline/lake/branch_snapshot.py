@@ -29,7 +29,7 @@ AVRO_CODEC: Final = "deflate"
 
 @dataclass(frozen=True)
 class SnapshotContents:
-    """What a snapshot lists, and its summary: manifests of its ``own``, and those ``kept`` from its parent."""
+    """Manifests that a snapshot lists, its ``own`` and those ``kept`` from its parent, and its summary."""
 
     own: Sequence[ManifestFile]
     kept: Sequence[ManifestFile]

@@ -177,7 +177,7 @@ class RawManifestWriter:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How the data file of an entry is read: a list, and the places of some fields in it."""
+    """Reader of an entry's data file as a list, and the places of some fields in that list."""
 
     read: Callable[[BinaryDecoder], list[Any]]
     partition: int

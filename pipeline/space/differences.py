@@ -1,4 +1,4 @@
-"""Where files leave a table's live branches: snapshots that have files which others lack.
+"""The differences in a table's history: snapshots that have files which others lack.
 
 Main's history is a line, oldest first. A file that only history holds left the line once, between two neighbours, so
 the sum over neighbours counts it once. Snapshots from before a gap in main's history, such as tags, precede the line
@@ -150,7 +150,7 @@ class _History:
             yield Difference(held, (following,), removed, max(stays, _all_if(held, needed)))
 
     def apart_ones(self, needed: Collection[int]) -> Iterator[Difference]:
-        """What each snapshot beside the line added; a rootless one without all that others have."""
+        """Files that each snapshot beside the line added; of a rootless one, those that no other has."""
         for held in self.apart:
             parent = self.by_id[held.parent_snapshot_id or 0]
             yield Difference(held, (parent,), file_bytes(held).added, _all_if(held, needed))

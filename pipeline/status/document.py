@@ -177,7 +177,7 @@ class TableSpace(Space):
 
 
 class Money(Fact):
-    """What bytes and work cost, in the currency of the prices ``firn.cost.*``; None without the price."""
+    """Costs of bytes and work, in the currency of the prices ``firn.cost.*``; None without the price."""
 
     main_per_month: float | None
     """Storage of main and of the side branches."""

@@ -1,4 +1,4 @@
-"""What a table's bytes and Firn's work cost, by the prices ``firn.cost.*`` or ``FIRN_COST_*``."""
+"""Costs of a table's bytes and of Firn's work, by the prices ``firn.cost.*`` or ``FIRN_COST_*``."""
 
 import os
 from typing import Final

@@ -10,7 +10,7 @@ from tests.support.lakes import NOW
 from tests.support.topics import Topic, updates
 
 ENTRIES = ("snapshot_id", "sequence_number", "file_sequence_number", "data_file")
-"""What entries say, but for their status: what was added is there from before."""
+"""Entries without their status: what was added is there from before."""
 PROPERTIES = {
     "commit.manifest-merge.enabled": "false",
     "commit.manifest.min-count-to-merge": "10",
@@ -24,7 +24,7 @@ def entries(spark: SparkSession, table: str) -> Counter[str]:
 
 
 def rows(spark: SparkSession, table: str, snapshot_id: int | None = None) -> list[Any]:
-    """What readers see, now or at that snapshot."""
+    """Records that readers see, now or at that snapshot."""
     reader = spark.read if snapshot_id is None else spark.read.option("versionAsOf", snapshot_id)
     return sorted(reader.table(table).collect(), key=lambda row: row.offset)
 

@@ -42,7 +42,7 @@ _MOMENTS: Final = ("before load", "before commit", "before swap", "after commit"
 
 @dataclass
 class Stand:
-    """What a trial works with."""
+    """The tools of one trial."""
 
     random: Random
     hands: Hands
@@ -190,7 +190,7 @@ def _with_fault(stand: Stand, now_ms: int) -> None:
 
 
 def _can(kind: Kind, call: str) -> bool:
-    """Whether ``call`` can fail like that."""
+    """True when ``call`` can fail like that."""
     match kind:
         case Kind.LOST_ANSWER | Kind.CONFLICT:
             return call == "commit_table"
@@ -253,5 +253,5 @@ _INTRUDERS: Final[tuple[Callable[[Hands], None], ...]] = (
 
 
 def _some(paths: set[Path]) -> str:
-    """How many, and what one of them is called."""
+    """Number of the paths, and the name of one."""
     return f"{len(paths)} files, such as {min(paths)}"

@@ -54,15 +54,15 @@ class Hands:
     lake: Lake
     name: str
     contents: dict[int, Contents] = field(default_factory=dict)
-    """What every snapshot shows, by id."""
+    """Visible records of every snapshot, by id."""
     staged: list[Staged] = field(default_factory=list)
     strays: dict[Path, int] = field(default_factory=dict)
-    """What killed writers left, and what age it has by now."""
+    """Files of killed writers, and their ages by now."""
     number: int = 0
     log: list[str] = field(default_factory=list)
-    """Who did something, in order."""
+    """Names of the actors, in the order in which they acted."""
     _last: Contents = frozenset()
-    """What main showed when it was last looked at."""
+    """Visible records of main when it was last looked at."""
 
     @property
     def table(self) -> Table:

@@ -1,4 +1,4 @@
-"""What care has to leave, told independently of Firn: Iceberg's rule of retention, and a reader of every snapshot.
+"""The history that care has to leave, independently of Firn: Iceberg's rule of retention, a reader of every snapshot.
 
 Source of the rule: Iceberg spec, "Snapshot Retention Policy". All times are epoch milliseconds.
 """
@@ -65,7 +65,7 @@ def _line(known: Mapping[int, Snapshot], at: int | None) -> Iterator[Snapshot]:
 
 @dataclass
 class Seen:
-    """What a reader of all snapshots of a table finds."""
+    """Findings of a reader of all snapshots of a table."""
 
     table: Table
     contents: dict[int, Contents] = field(default_factory=dict)

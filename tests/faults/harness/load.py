@@ -94,7 +94,7 @@ def _appended(
 
 
 class _Counted:
-    """What happens to a table from now on, and how many cores some processes take with their children."""
+    """Commits to a table from now on, and cores that some processes take with their children."""
 
     def __init__(self, lake: Lake, table: str, processes: Sequence[psutil.Process]) -> None:
         self._lake, self._table, self._processes = lake, table, processes
@@ -111,7 +111,7 @@ class _Counted:
 
     @property
     def by_firn(self) -> int:
-        """How many commits were Firn's."""
+        """Number of Firn's commits."""
         return self._kinds.total() - self._kinds[APPENDED]
 
     def figures(self) -> dict[str, object]:
@@ -135,7 +135,7 @@ class _Counted:
 
 
 def _kind(snapshot: Snapshot) -> str:
-    """What a snapshot of main is: an append, or Firn's, of a lane or to fence off a deletion."""
+    """Kind of a snapshot of main: an append, or Firn's, of a lane or to fence off a deletion."""
     own = CommitSummary.of(snapshot)
     if own:
         return own.lane

@@ -69,7 +69,7 @@ def old(lake: Lake, table: str) -> set[Path]:
 
 
 class TestFiles:
-    """What goes and what stays."""
+    """Snapshots and files that go, and those that stay."""
 
     def test_c29_space_is_freed_and_readers_see_what_they_saw(self, lake: Lake, old: set[Path]) -> None:
         found = care(lake)
@@ -260,7 +260,7 @@ def garbled(path: Path) -> None:
 
 
 class TestFailures:
-    """What is missing, broken or forbidden."""
+    """Metadata and files that are missing, broken or forbidden."""
 
     @pytest.mark.parametrize("harm", [Path.unlink, torn, garbled])
     def test_c26_of_a_missing_manifest_the_rest_goes_and_it_is_named(

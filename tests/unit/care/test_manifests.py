@@ -42,7 +42,7 @@ def listed(table: Table) -> list[ManifestFile]:
 
 
 def live(table: Table) -> Counter[Facts]:
-    """What the manifests say of every live file, by PyIceberg."""
+    """Facts of every live file in the manifests, by PyIceberg."""
     entries = (entry for one in listed(table) for entry in one.fetch_manifest_entry(table.io))
     return Counter(
         (

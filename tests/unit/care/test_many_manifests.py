@@ -1,4 +1,4 @@
-"""Which manifests are worth writing anew: told from the manifest list alone."""
+"""The choice of manifests that are worth writing anew, from the manifest list alone."""
 
 import pytest
 from pyiceberg.manifest import ManifestContent, ManifestFile, construct_partition_summaries

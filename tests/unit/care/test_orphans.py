@@ -392,7 +392,7 @@ class TestStages:
 
 
 def collect_again(lake: Lake, now_ms: int) -> list[str]:
-    """What still goes."""
+    """Files that still go."""
     return [str(one) for one in care_table(lake, TABLE, now_ms, remove=True) if one.goes]
 
 

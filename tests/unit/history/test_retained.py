@@ -1,4 +1,4 @@
-"""Which snapshots, branches and tags stay: Iceberg's rules, against a plain model of them."""
+"""Retention of snapshots, branches and tags by Iceberg's rules, against a plain model of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
