@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pipeline.engine import Engine
+from pipeline.engine.local import LocalEngine
 from pipeline.errors import FirnError, UnavailableError
 from pipeline.validate.cases import Case, JudgedFile, JudgedRecords
 
@@ -31,6 +32,8 @@ READ_BYTES: Final = 16 << 30
 """Maximum bytes read of a case; a larger case is spread as well."""
 TASK_BYTES: Final = 32 << 20
 """Bytes at which a shared task is full: below this, another task costs more than it saves."""
+HERE_BYTES: Final = 128 << 20
+"""Maximum bytes read of cases that are judged in this process: another round of tasks costs more than workers save."""
 MOST_BUCKETS: Final = 256
 MOST_THREADS: Final = 4
 """Maximum number of threads per task when there are fewer tasks than workers."""
@@ -69,6 +72,8 @@ def findings_of(records: JudgedRecords, cases: Sequence[Case], samples: "Shown",
     """
     wide = [number for number, case in enumerate(cases) if _is_wide(case)]
     narrow = [number for number in range(len(cases)) if number not in set(wide)]
+    if not wide and sum(case.read for case in cases) <= HERE_BYTES:
+        engine = LocalEngine()
     groups = _shared(cases, narrow, engine.parallelism)
     threads = max(1, min(engine.parallelism // max(len(groups), 1), MOST_THREADS))
     dockets = [_Docket(records, tuple(cases[number] for number in group), samples, threads) for group in groups]
