@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Lane = Literal["merge", "clean", "tier", "full"]
+Lane = Literal["erase", "merge", "clean", "tier", "full"]
 
 TAIL = 3
 """Level of the tail; everything below it is the head."""
@@ -26,14 +26,16 @@ class Claim:
     """The claim of one plan (one lane on one topic partition), which a validation tests.
 
     table                 the Iceberg table, `namespace.name`
-    lane                  `merge` (C13), `clean` (C14), `tier` (C15) or `full` (C16)
+    lane                  `erase` (C30), `merge` (C13), `clean` (C14), `tier` (C15) or `full` (C16)
     plan_id               the plan's identifier
     topic, partition      the topic partition of the plan
     now_ms                the plan's clock, epoch milliseconds
-    level_out             level of the records that stay in the topic
+    level_out             level of the records that stay in the topic; lane `erase` keeps the level of each
     clean_below           tombstones below this offset are *clean* (C7); None: all are, since no segment outside
                           the inputs can hold an older offset
     log_end_offset        highest offset of the topic partition when the plan was made (C4)
+    kept_from             where row-level deletes may hide the log end: the first offset that may be the highest that
+                          readers see; None: the log end itself
     delete_retention_ms   `delete.retention.ms`: time that a tombstone stays after it was found clean (C8)
     segments_in/_out      data files read and written, as the plan and the stage list them
     bytes_in/_out         their sizes in bytes
@@ -47,15 +49,20 @@ class Claim:
                           of their key was read (C9)
     transactional         True when transactional or control records may have been read (C10)
     markers               markers outside the inputs that decide transactions inside: producer, offset, committed
+    deleted               records of the files read that other writers' row-level deletes hide, beside records_in (C27)
     aborted               records of aborted transactions, dropped regardless of their key (C10)
     markers_removed       markers dropped because their transaction has no records left (C10)
+    erased                records dropped because their keys are to be erased (C30); removed tombstones among them
+                          count as read
+    erase_before          lane `erase`: records at this offset and past it stay; None: all that are requested go
+    end_kept              lane `erase`: True when the log end is requested and stays nevertheless (C4)
     segments_in_place     segments of the tail that lose nothing and stay in place (C16); they count neither as
                           read nor as written
     bytes_in_place        their size in bytes
     records_in_place      their records
 
     The record counts must add up (C24): records_in = records_out + superseded + tombstones_removed + quarantined +
-    aborted + markers_removed.
+    aborted + markers_removed + erased.
     """
 
     table: str
@@ -79,13 +86,23 @@ class Claim:
     quarantined: int
     repeated: int = 0
     restored: int = 0
+    deleted: int = 0
     transactional: bool = False
     markers: tuple[tuple[int, int, bool], ...] = ()
     aborted: int = 0
     markers_removed: int = 0
+    erased: int = 0
+    erase_before: int | None = None
+    end_kept: bool = False
     segments_in_place: int = 0
     bytes_in_place: int = 0
     records_in_place: int = 0
+    kept_from: int | None = None
+
+    @property
+    def end(self) -> int:
+        """From this offset on, a record goes only if a newer one of its key was read (C4)."""
+        return self.log_end_offset if self.kept_from is None else self.kept_from
 
     def to_dict(self) -> dict[str, Any]:
         """The claim as JSON-ready names and values."""

@@ -7,16 +7,17 @@ violation by that measure are examined again closely, with values.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from expectations.duck import Duck
+from expectations.erasure import derive_erasure, erasure_figures
 from expectations.findings import SAMPLES_PER_RULE, Findings
 from expectations.promises import rules_of
 from expectations.samples import NOBODYS, samples_of, weight
 from expectations.tables import Filler, Layout, Part
 from expectations.values import values_of, wanted, with_values
-from expectations.views import derive, derive_offsets
+from expectations.views import derive, derive_offsets, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from expectations.column_mapping import Reading
     from expectations.promises.promise import Rule
     from expectations.redaction import Shown
+    from expectations.requested import Requested
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ def judge(
     fingerprints: Sequence[int] | None = None,
     samples: Shown = "keys",
     bounds: Limits = Limits(),  # frozen
+    requested: Requested | None = None,
 ) -> list[Findings]:
     """The findings about the plan of each of `claims`, which share lane and level out and have distinct topic
     partitions.
@@ -60,11 +63,13 @@ def judge(
     fingerprints   sum of `Fingerprint` over the records that each plan keeps, taken while reading: values are then
                    read only on the written side. None: values of both sides are compared
     samples        how much reports show of offending records
+    requested      lane `erase`: the requests that the plans serve
 
     Raises ValueError when the claims do not belong together.
     """
     check(claims)
-    found = _found(parts, schema, claims, reading, fingerprints, samples, bounds)
+    layout = Layout(schema, reading, closely=fingerprints is None, requested=requested)
+    found = _found(parts, layout, claims, fingerprints, samples, bounds)
     if samples == "full":
         values = values_of(parts, reading, wanted(found, claims))
         return with_values(found, claims, values) if values else found
@@ -73,21 +78,20 @@ def judge(
 
 def _found(
     parts: Sequence[Part],
-    schema: pa.Schema,
+    layout: Layout,
     claims: Sequence[Claim],
-    reading: Reading,
     fingerprints: Sequence[int] | None,
     samples: Shown,
     bounds: Limits,
 ) -> list[Findings]:
     if fingerprints is None:
-        return examine(parts, Layout(schema, reading, closely=True), claims, samples, bounds)
-    found = examine(parts, Layout(schema, reading, closely=False), claims, "none", bounds)
+        return examine(parts, layout, claims, samples, bounds)
+    found = examine(parts, layout, claims, "none", bounds)
     doubtful = doubted(found, fingerprints)
     if doubtful:
         # Strangers were counted against every plan; records of the sound plans are no longer among them.
         own = [part for part in parts if part.plan is None or part.plan in doubtful]
-        closely = examine(own, Layout(schema, reading, closely=True), claims, samples, bounds)
+        closely = examine(own, replace(layout, closely=True), claims, samples, bounds)
         for number in doubtful:
             found[number] = closely[number].differs(fingerprints[number])
     return found
@@ -149,8 +153,13 @@ def found_in(
 
     A bucket's offsets are not checked, since the records of an offset may be in several (see `found_at_offsets`).
     """
-    derive(duck, layout, claims, whole=whole, settle=settle)
-    figures, fingerprints = _figures(duck, merge=claims[0].lane == "merge")
+    if layout.requested:
+        start(duck, layout, claims)
+        derive_erasure(duck, layout.requested, layout.schema, layout.reading)
+        figures, fingerprints = erasure_figures(duck)
+    else:
+        derive(duck, layout, claims, whole=whole, settle=settle)
+        figures, fingerprints = _figures(duck, merge=claims[0].lane == "merge")
     rules = {rule.name: rule for claim in claims for rule in rules_of(claim)}
     broken = _broken(duck, rules.values())
     shown = samples_of(duck, layout.reading, claims, rules, broken, samples) if samples != "none" else {}
@@ -174,7 +183,7 @@ def found_in(
 def found_at_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Shown) -> list[Findings]:
     """The findings about all records read at some offsets, regardless of their keys."""
     derive_offsets(duck, layout, claims)
-    merge = claims[0].lane == "merge"
+    merge = claims[0].lane in ("erase", "merge")
     repeated = dict(duck.rows("SELECT plan, repeated FROM repeats WHERE repeated > 0"))
     rules = {rule.name: rule for claim in claims for rule in rules_of(claim) if rule.view == "offsets"}
     broken = _broken(duck, rules.values())
@@ -218,10 +227,12 @@ def _figures(duck: Duck, *, merge: bool) -> tuple[dict[int, Counter[str]], dict[
             coalesce(end_in, 0) AS end_in, coalesce(written_sums.records, 0) AS records_out,
             coalesce(quarantined, 0) AS quarantined, coalesce(fingerprint, 0) AS fingerprint,
             coalesce(read_sums.keyed, 0) AS all_keyed, coalesce(newest.keys, 0) AS all_keys,
-            coalesce(repeats.repeated, 0) AS repeated, coalesce(files, 0) AS files, g.*
+            coalesce(repeats.repeated, 0) AS repeated, coalesce(files, 0) AS files,
+            coalesce(hidden_sums.records, 0) AS deleted, g.*
         FROM plans LEFT JOIN read_sums USING (plan) LEFT JOIN newest USING (plan) LEFT JOIN written_sums USING (plan)
         LEFT JOIN repeats USING (plan)
         LEFT JOIN (SELECT plan, count(*) AS files FROM files GROUP BY plan) USING (plan)
+        LEFT JOIN (SELECT plan, sum(records) AS records FROM hidden GROUP BY plan) AS hidden_sums USING (plan)
         LEFT JOIN (SELECT plan AS of_groups, {sums} FROM groups GROUP BY plan) AS g ON plan = of_groups"""
     )
     for row in rows:
@@ -242,6 +253,7 @@ def _figures(duck: Duck, *, merge: bool) -> tuple[dict[int, Counter[str]], dict[
                 "keys_out": counts["keys_out"] + others,
                 "end_in": row["end_in"],
                 "files": row["files"],
+                "deleted": int(row["deleted"]),
                 "repeated": 0 if merge else repeated,
                 "repeats_in": repeated if merge else 0,
             }

@@ -101,7 +101,7 @@ def _stamp(micros: int | None) -> str:
 
 
 def _why_it_stays(row: Mapping[str, Any], claim: Claim) -> str:
-    if row["in_max"] == claim.log_end_offset:
+    if row["in_max"] is not None and row["in_max"] >= claim.end:
         return "it is the end of the log"
     if row["in_min"] != row["in_max"]:
         return "it must outlive the older records of its key"

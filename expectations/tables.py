@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from expectations.fingerprint import hashed, plain_columns
+from expectations.visible import loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from expectations.claim import Claim
     from expectations.column_mapping import Reading
     from expectations.duck import Duck
+    from expectations.requested import Requested
+    from expectations.visible import Listed, Visible
 
 BEFORE, AFTER, IN_PLACE = "read", "written", "stayed"
 """The sides: records read and replaced, records written, and records read that stay in place. Each side has a table;
@@ -59,6 +62,7 @@ class Part:
     name        its name in reports
     records     number of records according to the manifest; None: unknown
     tombstones  False when it is known to have none
+    listed      its entry in the snapshot, where row-level deletes may apply to it
     """
 
     side: str
@@ -67,6 +71,7 @@ class Part:
     name: str = ""
     records: int | None = None
     tombstones: bool = True
+    listed: Listed | None = None
 
 
 @dataclass(frozen=True)
@@ -74,11 +79,13 @@ class Layout:
     """The layout of the tables: it turns records into rows.
 
     closely     True when values of both sides are read; if not, a fingerprint vouches for the values on the read side
+    requested   lane `erase`: the requests. Of the records that stayed in place, only those they name are held
     """
 
     schema: pa.Schema
     reading: Reading
     closely: bool
+    requested: Requested | None = None
 
     @property
     def transactions(self) -> bool:
@@ -94,7 +101,8 @@ class Layout:
         """The columns to read from `part`."""
         if part.side == AFTER or (part.side == BEFORE and self.closely):
             return tuple(self.schema.names)
-        told_by = self.reading.told_by if part.side == IN_PLACE and part.tombstones else ()
+        judges_tombstones = part.side == IN_PLACE and part.tombstones and self.requested is None
+        told_by = self.reading.told_by if judges_tombstones else ()
         return tuple(dict.fromkeys((*self.reading.narrow(self.schema.names), *told_by)))
 
     def make(self, duck: Duck) -> None:
@@ -105,7 +113,10 @@ class Layout:
                 columns = ", ".join(f'NULL::{_KINDS[name]} AS "{name}"' for name in self.columns(side))
                 duck.run(f"CREATE TABLE {side} AS SELECT {columns}, {self._key(key.column_names)} AS key FROM keys")
             duck.run(f'CREATE TABLE strangers AS SELECT plan, "offset", key FROM {AFTER}')
+        if self.requested:
+            self.requested.make(duck)
         duck.run("CREATE TABLE files (plan INTEGER, name VARCHAR, told BIGINT, found BIGINT)")
+        duck.run("CREATE TABLE hidden (plan INTEGER, name VARCHAR, records BIGINT)")
 
     def narrowed(self, taken: pa.Table, side: str) -> tuple[dict[str, pa.Table], str]:
         """Tables to register, and the query over them that narrows the records `taken` from `side`."""
@@ -164,12 +175,15 @@ class Filler:
     def __init__(self, duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
         self._duck, self._layout = duck, layout
         self._places = {(claim.topic, claim.partition): number for number, claim in enumerate(claims)}
+        self._visible: Visible | None = None
 
     def fill(self, parts: Iterable[Part], threads: int) -> None:
         """Read all `parts`. Raises whatever reading raises."""
         waiting: SimpleQueue[Part] = SimpleQueue()
-        for part in parts:
+        every = list(parts)
+        for part in every:
             waiting.put(part)
+        self._visible = loaded(self._duck, [part.listed for part in every])
         if threads == 1:
             self._work(waiting, self._duck)
             return
@@ -186,9 +200,9 @@ class Filler:
             except Empty:
                 break
             found = 0
-            for records in part.read(self._layout.wanted(part)):
+            for records in part.read(self._wanted(part)):
+                self._take(self._seen(records, part, found, duck), part, held[part.side])
                 found += records.num_rows
-                self._take(records, part, held[part.side])
             if part.records is not None:
                 counted.append((part, found))
         for one in held.values():
@@ -202,6 +216,26 @@ class Filler:
             )
             with duck.seeing(counted=pa.Table.from_pylist(rows, kinds)):
                 duck.run("INSERT INTO files SELECT * FROM counted")
+
+    def _wanted(self, part: Part) -> tuple[str, ...]:
+        """The columns to read from `part`, those that equality deletes compare included."""
+        compared = self._visible.columns if self._visible and part.listed and part.listed.deletes else ()
+        return tuple(dict.fromkeys((*self._layout.wanted(part), *compared)))
+
+    def _seen(
+        self, records: pa.RecordBatch | pa.Table, part: Part, first: int, duck: Duck
+    ) -> pa.RecordBatch | pa.Table:
+        """Those of `records`, which begin at place `first` of `part`, that readers see."""
+        if self._visible is None or part.listed is None or not part.listed.deletes or not records.num_rows:
+            return records
+        table = records if isinstance(records, pa.Table) else pa.Table.from_batches([records])
+        seen = self._visible.of(duck, part.name, part.listed, table, first)
+        number = records.num_rows - (pc.sum(seen).as_py() or 0)
+        if part.side == BEFORE and number:
+            with duck.seeing(part_name=pa.table({"name": [part.name]})):
+                plan = "NULL" if part.plan is None else part.plan
+                duck.run(f"INSERT INTO hidden SELECT {plan}, name, {number} FROM part_name")
+        return table.filter(seen).select(list(self._layout.wanted(part)))
 
     def _take(self, records: pa.RecordBatch | pa.Table, part: Part, held: LoadedRecords) -> None:
         if not records.num_rows:
@@ -266,5 +300,9 @@ class LoadedRecords:
 
     def _insert(self, taken: pa.Table, into: str, columns: str) -> None:
         seen, query = self._layout.narrowed(taken, self._side)
+        requested = self._layout.requested
+        if requested and into == IN_PLACE:
+            schema, reading = self._layout.schema, self._layout.reading
+            query = requested.only_named(query, schema, reading, control="control" in self._layout.columns(IN_PLACE))
         with self._duck.seeing(**seen):
             self._duck.run(f"INSERT INTO {into} SELECT {columns} FROM ({query})")

@@ -55,8 +55,11 @@ _PLANS = pa.schema(
         "stamp": pa.int64(),  # the delete horizon of a tombstone that this cleaning is the first to find clean (C8)
         "clean_below": pa.int64(),
         "log_end": pa.int64(),
+        "kept_from": pa.int64(),
         "told": pa.bool_(),  # whether the claim has transactions
         "level_out": pa.int32(),
+        "erase_before": pa.int64(),
+        "end_kept": pa.bool_(),
     }
 )
 _MARKERS = pa.schema(
@@ -71,7 +74,7 @@ def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, whole: bool =
     whose sums agree is not compared record by record.
     """
     merge = claims[0].lane == "merge"
-    _start(duck, layout, claims)
+    start(duck, layout, claims)
     statements = [
         *_sums(merge, layout.closely),
         *_offsets(merge, layout.closely, whole=whole),
@@ -87,12 +90,13 @@ def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, whole: bool =
 
 def derive_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
     """Create the views about offsets only, over all records read at some offsets."""
-    _start(duck, layout, claims)
+    start(duck, layout, claims)
     for statement in _offsets(claims[0].lane == "merge", layout.closely, whole=True):
         duck.run(statement)
 
 
-def _start(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
+def start(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
+    """Create the tables `plans` and `markers`, and the views `before` and `after`."""
     with duck.seeing(claimed=_plans(claims), told_markers=_markers(claims)):
         duck.run("CREATE TABLE plans AS SELECT * FROM claimed")
         duck.run("CREATE TABLE markers AS SELECT * FROM told_markers")
@@ -108,8 +112,11 @@ def _plans(claims: Sequence[Claim]) -> pa.Table:
             "stamp": (claim.now_ms + claim.delete_retention_ms) * 1000,
             "clean_below": claim.clean_below,
             "log_end": claim.log_end_offset,
+            "kept_from": claim.end,
             "told": claim.transactional,
             "level_out": claim.level_out,
+            "erase_before": claim.erase_before,
+            "end_kept": claim.end_kept,
         }
         for number, claim in enumerate(claims)
     ]
@@ -248,7 +255,9 @@ def _groups(merge: bool) -> str:
     level = (
         "level_out"
         if merge
-        else (f"CASE WHEN role = 'copy' AND \"offset\" IS DISTINCT FROM log_end THEN {QUARANTINED} ELSE level_out END")
+        else (
+            f"CASE WHEN role = 'copy' AND coalesce(\"offset\" < kept_from, true) THEN {QUARANTINED} ELSE level_out END"
+        )
     )
     mark = "hash(mark, horizon)" if merge else "mark"
     # Copies are compared as a whole or not at all.
@@ -261,7 +270,7 @@ def _groups(merge: bool) -> str:
     )
     return f"""CREATE TABLE groups AS
     WITH looked_at AS ({looked_at}), known AS (
-        SELECT looked_at.*, now, stamp, clean_below, log_end, told, level_out,
+        SELECT looked_at.*, now, stamp, clean_below, log_end, kept_from, told, level_out,
             level != {BURIED} AND coalesce(aborted, false) AS aborted,
             level != {BURIED} AND coalesce(undecided, false) AS undecided,
             level != {BURIED} AND coalesce(ended, false) AS ended
@@ -304,7 +313,7 @@ def _groups(merge: bool) -> str:
     )
     SELECT plan, role, coalesce(key, any_key) AS key, n_in, n_out, in_min, out_max, out_min, out_mark, out_horizon,
         n_buried, buried_mark, tombstones_out, n_quarantined, n_level, a_level, ended, n_undecided, n_transaction,
-        end_in, end_out, now, stamp, clean_below, log_end, told,
+        end_in, end_out, now, stamp, clean_below, log_end, kept_from, told,
         coalesce(before_max > read_max, false) AS risen,
         CASE WHEN risen THEN before_max ELSE read_max END AS in_max,
         -- Where values were not read, what was written at its offset tells it.
@@ -343,7 +352,7 @@ def _left_behind() -> str:
     return f"""CREATE TABLE left_behind AS SELECT * FROM (
         SELECT plan, "offset", key, superseded IS NOT NULL AS superseded,
             tombstone AND (clean_below IS NULL OR "offset" < clean_below)
-                AND (horizon IS NULL OR (horizon <= now AND "offset" != log_end)) AS due
+                AND (horizon IS NULL OR (horizon <= now AND "offset" < kept_from)) AS due
         FROM {IN_PLACE} JOIN plans USING (plan) LEFT JOIN (
             SELECT DISTINCT plan, key, true AS superseded FROM {BEFORE}
             SEMI JOIN (SELECT DISTINCT plan FROM {IN_PLACE}) USING (plan)

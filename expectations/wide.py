@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _TABLE = b"firn.table"
 """Metadata key that names the table in Arrow data sent to a bucket."""
 _OFFSETS = "offsets"
-_TOLD = ("strangers", "files")
+_TOLD = ("strangers", "files", "hidden")
 """Tables with few rows, checked in the first bucket."""
 
 

@@ -6,7 +6,7 @@ CLEAN = "(clean_below IS NULL OR in_max < clean_below)"
 ALONE = "(in_min = in_max)"
 """True when the newest record supersedes nothing: it must outlive, in a commit, the records it supersedes (C2)."""
 
-_MAY_GO = f"(in_horizon IS NOT NULL AND in_horizon <= now AND {CLEAN} AND in_max != log_end)"
+_MAY_GO = f"(in_horizon IS NOT NULL AND in_horizon <= now AND {CLEAN} AND in_max < kept_from)"
 _REMOVABLE = f"(in_tombstone AND {_MAY_GO} AND {ALONE})"
 _MARKER_REMOVABLE = f"(ended AND {_MAY_GO})"
 _STAMPED = f"CASE WHEN in_horizon IS NOT NULL AND {ALONE} THEN in_horizon WHEN {CLEAN} THEN stamp END"

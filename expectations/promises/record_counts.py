@@ -1,5 +1,5 @@
 """The record counts of a plan (C24): every claimed figure equals the measured one, and records in = out + superseded +
-removed + quarantined + aborted. Segments and bytes are facts of the plan, shown as they are.
+removed + quarantined + aborted + erased. Segments and bytes are facts of the plan, shown as they are.
 """
 
 from __future__ import annotations
@@ -21,11 +21,17 @@ _COUNTED = {
     "quarantined": "records quarantined",
     "aborted": "records of aborted transactions",
     "markers_removed": "markers removed",
+    "erased": "records erased",
 }
 _ALWAYS = ("records_out", "superseded", "tombstones_removed", "quarantined")
 """Terms that are shown even when they are 0."""
 
-_OF_WHICH = {"repeated": "repeated records among the superseded", "restored": "restored tombstones among those read"}
+_OTHERS = {
+    "repeated": "repeated records among the superseded",
+    "restored": "restored tombstones among those read",
+    "deleted": "records deleted by other writers, beside those read",
+}
+"""Figures that are no terms of the sum."""
 
 
 def sentence(claim: Claim) -> str:
@@ -35,16 +41,18 @@ def sentence(claim: Claim) -> str:
         if claim.transactional
         else ""
     )
+    erased = f" + {claim.erased:,} erased" if claim.lane == "erase" else ""
     in_place = (
         f"; {count(claim.segments_in_place, 'segment')} of {size(claim.bytes_in_place)} left in place"
         if claim.segments_in_place
         else ""
     )
+    deleted = f"; {count(claim.deleted, 'record')} deleted by other writers left behind" if claim.deleted else ""
     return (
         f"The record counts add up: {count(claim.records_in, 'record')} read = {claim.records_out:,} kept + "
         f"{claim.superseded:,} superseded + {count(claim.tombstones_removed, 'tombstone')} removed + "
-        f"{claim.quarantined:,} quarantined{of_transactions}; {count(claim.segments_in, 'segment')} of "
-        f"{size(claim.bytes_in)} became {claim.segments_out:,} of {size(claim.bytes_out)}{in_place}."
+        f"{claim.quarantined:,} quarantined{of_transactions}{erased}; {count(claim.segments_in, 'segment')} of "
+        f"{size(claim.bytes_in)} became {claim.segments_out:,} of {size(claim.bytes_out)}{in_place}{deleted}."
     )
 
 
@@ -53,7 +61,7 @@ def differences(measured: Figures, claim: Claim) -> tuple[Sample, ...]:
     claimed = claim.to_dict()
     wrong = [
         Sample(None, None, f"{measured[name]:,} {words}", f"{claimed[name]:,} claimed")
-        for name, words in (_COUNTED | _OF_WHICH).items()
+        for name, words in (_COUNTED | _OTHERS).items()
         if measured[name] != claimed[name]
     ]
     wrong += [

@@ -1,7 +1,8 @@
 """Adopts a table: records the roles of its columns and adds what Firn needs. No data file is touched.
 
 One commit adds two columns by schema evolution and identity partition fields by spec evolution. Existing files stay as
-they are: they are landed segments of their topic partition (see ``segments``).
+they are: they are landed segments of their topic partition (see ``segments``). A table with equality deletes keeps its
+partitioning, since these apply within one partition (C27): there the bounds of its column tell a file's level.
 """
 
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain, count
 from types import MappingProxyType
 
+from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.types import IntegerType, NestedField, PrimitiveType, TimestamptzType
@@ -18,6 +20,7 @@ from pipeline.lake import Lake, records
 from pipeline.lake.branches import SIDE_BRANCHES, on_branch
 from pipeline.lake.columns import Columns, check_type, position, resolve
 from pipeline.lake.condition import Condition
+from pipeline.lake.manifests import Manifests
 from pipeline.lake.mapping import COLUMNS, RELEASED, Added, Column, ColumnMapping, Tombstone
 from pipeline.lake.naming import check_name
 from pipeline.lake.side_branches import create_side_branches
@@ -27,6 +30,8 @@ from pipeline.segments.read import read_entries
 
 _FIRN_COLUMNS: dict[str, PrimitiveType] = {"level": IntegerType(), "delete_horizon": TimestamptzType()}
 _FORMATS = ("parquet", "orc")
+_UPSERTS = "write.upsert.enabled"
+"""Table property by which Flink writes equality deletes (Iceberg docs, "Flink Writes")."""
 _DEFAULT_METRICS = "truncate(16)"
 """Iceberg's default metrics mode, which covers only a table's first hundred columns (docs, "Configuration")."""
 
@@ -95,9 +100,12 @@ def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: Colu
     else:
         level, horizon = _add_columns(transaction)
         added = Added(columns=(level.id, horizon.id))
-        mapping = chosen.model_copy(update={"level": level, "delete_horizon": horizon, "added": added})
+        own = {"level": level, "delete_horizon": horizon, "levels_apart": not _has_equality_deletes(table)}
+        mapping = chosen.model_copy(update=own | {"added": added})
     columns = resolve(mapping, transaction.table_metadata.schema(), identifier)
-    fields = _add_partition_fields(transaction, columns, identifier)
+    fields = _add_partition_fields(transaction, columns, identifier) if columns.levels_apart else ()
+    if not columns.levels_apart:
+        _check_partitions(table, columns, identifier)
     pinned = _metrics(table, columns)
     added = mapping.added.model_copy(
         update={
@@ -109,6 +117,27 @@ def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: Colu
     transaction.set_properties(pinned | {COLUMNS: document})
     if RELEASED in table.properties:
         transaction.remove_properties(RELEASED)
+
+
+def _has_equality_deletes(table: Table) -> bool:
+    """True when a writer uses equality deletes: these apply within one partition, so the partitioning must stay."""
+    snapshot = table.current_snapshot()
+    listed = snapshot.manifests(table.io) if snapshot else []
+    deletes = Manifests(table.io).live(one for one in listed if one.content == ManifestContent.DELETES)
+    upserts = table.properties.get(_UPSERTS, "false").lower() == "true"
+    return upserts or any(one.data_file.content == DataFileContent.EQUALITY_DELETES for one in deletes)
+
+
+def _check_partitions(table: Table, columns: Columns, identifier: str) -> None:
+    """Refuse a table whose partitioning would have to change under the equality deletes of its writers."""
+    spec = table.spec()
+    missing = [name for name in columns.partition_fields if position(table.schema(), spec, name) is None]
+    if missing:
+        raise RefusedError(
+            f"table {identifier} has equality deletes, which apply within one partition, and is not partitioned by "
+            f"{', '.join(missing)}; allowed: {', '.join(f'identity({name})' for name in columns.partition_fields)} "
+            "beside other fields, or no mapping of these columns"
+        )
 
 
 def _check_table(table: Table, identifier: str) -> None:
@@ -199,7 +228,7 @@ def _like(before: ColumnMapping, chosen: ColumnMapping, schema: Schema, identifi
 
     Segments cleaned by one key are not clean by another, so a mapping changes only with a fresh start.
     """
-    kept = {name: getattr(before, name) for name in (*_FIRN_COLUMNS, "topic_name", "added")}
+    kept = {name: getattr(before, name) for name in (*_FIRN_COLUMNS, "topic_name", "levels_apart", "added")}
     mapping = chosen.model_copy(update=kept)
     if resolve(before, schema, identifier) != resolve(mapping, schema, identifier):
         raise RefusedError(
@@ -257,7 +286,8 @@ def _add_partition_fields(transaction: Transaction, columns: Columns, identifier
 def _metrics(table: Table, columns: Columns) -> dict[str, str]:
     """Properties that pin Iceberg's default metrics for the mapped columns, whatever their schema position."""
     if "write.metadata.metrics.default" in table.properties:
-        return {}
+        # Where the table is not partitioned by level, the column's bounds are needed in any case.
+        return {} if columns.levels_apart else {f"write.metadata.metrics.column.{columns.level}": "full"}
     mapped = (
         *columns.key,
         columns.offset,

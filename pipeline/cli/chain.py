@@ -82,11 +82,12 @@ def _show(result: LaneRun) -> None:
     for snapshot_id, own in by_snapshot.items():
         counts = RecordCounts.total(own)
         shared = f" of {len(own):,} plans" if len(own) > 1 else ""
+        deleted = f"; {counts.deleted:,} that others had deleted left behind" if counts.deleted else ""
         show.line(
             f"{result.lane}: snapshot {snapshot_id}{shared}: {counts.segments_in:,} segments with "
             f"{counts.records_in:,} records became {counts.segments_out:,} with {counts.records_out:,} "
             f"({counts.superseded:,} superseded, {counts.tombstones_removed:,} tombstones removed, "
-            f"{counts.expired:,} expired, {counts.quarantined:,} quarantined)"
+            f"{counts.expired:,} expired, {counts.quarantined:,} quarantined, {counts.erased:,} erased{deleted})"
         )
     rooms = ", ".join(f"{room} {seconds:.1f} s" for room, seconds in result.seconds.items())
     waiting = f"; {len(result.postponed)} more wait for the next run's budget" if result.postponed else ""

@@ -113,6 +113,14 @@ def _show_partition(explained: PartitionExplanation, now_ms: int) -> None:
         show.line(f"  blocked by {_reason(blocker, now_ms)}")
 
 
+def _hidden(segment: Segment) -> str:
+    """The row-level deletes of other writers in words."""
+    if not segment.row_deletes:
+        return ""
+    hidden = "some" if segment.hidden is None else f"at most {segment.hidden:,}"
+    return f", {hidden} hidden by {segment.row_deletes:,} row-level delete files"
+
+
 def _show_segment(explained: SegmentExplanation, now_ms: int) -> None:
     item = explained.segment
     show.line(f"{explained.table}: segment {item}")
@@ -120,7 +128,7 @@ def _show_segment(explained: SegmentExplanation, now_ms: int) -> None:
         newest = show.moment(item.newest_ms, now_ms)
         show.line(
             f"  {item.records:,} records, {item.bytes:,} bytes, {item.tombstones:,} tombstones, {item.null_keys:,} "
-            f"without a key, newest record of {newest}"
+            f"without a key, newest record of {newest}{_hidden(item)}"
         )
     for going in explained.going:
         show.line(f"  goes with {going.lane} now: {going.reason} (plan {going.plan})")

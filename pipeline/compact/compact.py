@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from pipeline.care.jobs import delete_attempt, discard
 from pipeline.care.sweep import forget_failures
 from pipeline.compact.counts import counts_of
+from pipeline.compact.erase import erased
 from pipeline.compact.inputs import PlanInputs
 from pipeline.compact.partitions import Partitions
 from pipeline.compact.results import results
 from pipeline.compact.rewrite import Target
 from pipeline.compact.tasks import Result
 from pipeline.engine import Engine, WorkerLostError
+from pipeline.erase.stored import read_erasures
 from pipeline.errors import ConflictError, FirnError, GoneError, RefusedError
 from pipeline.history.published_plans import PublishedPlan, published_plans
 from pipeline.history.record_counts import RecordCounts
@@ -150,7 +152,11 @@ def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Firn
         # No result names these files yet, so no other process knows of them.
         undo.callback(delete_attempt, stage.table, target.folder)
         started = time.monotonic()
-        done, failed = results(_inputs(opened, plans), target, engine, stage.title)
+        inputs = _inputs(opened, plans)
+        if plans[0].lane is Lane.ERASE:
+            done, failed = erased(inputs, read_erasures(stage.table), target, engine, stage.title)
+        else:
+            done, failed = results(inputs, target, engine, stage.title)
         again = next((error for error in failed.values() if not isinstance(error, _PLAN_FAILED)), None)
         if again or not done:
             raise again or next(iter(failed.values()))
@@ -175,7 +181,12 @@ def _inputs(opened: OpenedStage, plans: Sequence[Plan]) -> list[PlanInputs]:
     columns, samples = Columns.of(table, opened.stage.target), samples_of(table.properties)
     return [
         PlanInputs.of(
-            plan, DataFiles.of(table, f"table {plan.table}, {plan.topic_partition}"), columns, opened.files, samples
+            plan,
+            DataFiles.of(table, f"table {plan.table}, {plan.topic_partition}"),
+            columns,
+            opened.files,
+            opened.deletes,
+            samples,
         )
         for plan in plans
     ]
@@ -183,7 +194,11 @@ def _inputs(opened: OpenedStage, plans: Sequence[Plan]) -> list[PlanInputs]:
 
 def _target(stage: Stage) -> Target:
     table, columns = stage.table, Columns.of(stage.table, stage.target)
-    options = WriteOptions(table.schema(), {**table.properties, **_without_dictionaries(stage, columns)})
+    own = _without_dictionaries(stage, columns)
+    if not columns.levels_apart:
+        # Only the bounds tell the level of a file.
+        own[f"write.metadata.metrics.column.{columns.level}"] = "full"
+    options = WriteOptions(table.schema(), {**table.properties, **own})
     folder = f"{job_folder(table, stage.job_id)}/{uuid.uuid4().hex[:16]}"
     return Target(folder, options, Partitions(table.schema(), table.spec(), columns))
 
@@ -193,7 +208,7 @@ def _without_dictionaries(stage: Stage, columns: Columns) -> dict[str, str]:
 
     The table's own settings for the column take precedence.
     """
-    copies = any(plan.lane is Lane.MERGE for plan in stage.plans)
+    copies = any(plan.lane in (Lane.ERASE, Lane.MERGE) for plan in stage.plans)
     # A cleaning leaves every key once. A part of a key, or a key in a copy, may repeat.
     unique = [columns.offset] if copies or len(columns.key) > 1 else [columns.offset, *columns.key]
     names = [f"{DICTIONARY_OF}{name}" for name in unique]
@@ -212,6 +227,8 @@ def _result(opened: OpenedStage, plans: Sequence[Plan], done: Mapping[str, Resul
             counts=counts_of(plan, by_plan[plan.id], done[plan.id]),
             fingerprint=str(done[plan.id].fingerprint),
             in_place=tuple(sorted(done[plan.id].in_place)),
+            destroyed=done[plan.id].destroyed,
+            log_end_kept=done[plan.id].log_end_kept,
         )
         for plan in plans
     }

@@ -17,18 +17,23 @@ def counts_of(plan: Plan, files: PlanFiles, result: Result) -> RecordCounts:
     counts = result.counts
     taken = [segment for segment in plan.inputs if segment.path not in result.in_place]
     in_place = [segment for segment in plan.inputs if segment.path in result.in_place]
-    repeated = counts[Outcome.REPEATED] + (0 if plan.lane is Lane.MERGE else _further_listings(taken))
-    restored = counts[Outcome.RESTORED]
+    whole = plan.lane in (Lane.ERASE, Lane.MERGE)
+    repeated = counts[Outcome.REPEATED] + (0 if whole else _further_listings(taken))
+    restored, deleted = counts[Outcome.RESTORED], counts[Outcome.DELETED]
+    beside = {segment.path for segment in plan.removed_tombstones}
+    erased_beside = sum(one.records for one in result.destroyed if one.path in beside)
     return RecordCounts(
-        records_in=sum(segment.records for segment in taken) + restored,
+        records_in=sum(segment.records for segment in taken) - deleted + restored + erased_beside,
         records_out=_records(files.kept),
         superseded=counts[Outcome.SUPERSEDED] + repeated,
         repeated=repeated,
-        tombstones_removed=_records(files.removed_tombstones),
+        tombstones_removed=0 if plan.lane is Lane.ERASE else _records(files.removed_tombstones),
         quarantined=_records(files.quarantined),
         restored=restored,
         aborted=counts[Outcome.ABORTED],
         markers_removed=counts[Outcome.MARKER_REMOVED],
+        erased=counts[Outcome.ERASED],
+        deleted=deleted,
         bytes_in=sum(segment.bytes for segment in taken),
         bytes_out=sum(file.file_size_in_bytes for file in files.kept),
         segments_in=len(taken),

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from expectations.digests import digest
 from pipeline.compact.inputs import InputSegment, PlanInputs
-from pipeline.compact.keys import joined
 from pipeline.compact.latest_per_key import Flags, Longs
 from pipeline.compact.outcome import NO_HORIZON
 from pipeline.errors import RefusedError
+from pipeline.lake.key_bytes import joined
 from pipeline.plan import Plan
 from pipeline.policy.policy import Samples
 from pipeline.segments.segment import RUN
@@ -105,7 +105,7 @@ def _copies(inputs: PlanInputs, segment: InputSegment, number: int, suspects: Fl
     """The suspects of ``segment`` by offset."""
     columns = inputs.columns
     start = 0
-    for batch in inputs.files.batches(segment.source):
+    for batch in inputs.batches(segment):
         rows = np.flatnonzero(suspects[start : start + batch.num_rows])
         if len(rows):
             taken = batch.take(pa.array(rows))
@@ -165,7 +165,7 @@ def _contradiction(
 
 def _record(inputs: PlanInputs, segment: InputSegment, row: int) -> Mapping[str, Any]:
     start = 0
-    for batch in inputs.files.batches(segment.source):
+    for batch in inputs.batches(segment):
         if row < start + batch.num_rows:
             record: Mapping[str, Any] = batch.slice(row - start, 1).to_pylist()[0]
             return {name: record[name] for name in _record_columns(inputs, batch.schema)}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,16 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, StringType
 
+from pipeline.compact.hidden import DeletedFrom, HiddenRecords
 from pipeline.compact.keys import keys_of
-from pipeline.compact.latest_per_key import Longs
+from pipeline.compact.latest_per_key import Flags, Longs
 from pipeline.compact.transactions import COLUMNS as TRANSACTION_COLUMNS
 from pipeline.compact.transactions import TransactionRecords
 from pipeline.errors import RefusedError
 from pipeline.lake.branches import REMOVED
 from pipeline.lake.columns import Columns
-from pipeline.lake.data_files import DataFiles, Source
+from pipeline.lake.data_files import DataFiles, OpenFile, Source
+from pipeline.lake.row_deletes import FileDeletes
 from pipeline.plan import Input, Plan
 from pipeline.policy.policy import Samples
 from pipeline.segments.segment import TAIL
@@ -32,6 +35,7 @@ class InputSegment:
     facts: Input
     level: int
     key_bounds: tuple[Any, Any] | None = None
+    deletes: FileDeletes | None = None
 
     @property
     def path(self) -> str:
@@ -39,7 +43,7 @@ class InputSegment:
 
     @property
     def records(self) -> int:
-        """Records in the file, counted once however often the table lists it."""
+        """Records in the file, hidden ones included, counted once however often the table lists it."""
         return self.source.records
 
     @property
@@ -60,14 +64,22 @@ class PlanInputs:
 
     @classmethod
     def of(
-        cls, plan: Plan, files: DataFiles, columns: Columns, listed: Mapping[str, DataFile], samples: Samples
+        cls,
+        plan: Plan,
+        files: DataFiles,
+        columns: Columns,
+        listed: Mapping[str, DataFile],
+        deletes: Mapping[str, FileDeletes],
+        samples: Samples,
     ) -> "PlanInputs":
-        """The inputs of ``plan`` among the ``listed`` data files of its job, by path."""
+        """The inputs of ``plan`` among the ``listed`` data files of its job, with their row-level ``deletes``; both by
+        path."""
         key = files.schema.find_field(columns.key[0]) if len(columns.key) == 1 else None
 
         def segment(one: Input, level: int) -> InputSegment:
             file = listed[one.path]
-            return InputSegment(Source.of(file), one, level, _bounds(file, key) if key and level == TAIL else None)
+            bounds = _bounds(file, key) if key and level == TAIL else None
+            return InputSegment(Source.of(file), one, level, bounds, deletes.get(one.path))
 
         landed = [segment(one, one.level) for one in plan.inputs]
         return cls(
@@ -81,6 +93,53 @@ class PlanInputs:
         return replace(
             self, plan=self.plan.model_copy(update={"inputs": facts, "removed_tombstones": ()}), segments=own
         )
+
+    @cached_property
+    def _hidden(self) -> HiddenRecords:
+        found = (DeletedFrom(one.source, one.deletes) for one in self.segments if one.deletes)
+        return HiddenRecords(self.files, found)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without what the row-level deletes hide: each task reads its own part."""
+        return {name: held for name, held in vars(self).items() if name != "_hidden"}
+
+    def hidden(self, segment: InputSegment) -> Flags | None:
+        """Flags of the records in the file that row-level deletes hide (C27); None where no delete reaches it."""
+        return self._hidden.of(segment.source)
+
+    def visible(self, segment: InputSegment) -> int:
+        """Number of records of ``segment`` that readers see."""
+        hidden = self.hidden(segment)
+        return segment.records - (0 if hidden is None else int(np.count_nonzero(hidden)))
+
+    def batches(self, segment: InputSegment, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The records of ``segment`` that readers see, in file order; places of records count these alone."""
+        with self.files.opened(segment.source) as file:
+            for group in range(file.file.metadata.num_row_groups):
+                yield from self.of_row_group(segment, file, group, columns)
+
+    def of_row_group(
+        self, segment: InputSegment, file: OpenFile, group: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The same of one row group of ``file``, the open file of ``segment``."""
+        hidden = self.hidden(segment)
+        start = file.first_record(group) if hidden is not None else 0
+        for batch in file.batches(columns, [group]):
+            if hidden is None:
+                yield batch
+                continue
+            own = hidden[start : start + batch.num_rows]
+            start += batch.num_rows
+            if not own.all():
+                yield batch.filter(pa.array(~own)) if own.any() else batch
+
+    def visible_in(self, segment: InputSegment, file: OpenFile, group: int) -> int:
+        """Number of records in a row group that readers see."""
+        hidden, rows = self.hidden(segment), int(file.file.metadata.row_group(group).num_rows)
+        if hidden is None:
+            return rows
+        start = file.first_record(group)
+        return rows - int(np.count_nonzero(hidden[start : start + rows]))
 
     @property
     def bytes(self) -> int:
@@ -101,7 +160,7 @@ class PlanInputs:
         names = [*self.columns.key, self.columns.offset]
         if self.plan.transactional:
             names += TRANSACTION_COLUMNS
-        for batch in self.files.batches(segment.source, list(dict.fromkeys(names))):
+        for batch in self.batches(segment, list(dict.fromkeys(names))):
             transactions = TransactionRecords.of(batch, segment.level) if self.plan.transactional else None
             keys = keys_of(batch, self.columns.key)
             yield NarrowSegment([keys], self.offsets(batch, segment), transactions)

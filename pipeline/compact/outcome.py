@@ -40,6 +40,10 @@ class Outcome(IntEnum):
     """A further copy of a record that was written more than once (C1)."""
     STILL_REMOVED = 8
     """A tombstone that an earlier cleaning removed and that no record in the table restores."""
+    ERASED = 9
+    """A record of a key that is erased on request, newest or not (C30). Lane `erase` alone tells it, by digests."""
+    DELETED = 10
+    """A record that another writer's row-level delete hides: not there for the rules, which never say this (C27)."""
 
 
 WRITTEN: Final = frozenset({Outcome.KEPT, Outcome.QUARANTINED, Outcome.TOMBSTONE_REMOVED, Outcome.RESTORED})
@@ -51,6 +55,7 @@ class Parameters:
     """Parameters of the rules, taken from a plan. Times are in the unit of the records' horizons, whatever that is."""
 
     log_end_offset: int
+    """From this offset on, records stay unless a newer one supersedes them (C4)."""
     clean_below: int | None
     """Tombstones below this offset are clean (C7); None means all are."""
     now: int
@@ -61,7 +66,8 @@ class Parameters:
     def of(cls, plan: Plan, per_ms: int = 1) -> "Parameters":
         """The parameters of ``plan``, with ``per_ms`` units of the horizons per millisecond."""
         now = plan.now_ms * per_ms
-        return cls(plan.log_end_offset, plan.clean_below, now, now + plan.delete_retention_ms * per_ms)
+        log_end = plan.log_end_offset if plan.kept_from is None else plan.kept_from
+        return cls(log_end, plan.clean_below, now, now + plan.delete_retention_ms * per_ms)
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ def outcomes(records: Records, plan: Parameters) -> NDArray[np.uint8]:
     found[records.newest & records.tombstone & _removable(records, plan, passing)] = Outcome.TOMBSTONE_REMOVED
     # The log end stays even without a key (C4 before C5): the next cleaning past it quarantines it.
     found[records.keyless] = Outcome.QUARANTINED
-    found[records.keyless & (records.offset == plan.log_end_offset)] = Outcome.KEPT
+    found[records.keyless & (records.offset >= plan.log_end_offset)] = Outcome.KEPT
     if records.aborted is not None:
         found[records.aborted] = Outcome.ABORTED
     if records.control is not None:
@@ -151,5 +157,5 @@ def _removable(records: Records, plan: Parameters, passing: Flags) -> Flags:
     A tombstone that supersedes a record in this very commit must outlive it, or C2 would not hold.
     """
     due = _stamped(records) & (records.horizon <= plan.now) & _clean(records, plan)
-    found: Flags = passing & due & (records.offset != plan.log_end_offset) & ~records.has_older
+    found: Flags = passing & due & (records.offset < plan.log_end_offset) & ~records.has_older
     return found

@@ -23,7 +23,10 @@ from pipeline.compact.read_ahead import ahead
 from pipeline.lake.branches import QUARANTINED, REMOVED
 from pipeline.lake.condition import mask
 from pipeline.lake.data_files import BATCH_BYTES
+from pipeline.lake.folders import job_of
 from pipeline.lake.parquet_writer import ParquetFileWriter, WriteOptions, WrittenFile
+from pipeline.plan import Plan
+from pipeline.segments.segment import RUN, TAIL
 from pipeline.sense import Lane
 
 _MICROSECONDS = 1000
@@ -62,14 +65,21 @@ def rewrite(inputs: PlanInputs, segments: Sequence[tuple[InputSegment, Marks | N
     fingerprint = _Sum(Fingerprint(kept_columns))
     with _Writers(inputs, target) as writers:
         for segment, marks, batch in ahead(_together(_read(inputs, segments))):
-            judged = _copied(batch) if marks is None else _cleaned(inputs, segment, marks, batch, parameters)
+            if marks is None:
+                judged = _copied(batch)
+            elif marks.erased is not None:
+                judged = _without(marks.erased)
+            else:
+                judged = _cleaned(inputs, segment, marks, batch, parameters)
             counts.update(_counted(judged.outcomes))
-            for level, chosen in _destinations(judged.outcomes, plan.level_out):
+            for level, chosen in _destinations(judged.outcomes, _level_out(plan, segment)):
                 records = batch if chosen.all() else batch.filter(pa.array(chosen))
                 fingerprint.add(records)
                 horizons_of = None if judged.horizons is None else judged.horizons[chosen]
                 writers.write(_stamped(inputs, records, level, horizons_of), level)
         files = writers.close()
+    hidden = sum(segment.records - inputs.visible(segment) for segment, _ in segments)
+    counts.update({Outcome.DELETED: hidden} if hidden else {})
     return Rewritten(files, counts, fingerprint.total())
 
 
@@ -86,11 +96,11 @@ _Read: TypeAlias = tuple[InputSegment, Marks | None, pa.RecordBatch]
 
 
 def _read(inputs: PlanInputs, segments: Iterable[tuple[InputSegment, Marks | None]]) -> Iterator[_Read]:
-    """The batches of every segment; a merge reads every listed copy."""
+    """The batches of every segment; a merge reads every listed copy, and so does an erasure."""
     for segment, marks in segments:
-        for _ in range(segment.facts.copies if inputs.plan.lane is Lane.MERGE else 1):
+        for _ in range(segment.facts.copies if inputs.plan.lane in (Lane.ERASE, Lane.MERGE) else 1):
             start = 0
-            for batch in inputs.files.batches(segment.source):
+            for batch in inputs.batches(segment):
                 yield segment, marks and marks.part(start, batch.num_rows), batch
                 start += batch.num_rows
 
@@ -126,6 +136,19 @@ def _joined(held: Sequence[_Read]) -> _Read:
 
 def _copied(batch: pa.RecordBatch) -> _Judged:
     return _Judged(np.full(batch.num_rows, Outcome.KEPT, dtype=np.uint8), None)
+
+
+def _without(erased: Flags) -> _Judged:
+    return _Judged(np.where(erased, np.uint8(Outcome.ERASED), np.uint8(Outcome.KEPT)), None)
+
+
+def _level_out(plan: Plan, segment: InputSegment) -> int:
+    """The level of what stays of ``segment``. Lane `erase` keeps it, but writes as a run what is not known to be clean:
+    a tail that Firn wrote holds every key once."""
+    if plan.lane is not Lane.ERASE:
+        return plan.level_out
+    known = segment.facts.copies == 1 and job_of(segment.path) is not None
+    return segment.level if segment.level != TAIL or known else RUN
 
 
 def _cleaned(
@@ -170,7 +193,7 @@ def _counted(found: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> dict[Outcome,
 def _destinations(found: np.ndarray[tuple[int], np.dtype[np.uint8]], level_out: int) -> Iterator[tuple[int, Flags]]:
     """The target level of each written outcome, with flags of its records."""
     levels = {Outcome.QUARANTINED: QUARANTINED, Outcome.TOMBSTONE_REMOVED: REMOVED}
-    for level in (level_out, QUARANTINED, REMOVED):
+    for level in dict.fromkeys((level_out, QUARANTINED, REMOVED)):
         chosen = np.zeros(len(found), dtype=np.bool_)
         for one in WRITTEN:
             if levels.get(one, level_out) == level:
@@ -220,7 +243,7 @@ class _Sum:
 
 
 class _Writers:
-    """The open files of one output: one per Iceberg partition of its records, levels included.
+    """The open files of one output: one per level and Iceberg partition of its records.
 
     A file that reaches the target size is closed, and the next one begun (C18).
     """
@@ -228,7 +251,7 @@ class _Writers:
     def __init__(self, inputs: PlanInputs, target: Target) -> None:
         self._inputs = inputs
         self._target = target
-        self._open: dict[tuple[object, ...], ParquetFileWriter] = {}
+        self._open: dict[tuple[int, tuple[object, ...]], ParquetFileWriter] = {}
         self._done: list[WrittenFile] = []
 
     def __enter__(self) -> "_Writers":
@@ -241,19 +264,21 @@ class _Writers:
     def write(self, records: pa.RecordBatch, level: int) -> None:
         plan = self._inputs.plan
         for partition, own in self._target.partitions.split(records, plan.topic_partition, level):
-            writer = self._open.get(partition)
+            # Where the table is not partitioned by level, a file has one all the same.
+            writer = self._open.get((level, partition))
             if writer is None:
                 path = f"{self._target.folder}/{uuid.uuid4()}.parquet"
                 output = self._inputs.files.io(path).new_output(path)
-                writer = self._open[partition] = ParquetFileWriter(output, self._target.options, partition)
+                writer = ParquetFileWriter(output, self._target.options, partition)
+                self._open[level, partition] = writer
             writer.write(own)
             if writer.bytes >= plan.segment_bytes:
-                self._done.append(self._open.pop(partition).close())
+                self._done.append(self._open.pop((level, partition)).close())
 
     def close(self) -> list[WrittenFile]:
         """Close all files; returns them in order of creation."""
         while self._open:
-            partition = next(iter(self._open))
-            self._done.append(self._open[partition].close())
-            del self._open[partition]
+            place = next(iter(self._open))
+            self._done.append(self._open[place].close())
+            del self._open[place]
         return self._done

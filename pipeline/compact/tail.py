@@ -62,7 +62,7 @@ def tail_marks(
     """The marks of the ``tail``'s records, and flags of head records with an older one there; both by path."""
     bounds = _Bounds.of(head.keys, inputs)
     superseding = np.zeros(len(head.keys), dtype=np.bool_)
-    found = {segment.path: Marks(segment.records) for segment in tail}
+    found = {segment.path: Marks(inputs.visible(segment)) for segment in tail}
     looked_at = [one for one in tail if len(head.keys) and (bounds is None or bounds.leave_room(one.key_bounds))]
     with ThreadPoolExecutor(READERS) as readers:
         for group in _groups(looked_at):
@@ -103,10 +103,10 @@ def _pieces(inputs: PlanInputs, bounds: "_Bounds | None", segment: InputSegment)
         for group in range(file.file.metadata.num_row_groups):
             if bounds is None or bounds.may_hold(file, group):
                 start = row
-                for batch in file.batches(inputs.columns.key, [group]):
+                for batch in inputs.of_row_group(segment, file, group, inputs.columns.key):
                     found.append(_Piece(segment, start, keys_of(batch, inputs.columns.key)))
                     start += batch.num_rows
-            row += file.file.metadata.row_group(group).num_rows
+            row += inputs.visible_in(segment, file, group)
     return found
 
 
@@ -122,9 +122,10 @@ def _mark(pieces: Sequence[_Piece], head: HeadKeys, superseding: Flags, found: d
         if lost.any():
             path = piece.segment.path
             known = found[path].newest
-            newest = np.ones(piece.segment.records, dtype=np.bool_) if known is None else known
+            records = found[path].records
+            newest = np.ones(records, dtype=np.bool_) if known is None else known
             newest[piece.start : piece.start + len(lost)] &= ~lost
-            found[path] = Marks(piece.segment.records, newest=newest)
+            found[path] = Marks(records, newest=newest)
 
 
 @dataclass(frozen=True)

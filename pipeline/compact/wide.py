@@ -54,7 +54,9 @@ def survey_wide(inputs: PlanInputs, engine: Engine) -> Survey | Exception:
         _Spread(inputs.only([segment]), number, before[number], buckets)
         for number, segment in enumerate(inputs.segments)
     ]
-    found = engine.shuffle(_spread, partial(_gather, inputs), tasks, buckets, title=f"survey {inputs.plan.title}")
+    sizes = tuple(mark.records for mark in before)
+    gather = partial(_gather, inputs, sizes)
+    found = engine.shuffle(_spread, gather, tasks, buckets, title=f"survey {inputs.plan.title}")
     marks: list[Marks] = []
     for part in found:
         if isinstance(part, Exception):
@@ -133,10 +135,10 @@ def _excluded(mark: Marks, start: int, rows: int) -> Flags | None:
     return np.logical_or.reduce(flags) if flags else None
 
 
-def _gather(inputs: PlanInputs, _bucket: int, tables: Iterable[pa.Table]) -> list[Marks]:
-    """Marks of all segments for the newest records of one bucket; records of other buckets get no flag."""
+def _gather(inputs: PlanInputs, sizes: Sequence[int], _bucket: int, tables: Iterable[pa.Table]) -> list[Marks]:
+    """Marks of all segments, of these ``sizes``, for the newest records of one bucket; records of other buckets get no
+    flag."""
     held = [table for table in tables if table.num_rows]
-    sizes = [segment.records for segment in inputs.segments]
     newest = [np.zeros(size, dtype=np.bool_) for size in sizes]
     older = [np.zeros(size, dtype=np.bool_) for size in sizes]
     if held:
@@ -159,7 +161,7 @@ def _assembled(inputs: PlanInputs, before: Sequence[Marks], found: Sequence[Mark
     touched: set[str] = set()
     for segment, own, mark in zip(inputs.segments, before, found, strict=True):
         whole = replace(own, newest=mark.newest, has_older=mark.has_older)
-        if whole.newest_count < segment.records:
+        if whole.newest_count < own.records:
             touched.add(segment.path)
         marks[segment.path] = whole
         kept[segment.path] = whole.newest_count

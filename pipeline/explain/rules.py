@@ -10,6 +10,7 @@ from pipeline.explain.holds import Prospects, taken
 from pipeline.explain.reason import Reason
 from pipeline.explain.versions import Version
 from pipeline.sense import Lane
+from pipeline.sense.searches import obstacles
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Keeping:
     def reason(self, place: int) -> Reason:
         """The rule that keeps the ``place``-th present record now, and what must happen before it goes."""
         version = self.of_key.present[place]
+        if version.offset < self.of_key.erased_below:
+            return self._to_be_erased(version)
         for lane, cleaning in self._due.items():
             if going := _going(version, place, cleaning):
                 return Reason(going.rule, f"{going.text}; the next {lane} removes it, and is due")
@@ -38,14 +41,25 @@ class Keeping:
         if self.of_key.has_key and not version.tombstone:
             return Reason("C3", "the newest record of its key")
         what = "a tombstone" if self.of_key.has_key else "without a key"
-        if version.offset == self.prospects.state.log_end_offset:
+        if version.offset >= self.prospects.state.kept_from:
+            has = "has" if self.prospects.state.kept_from == self.prospects.state.log_end_offset else "may have"
             return Reason(
-                "C4", f"{what}, but it has the highest offset of its topic partition: readers rely on the log end"
+                "C4", f"{what}, but it {has} the highest offset of its topic partition: readers rely on the log end"
             )
         if held:
             return Reason(held.rule, f"{what}; its segment {held.text}", held.until_ms)
         assert self._full  # otherwise its segment would be held
         return _tombstone(version, place, self._full)
+
+    def _to_be_erased(self, version: Version) -> Reason:
+        what = "its key is to be erased"
+        in_the_way = next((one for one in obstacles(self.prospects.state) if one.offset <= version.offset), None)
+        if in_the_way:
+            return Reason(in_the_way.rule, f"{what}, but {in_the_way.why}", in_the_way.until_ms)
+        if Lane.ERASE in self.prospects.due:
+            return Reason("C30", f"{what}; the next erase removes it, and is due")
+        held = self.prospects.not_due(Lane.ERASE)
+        return Reason(held.rule, f"{what}; {held.text}", held.until_ms)
 
     @cached_property
     def _due(self) -> Mapping[Lane, Cleaning]:

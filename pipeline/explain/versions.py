@@ -13,17 +13,22 @@ from typing import TypeAlias
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression, IsNull, Or, Reference
 from pyiceberg.expressions.literals import literal
-from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import BinaryType, FixedType
 
-from pipeline.errors import RefusedError
+from pipeline.compact.hidden import DeletedFrom, HiddenRecords
+from pipeline.errors import RefusedError, UnavailableError
 from pipeline.lake.columns import Columns
 from pipeline.lake.condition import Condition, mask
+from pipeline.lake.data_files import DataFiles, Source
 from pipeline.lake.filters import EVERYTHING, both, equals
 from pipeline.lake.records import has_transactions
+from pipeline.lake.row_deletes import FileDeletes
 from pipeline.lake.times import in_ms
 from pipeline.lake.topic_partition import TopicPartition
+from pipeline.segments.planned import PlannedFiles, planned
 from pipeline.segments.segment import LANDED
 
 Key: TypeAlias = tuple[bytes, ...] | None
@@ -88,7 +93,8 @@ class Versions:
         for column, value in ((columns.topic, only and only.topic), (columns.partition, only and only.partition)):
             if column and value is not None:
                 self._filter = both(equals(column, value), self._filter)
-        self._tasks: dict[int, dict[str, FileScanTask]] = {}
+        self._files = DataFiles.of(table)
+        self._planned_files: dict[int, PlannedFiles] = {}
         self._read: dict[frozenset[str], tuple[Version, ...]] = {}
 
     def of(self, snapshot_id: int, among: frozenset[str] | None = None) -> list[Version]:
@@ -96,29 +102,31 @@ class Versions:
 
         Raises FileNotFoundError when a data file of an old snapshot has been deleted.
         """
-        tasks = self._planned(snapshot_id)
+        planned_files = self._planned(snapshot_id)
+        tasks = planned_files.tasks
         paths = tasks.keys() if among is None else tasks.keys() & among
-        found = [version for path in paths for version in self._versions(tasks[path])]
+        found = [version for path in paths for version in self._versions(_Task.of(planned_files, path))]
         return sorted(found, key=lambda version: (version.place, version.path))
 
     def files(self, snapshot_id: int) -> frozenset[str]:
         """The data files of the snapshot that may hold a record of the key."""
-        return frozenset(self._planned(snapshot_id))
+        return frozenset(self._planned(snapshot_id).tasks)
 
-    def _planned(self, snapshot_id: int) -> dict[str, FileScanTask]:
-        if snapshot_id not in self._tasks:
-            scan = self._table.scan(row_filter=self._filter, snapshot_id=snapshot_id)
-            self._tasks[snapshot_id] = {task.file.file_path: task for task in scan.plan_files()}
-        return self._tasks[snapshot_id]
+    def _planned(self, snapshot_id: int) -> PlannedFiles:
+        if snapshot_id not in self._planned_files:
+            self._planned_files[snapshot_id] = planned(self._table, snapshot_id, self._filter)
+        return self._planned_files[snapshot_id]
 
-    def _versions(self, task: FileScanTask) -> tuple[Version, ...]:
+    def _versions(self, task: "_Task") -> tuple[Version, ...]:
         # Row-level deletes change which rows of a file a reader sees.
-        seen = frozenset({task.file.file_path, *(delete.file_path for delete in task.delete_files)})
+        unapplied = task.unapplied.files if task.unapplied else ()
+        deletes = (*(one.file_path for one in task.scan.delete_files), *(one.path for one in unapplied))
+        seen = frozenset({task.path, *deletes})
         if seen not in self._read:
             self._read[seen] = self._scanned(task)
         return self._read[seen]
 
-    def _scanned(self, task: FileScanTask) -> tuple[Version, ...]:
+    def _scanned(self, task: "_Task") -> tuple[Version, ...]:
         names = self._columns
         wanted = (names.topic, names.partition, names.level, names.offset, names.timestamp, names.delete_horizon)
         transactional = ("is_transactional", "producer_id") if self._has_transactions else ()
@@ -135,7 +143,7 @@ class Versions:
                 tombstone=row[names.offset] in tombstones,
                 timestamp_ms=row[names.timestamp] if names.timestamp else None,
                 delete_horizon_ms=row[names.delete_horizon],
-                path=task.file.file_path,
+                path=task.path,
                 producer_id=row["producer_id"] if row.get("is_transactional") else None,
             )
             for row in in_ms(found).to_pylist()
@@ -143,19 +151,46 @@ class Versions:
             if None not in (row.get(names.topic or "", ""), row.get(names.partition or "", 0))
         )
 
-    def _tombstones(self, task: FileScanTask) -> frozenset[int]:
+    def _tombstones(self, task: "_Task") -> frozenset[int]:
         """Offsets of the key's tombstones. Values are large, so they are read only if metadata can't decide."""
         names, condition = self._columns, self._columns.is_tombstone
-        if condition is None or not _may_hold(self._table, condition, task):
+        if condition is None or not _may_hold(self._table, condition, task.scan):
             return frozenset()
         # A scan sometimes treats comparisons with NULL as true and returns rows with values; the mask decides.
         candidates = both(self._filter, condition.expression)
         found = self._scan(task, candidates, sorted({names.offset, *condition.reads}))
         return frozenset(found[names.offset].filter(mask(condition.expression, found)).to_pylist())
 
-    def _scan(self, task: FileScanTask, row_filter: BooleanExpression, columns: Sequence[str]) -> pa.Table:
+    def _scan(self, task: "_Task", row_filter: BooleanExpression, columns: Sequence[str]) -> pa.Table:
         schema = self._table.schema().select(*columns)
-        return ArrowScan(self._table.metadata, self._table.io, schema, row_filter).to_table([task])
+        if task.unapplied is None:
+            return ArrowScan(self._table.metadata, self._table.io, schema, row_filter).to_table([task.scan])
+        bound = bind(self._table.schema(), row_filter, case_sensitive=True)
+        ids = extract_field_ids(bound)
+        names = [one.name for one in self._table.schema().fields if one.name in columns or one.field_id in ids]
+        source = Source.of(task.scan.file)
+        try:
+            hidden = HiddenRecords(self._files, [DeletedFrom(source, task.unapplied)]).of(source)
+            found = pa.Table.from_batches(self._files.batches(source, names), self._files.arrow_schema(names))
+        except UnavailableError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise error.__cause__ from error
+            raise
+        seen = found if hidden is None else found.filter(pa.array(~hidden))
+        return seen.filter(expression_to_pyarrow(bound, self._table.schema())).select(list(schema.column_names))
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A data file to read: its scan, and its row-level deletes where a scan does not apply them all."""
+
+    path: str
+    scan: FileScanTask
+    unapplied: FileDeletes | None
+
+    @classmethod
+    def of(cls, found: PlannedFiles, path: str) -> "_Task":
+        return cls(path, found.tasks[path], found.unapplied.get(path))
 
 
 def _may_hold(table: Table, condition: Condition, task: FileScanTask) -> bool:

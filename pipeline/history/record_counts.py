@@ -13,11 +13,14 @@ from pipeline.history.properties import SUMMARY_PREFIX
 class RecordCounts(BaseModel):
     """Records, bytes and segments that a plan read and wrote; published in the snapshot summary.
 
-    ``records_in`` counts the records of the input segments and the ``restored`` ones: tombstones that an earlier
-    cleaning removed and that return because an older record of their key arrived. ``superseded`` includes the
-    ``repeated`` records, copies of a record written more than once. ``aborted`` counts records of aborted transactions,
-    ``markers_removed`` the markers of transactions without remaining records (C10). Segments ``in_place`` stayed in the
-    table because the plan changes nothing in them: they count neither as read nor as written. Bytes are file sizes.
+    ``records_in`` counts the records of the input segments as readers saw them and the ``restored`` ones: tombstones
+    that an earlier cleaning removed and that return because an older record of their key arrived. ``deleted`` counts
+    the records beside them that other writers' row-level deletes hid (C27): these stay behind with their segments.
+    ``erased`` counts records of keys that were erased on request (C30), and ``records_in`` with them tombstones that
+    had been removed before. ``superseded`` includes the ``repeated`` records, copies of a record written more than
+    once. ``aborted`` counts records of aborted transactions, ``markers_removed`` the markers of transactions without
+    remaining records (C10). Segments ``in_place`` stayed in the table because the plan changes nothing in them: they
+    count neither as read nor as written. Bytes are file sizes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -30,8 +33,10 @@ class RecordCounts(BaseModel):
     quarantined: int = Field(ge=0)
     aborted: int = Field(default=0, ge=0)
     markers_removed: int = Field(default=0, ge=0)
+    erased: int = Field(default=0, ge=0)
     repeated: int = Field(default=0, ge=0)
     restored: int = Field(default=0, ge=0)
+    deleted: int = Field(default=0, ge=0)
     bytes_in: int = Field(ge=0)
     bytes_out: int = Field(ge=0)
     segments_in: int = Field(ge=0)
@@ -58,6 +63,7 @@ class RecordCounts(BaseModel):
             "quarantined": self.quarantined,
             "of aborted transactions": self.aborted,
             "transaction markers removed": self.markers_removed,
+            "erased": self.erased,
         }
         total = sum(terms.values())
         if total != self.records_in:

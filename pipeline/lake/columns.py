@@ -7,6 +7,7 @@ may be renamed or moved later.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -78,6 +79,9 @@ class Columns:
     level: str
     delete_horizon: str
     adopted: bool
+    levels_apart: bool = True
+    """True when the table is partitioned by level. Not where another writer's equality deletes must reach cleaned
+    records: these apply within one partition (C27). There the exact bounds of the column tell a file's level."""
 
     @classmethod
     def of(cls, table: Table, identifier: str) -> "Columns":
@@ -106,9 +110,17 @@ class Columns:
         text = table.properties.get(COLUMNS)
         return resolve(ColumnMapping.parse(text, identifier), table.schema(), identifier) if text else KAFKA
 
-    def level_field(self, table: Table) -> int:
-        """Position of the level in the partition spec of ``table``, which passed ``of``."""
-        return _place(table, table.spec(), self.level)
+    def level_of(self, table: Table, file: DataFile) -> int | None:
+        """The level of all records in ``file``; None when it is NULL, or its metadata does not say."""
+        place = position(table.schema(), table.specs()[file.spec_id], self.level)
+        if place is not None:
+            found: int | None = file.partition[place]
+            return found
+        field = table.schema().find_field(self.level)
+        lower, upper = ((bounds or {}).get(field.field_id) for bounds in (file.lower_bounds, file.upper_bounds))
+        if lower is None or lower != upper or (file.null_value_counts or {}).get(field.field_id):
+            return None
+        return int(from_bytes(IntegerType(), lower))
 
     def owner(self, table: Table, file: DataFile) -> tuple[str, int]:
         """Topic and partition of the records in ``file``, which is partitioned by those that ``table`` has."""
@@ -130,7 +142,8 @@ class Columns:
     @property
     def partition_fields(self) -> tuple[str, ...]:
         """Columns of the table's identity partition fields, which make a file a segment."""
-        return tuple(name for name in (self.topic, self.partition, self.level) if name)
+        level = self.level if self.levels_apart else None
+        return tuple(name for name in (self.topic, self.partition, level) if name)
 
 
 KAFKA = Columns(
@@ -173,6 +186,7 @@ def resolve(mapping: ColumnMapping, schema: Schema, identifier: str) -> Columns:
         level=fields[mapping.level.id].name,
         delete_horizon=fields[mapping.delete_horizon.id].name,
         adopted=True,
+        levels_apart=mapping.levels_apart,
     )
 
 

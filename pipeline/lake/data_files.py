@@ -5,6 +5,7 @@ its partition value or NULL (Iceberg spec, "Column Projection"). Cleaner and jud
 rule.
 """
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,6 +46,8 @@ class Source:
     spec_id: int
     partition: tuple[Any, ...]
     format: str = FileFormat.PARQUET.value
+    kind: str = "segment"
+    """What messages call it."""
 
     @classmethod
     def of(cls, file: DataFile) -> Self:
@@ -103,13 +106,24 @@ class DataFiles:
         with self.opened(source) as file:
             yield from file.batches(columns, row_groups)
 
+    def sha256(self, source: Source) -> str:
+        """The SHA-256 (hex) of the content of ``source``; read errors name the table and the file."""
+        digest = hashlib.sha256()
+        try:
+            with _input(self.io(source.path), source.path).open() as stream:
+                while part := stream.read(BATCH_BYTES):
+                    digest.update(part)
+        except OSError as error:
+            raise _failure(self.subject, source, error) from error
+        return digest.hexdigest()
+
     @contextmanager
     def opened(self, source: Source) -> Iterator["OpenFile"]:
         """Open ``source`` for repeated reads; read errors name the table and the file."""
         if source.format != FileFormat.PARQUET.value:
             raise RefusedError(
-                f"{self.subject}: segment {source.path} is an {source.format} file; allowed: PARQUET (rewrite it, "
-                "for example with rewrite_data_files under write.format.default=parquet)"
+                f"{self.subject}: {source.kind} {source.path} is an {source.format} file; allowed: PARQUET (rewrite "
+                "it, for example with rewrite_data_files under write.format.default=parquet)"
             )
         try:
             with _input(self.io(source.path), source.path).open() as stream:
@@ -161,6 +175,21 @@ class OpenFile:
             for batch in self.file.iter_batches(size, row_groups=[group], columns=names, use_threads=False):
                 yield self._fitted(batch, batch.num_rows, wanted, taken)
 
+    def first_record(self, row_group: int) -> int:
+        """Place in the file of the first record of a row group; past the last group, the number of records."""
+        return sum(self.file.metadata.row_group(place).num_rows for place in range(row_group))
+
+    def require(self, columns: Sequence[str]) -> None:
+        """Raise RefusedError unless the file, or its partition, has all these columns."""
+        constants = self.files.constants(self.source)
+        wanted = {name: self.files.schema.find_field(name).field_id for name in columns}
+        missing = [name for name, one in wanted.items() if one not in self._names and one not in constants]
+        if missing:
+            raise RefusedError(
+                f"{self.files.subject}: {self.source.kind} {self.source.path} lacks the column {missing[0]}; allowed: "
+                f"a file with the columns {', '.join(columns)}"
+            )
+
     def bounds(self, column: str, row_group: int) -> tuple[Any, Any] | None:
         """Lowest and highest value of a flat ``column`` in a row group by the footer; None where it has none."""
         name = self._names.get(self.files.schema.find_field(column).field_id)
@@ -172,11 +201,22 @@ class OpenFile:
                 return (said.min, said.max) if said is not None and said.has_min_max else None
         return None
 
+    def nulls(self, column: str, row_group: int) -> int | None:
+        """Number of NULLs in a flat ``column`` of a row group by the footer; None where that does not say."""
+        name = self._names.get(self.files.schema.find_field(column).field_id)
+        group = self.file.metadata.row_group(row_group)
+        for place in range(group.num_columns):
+            chunk = group.column(place)
+            if chunk.path_in_schema == name:
+                said = chunk.statistics
+                return said.null_count if said is not None and said.has_null_count else None
+        return None
+
     def _check_records(self) -> None:
         found = self.file.metadata.num_rows
         if found != self.source.records:
             raise RefusedError(
-                f"{self.files.subject}: segment {self.source.path} holds {found} records; allowed: "
+                f"{self.files.subject}: {self.source.kind} {self.source.path} holds {found} records; allowed: "
                 f"{self.source.records}, as in the table's manifest"
             )
 
@@ -190,8 +230,8 @@ class OpenFile:
         found = _names_by_id(self._schema, self.files.names)
         if not found and len(self._schema):
             raise RefusedError(
-                f"{self.files.subject}: the columns of segment {self.source.path} have no field ids; allowed: "
-                "field ids in the file, or the table property schema.name-mapping.default"
+                f"{self.files.subject}: the columns of {self.source.kind} {self.source.path} have no field ids; "
+                "allowed: field ids in the file, or the table property schema.name-mapping.default"
             )
         return found
 
@@ -231,8 +271,8 @@ class _Column:
 def _constant(value: Any, column: NestedField, kind: pa.DataType, rows: int, file: OpenFile) -> pa.Array:
     if value is None and column.required:
         raise RefusedError(
-            f"{file.files.subject}: segment {file.source.path} lacks the required column {column.name}; allowed: a "
-            "file with all required columns"
+            f"{file.files.subject}: {file.source.kind} {file.source.path} lacks the required column {column.name}; "
+            "allowed: a file with all required columns"
         )
     return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
 
@@ -282,12 +322,12 @@ def _failure(subject: str, source: Source, error: Exception) -> FirnError:
     reason = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, FileNotFoundError):
         return UnavailableError(
-            f"{subject}: segment {source.path} is gone: {reason}; try again, the table may have changed"
+            f"{subject}: {source.kind} {source.path} is gone: {reason}; try again, the table may have changed"
         )
     # Arrow reports damage and store failures alike; errors of the machine carry an errno, those of S3 a name.
     if isinstance(error, OSError) and (error.errno is not None or "AWS Error" in reason):
-        return UnavailableError(f"{subject}: segment {source.path} can't be read now: {reason}; try again later")
+        return UnavailableError(f"{subject}: {source.kind} {source.path} can't be read now: {reason}; try again later")
     return RefusedError(
-        f"{subject}: segment {source.path} is not readable as Parquet: {reason}; allowed: a complete Parquet file of "
-        f"{source.records} records"
+        f"{subject}: {source.kind} {source.path} is not readable as Parquet: {reason}; allowed: a complete Parquet "
+        f"file of {source.records} records"
     )

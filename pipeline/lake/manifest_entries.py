@@ -10,7 +10,7 @@ Files are laid out as in the Avro specification, "Object Container Files".
 
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,7 +25,7 @@ from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
 from pyiceberg.avro.resolver import construct_reader, construct_writer
 from pyiceberg.io import FileIO, OutputFile
-from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import UNASSIGNED_SEQ, ManifestEntryStatus, ManifestFile
 from pyiceberg.typedef import StructProtocol
 from pyiceberg.types import StructType
 
@@ -37,7 +37,7 @@ LAYOUT: Final = "avro.schema"
 
 _ENTRY_FIELDS: Final = (0, 1, 3, 4, 2)
 """Field ids of an entry since format version 2: status, snapshot id, two sequence numbers, data file (Iceberg spec)."""
-_PARTITION, _RECORDS, _LOWER_BOUNDS = 102, 103, 125
+_PATH, _PARTITION, _RECORDS, _LOWER_BOUNDS = 100, 102, 103, 125
 _ADDED: Final = int(ManifestEntryStatus.ADDED)
 _DELETED: Final = int(ManifestEntryStatus.DELETED)
 _CODECS: Final[Mapping[str, type[Codec] | None]] = {str(name): codec for name, codec in KNOWN_CODECS.items()}
@@ -60,6 +60,16 @@ class RawEntry(NamedTuple):
     """Lower bounds by field id, serialized as in the manifest."""
     sequence_number: int
     """Data sequence number."""
+    path: str
+    head: int
+    """Number of bytes in front of the data file."""
+
+    def deleted(self, snapshot_id: int) -> bytes:
+        """The whole entry as DELETED by a snapshot."""
+        decoder = new_decoder(self.content)
+        _, _, sequence_number, file_sequence_number = _head(decoder)
+        status = ManifestEntryStatus.DELETED
+        return _front(status, snapshot_id, sequence_number, file_sequence_number) + self.content[self.head :]
 
 
 @dataclass(frozen=True)
@@ -124,12 +134,16 @@ class RawManifest:
                     sequence_number = self.listed.sequence_number
                 if file_sequence_number is None and (status == _ADDED or not self.listed.sequence_number):
                     file_sequence_number = self.listed.sequence_number
+                status = ManifestEntryStatus.EXISTING
+                front = _front(status, snapshot_id, sequence_number, file_sequence_number)
                 yield RawEntry(
-                    _existing(snapshot_id, sequence_number, file_sequence_number) + content[start : decoder.tell()],
+                    front + content[start : decoder.tell()],
                     tuple(file[layout.partition]),
                     file[layout.records],
                     file[layout.lower] or {},
                     sequence_number or 0,
+                    file[layout.path],
+                    len(front),
                 )
 
 
@@ -180,6 +194,7 @@ class _Layout:
     """Reader of an entry's data file as a list, and the places of some fields in that list."""
 
     read: Callable[[BinaryDecoder], list[Any]]
+    path: int
     partition: int
     records: int
     lower: int
@@ -212,7 +227,7 @@ def _layout(schema: str) -> _Layout | None:
         return None
     places = {field.field_id: place for place, field in enumerate(file.fields)}
     reader = construct_reader(file, {-1: _row, _PARTITION: _row})
-    return _Layout(reader.read, places[_PARTITION], places[_RECORDS], places[_LOWER_BOUNDS])
+    return _Layout(reader.read, places[_PATH], places[_PARTITION], places[_RECORDS], places[_LOWER_BOUNDS])
 
 
 def _head(decoder: BinaryDecoder) -> tuple[int, int | None, int | None, int | None]:
@@ -224,12 +239,12 @@ def _head(decoder: BinaryDecoder) -> tuple[int, int | None, int | None, int | No
 
 
 @lru_cache(maxsize=4096)
-def _existing(snapshot_id: int | None, sequence_number: int | None, file_sequence_number: int | None) -> bytes:
-    """The fields in front of the data file of an EXISTING entry."""
+def _front(
+    status: ManifestEntryStatus, snapshot_id: int | None, sequence_number: int | None, file_sequence_number: int | None
+) -> bytes:
+    """The fields in front of the data file of an entry."""
     optional = (snapshot_id, sequence_number, file_sequence_number)
-    return _int(int(ManifestEntryStatus.EXISTING)) + b"".join(
-        _int(0) if value is None else _int(1) + _int(value) for value in optional
-    )
+    return _int(int(status)) + b"".join(_int(0) if value is None else _int(1) + _int(value) for value in optional)
 
 
 def _int(value: int) -> bytes:
@@ -244,3 +259,40 @@ def _encoded(write: Callable[[BinaryEncoder], None]) -> bytes:
 
 def _write_header(encoder: BinaryEncoder, metadata: Mapping[str, str], sync: bytes) -> None:
     construct_writer(META_SCHEMA).write(encoder, AvroFileHeader(MAGIC, dict(metadata), sync))
+
+
+def without(
+    io: FileIO, listed: ManifestFile, going: Collection[str], location: str, snapshot_id: int
+) -> ManifestFile | None:
+    """Write the manifest ``listed`` anew at ``location`` with the files at the paths ``going`` marked deleted by a
+    snapshot, and the others existing; None when its layout is not known.
+
+    Its bytes keep what PyIceberg's writer of data manifests can't say: that it holds deletes.
+    """
+    content = RawManifest.fetch(io, listed)
+    if not content.is_known:
+        return None
+    existing: list[RawEntry] = []
+    deleted: list[RawEntry] = []
+    with RawManifestWriter(io.new_output(location), content.metadata, ALONE) as writer:
+        for entry in content.entries():
+            is_going = entry.path in going
+            writer.add(entry.deleted(snapshot_id) if is_going else entry.content)
+            (deleted if is_going else existing).append(entry)
+    return ManifestFile.from_args(
+        manifest_path=location,
+        manifest_length=writer.bytes,
+        partition_spec_id=listed.partition_spec_id,
+        content=listed.content,
+        sequence_number=UNASSIGNED_SEQ,
+        min_sequence_number=min((entry.sequence_number for entry in existing), default=UNASSIGNED_SEQ),
+        added_snapshot_id=snapshot_id,
+        added_files_count=0,
+        existing_files_count=len(existing),
+        deleted_files_count=len(deleted),
+        added_rows_count=0,
+        existing_rows_count=sum(entry.records for entry in existing),
+        deleted_rows_count=sum(entry.records for entry in deleted),
+        partitions=listed.partitions,
+        key_metadata=None,
+    )

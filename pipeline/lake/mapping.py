@@ -68,6 +68,8 @@ class ColumnMapping(BaseModel):
     level: Column
     delete_horizon: Column
     added: Added
+    levels_apart: bool = True
+    """False where equality deletes must reach cleaned records: then the table is not partitioned by level."""
 
     @classmethod
     def parse(cls, text: str, identifier: str, name: str = COLUMNS) -> Self:

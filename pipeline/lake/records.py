@@ -169,7 +169,7 @@ def check_format_version(table: Table, identifier: str) -> None:
     if table.metadata.format_version != FORMAT_VERSION:
         raise RefusedError(
             f"table {identifier} has format version {table.metadata.format_version}; allowed: {FORMAT_VERSION} "
-            "(version 1 has no sequence numbers, and PyIceberg does not write version 3)"
+            "(version 1 has no sequence numbers; version 3 needs a PyIceberg that writes it, and deletion vectors read)"
         )
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 from pyiceberg.exceptions import BadRequestError, CommitFailedException
 from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    DEFAULT_READ_VERSION,
     DataFile,
     ManifestContent,
     ManifestEntry,
@@ -37,17 +39,26 @@ from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdat
 from pipeline.errors import ConflictError
 from pipeline.lake.branch_snapshot import AVRO_CODEC, BranchChange, BranchSnapshot, SnapshotContents, is_live, place
 from pipeline.lake.catalog import Lake
+from pipeline.lake.manifest_entries import without
 from pipeline.lake.manifests import Manifests
+from pipeline.lake.needless_deletes import DataEntry, needless
 
 
 @dataclass(frozen=True)
 class Change:
     """One branch's part of a commit: ``removed`` paths out, ``added`` files in. With neither, the commit adds an empty
-    snapshot, and readers see the same records as before."""
+    snapshot, and readers see the same records as before.
+
+    ``sequence_numbers`` are the data sequence numbers of added files that do not take the commit's, by path: those of
+    the snapshot that their records were read from (as Iceberg's own rewrites do by ``use-starting-sequence-number``).
+    """
 
     removed: Collection[str] = ()
     added: Sequence[DataFile] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
+    sequence_numbers: Mapping[str, int] = field(default_factory=dict)
+    snapshot_id: int | None = None
+    """Id of the new snapshot, where another part of the commit has to name it; None: any."""
 
     def on(self, target: Table, branch: str) -> BranchSnapshot:
         """The branch's part of a commit to ``target``."""
@@ -113,15 +124,19 @@ class SnapshotCommit:
 
 
 class _Files(BranchSnapshot):
-    """The part of a commit that moves data files on one branch."""
+    """The part of a commit that moves data files on one branch. Row-level delete files that then apply to none of its
+    data files any more leave it too."""
 
     def __init__(self, target: Table, name: str, change: Change) -> None:
-        super().__init__(name, target.metadata.new_snapshot_id())
+        chosen = change.snapshot_id
+        super().__init__(name, target.metadata.new_snapshot_id() if chosen is None else chosen)
         self._removed = frozenset(change.removed)
         self._added = change.added
+        self._numbers = change.sequence_numbers
         self._summary = change.summary
         self._own_manifests: list[ManifestFile] = []
-        self._without: dict[str, ManifestFile] = {}
+        self._without: dict[tuple[str, frozenset[str]], ManifestFile] = {}
+        """Manifests as rewritten, by the path of the former one and the delete files that leave it."""
         self._used: set[str] = set()
 
     @property
@@ -142,13 +157,16 @@ class _Files(BranchSnapshot):
     ) -> tuple[list[ManifestFile], list[DataFile]]:
         """The manifests that the new snapshot takes over from its parent, and the removed data files."""
         kept, taken = [], []
+        going_deletes = self._needless(target, files, manifests) if self._removed else frozenset()
         for manifest in files:
-            if self._removed and manifest.content == ManifestContent.DATA:
+            leaving = self._removed if manifest.content == ManifestContent.DATA else going_deletes
+            if leaving:
                 entries = manifests.of(manifest)
-                going = [entry.data_file for entry in entries if entry.data_file.file_path in self._removed]
-                taken += going
-                if going:
-                    manifest = self._rewritten(target, manifest, entries)
+                going = [entry.data_file for entry in entries if entry.data_file.file_path in leaving]
+                anew = self._rewritten(target, manifest, entries, going) if going else None
+                if anew:
+                    manifest = anew
+                    taken += going
             if manifest.added_snapshot_id == self.snapshot_id or is_live(manifest):
                 kept.append(manifest)
         missing = self._removed - {file.file_path for file in taken}
@@ -156,24 +174,47 @@ class _Files(BranchSnapshot):
             raise ConflictError(f"{len(missing)} files to be removed are not live, first {min(missing)}")
         return kept, taken
 
-    def _rewritten(self, target: Table, manifest: ManifestFile, entries: Sequence[ManifestEntry]) -> ManifestFile:
-        """``manifest`` with removed files marked deleted and the others existing; written once."""
-        path = manifest.manifest_path
-        if path not in self._without:
+    def _needless(self, target: Table, files: Sequence[ManifestFile], manifests: Manifests) -> frozenset[str]:
+        """Paths of the delete files that nothing needs after this commit, on this very snapshot."""
+        listed = [manifest for manifest in files if manifest.content == ManifestContent.DELETES]
+        if not listed:
+            return frozenset()
+        deletes = list(manifests.live(listed))
+        data = manifests.live(manifest for manifest in files if manifest.content == ManifestContent.DATA)
+        removed: list[DataEntry] = []
+        left: list[DataEntry] = []
+        for entry in data:
+            (removed if entry.data_file.file_path in self._removed else left).append(DataEntry.of(entry))
+        added = [DataEntry(file, self._numbers.get(file.file_path, self.sequence_number)) for file in self._added]
+        return needless(deletes, target.specs(), removed, left, added)
+
+    def _rewritten(
+        self, target: Table, manifest: ManifestFile, entries: Sequence[ManifestEntry], going: Sequence[DataFile]
+    ) -> ManifestFile | None:
+        """``manifest`` with the files ``going`` marked deleted and the others existing, written once; None for a
+        delete manifest that can't be: its files stay, and apply to nothing."""
+        key = (manifest.manifest_path, frozenset(file.file_path for file in going))
+        if key not in self._without and manifest.content == ManifestContent.DELETES:
+            location = place(target, f"{uuid.uuid4()}-m0.avro")
+            anew = without(target.io, manifest, key[1], location, self.snapshot_id)
+            if anew is None:
+                return None
+            self._without[key] = anew
+        if key not in self._without:
             writer = self._writer(target, manifest.partition_spec_id)
             with writer:
                 for entry in entries:
                     if entry.data_file.file_path in self._removed:
-                        writer.delete(entry)
+                        writer.delete(_without_bounds(entry))
                     else:
                         writer.existing(entry)
-            self._without[path] = writer.to_manifest_file()
-        return self._without[path]
+            self._without[key] = writer.to_manifest_file()
+        return self._without[key]
 
     def _own(self, target: Table) -> list[ManifestFile]:
         """The manifests of the added files, one per partition spec, in the files' order; written once.
 
-        They inherit the snapshot's sequence number.
+        They inherit the snapshot's sequence number where they have none of their own.
         """
         if not self._own_manifests:
             for spec_id in dict.fromkeys(file.spec_id for file in self._added):
@@ -181,7 +222,7 @@ class _Files(BranchSnapshot):
                 with writer:
                     for file in self._added:
                         if file.spec_id == spec_id:
-                            writer.add(added_entry(file, self.snapshot_id))
+                            writer.add(added_entry(file, self.snapshot_id, self._numbers.get(file.file_path)))
                 self._own_manifests.append(writer.to_manifest_file())
         return self._own_manifests
 
@@ -216,9 +257,28 @@ def manifest_writer(target: Table, spec: PartitionSpec, location: str, snapshot_
     )
 
 
-def added_entry(file: DataFile, snapshot_id: int) -> ManifestEntry:
-    """The manifest entry that adds ``file``."""
-    return ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file)
+def added_entry(file: DataFile, snapshot_id: int, sequence_number: int | None = None) -> ManifestEntry:
+    """The manifest entry that adds ``file``; it inherits the snapshot's data sequence number unless it has one."""
+    return ManifestEntry.from_args(
+        status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, sequence_number=sequence_number, data_file=file
+    )
+
+
+def _without_bounds(entry: ManifestEntry) -> ManifestEntry:
+    """``entry`` without its file's bounds: nobody reads a removed file, and a bound may be a whole key."""
+    file = entry.data_file
+    kept = {
+        field.name: file[place]
+        for place, field in enumerate(DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields)
+        if field.name not in ("lower_bounds", "upper_bounds")
+    }
+    return ManifestEntry.from_args(
+        status=entry.status,
+        snapshot_id=entry.snapshot_id,
+        sequence_number=entry.sequence_number,
+        file_sequence_number=entry.file_sequence_number,
+        data_file=DataFile.from_args(**kept),
+    )
 
 
 def schema_of(target: Table, spec: PartitionSpec) -> Schema:

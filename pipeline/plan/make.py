@@ -12,13 +12,14 @@ from pipeline.plan.failure import FailedPlan, failed_plans, waiting
 from pipeline.plan.job import Job, jobs_of
 from pipeline.plan.may_stay_in_place import may_stay
 from pipeline.plan.order import inputs_of, rank
-from pipeline.plan.plan import Input, Plan
+from pipeline.plan.plan import Input, Plan, Search
 from pipeline.plan.run_budget import Candidate, Postponed, RunBudget, admit
 from pipeline.segments import Segment, Segments
 from pipeline.segments.segment import TAIL
 from pipeline.sense import EVERYTHING, Due, Lane, PartitionState, Scope, Sensed, due, read_once
 from pipeline.sense.budget import keys_of
 from pipeline.sense.lanes import ANY_POLICY
+from pipeline.sense.searches import search
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,8 @@ def plan_work(
     """Plan the due work in ``lane`` of table ``identifier`` as of ``now`` (aware, or epoch milliseconds).
 
     Plans come in the order of work (see ``pipeline.plan.order``), within the budgets of one run of a lane
-    (``firn.run.max.bytes`` and so on). `retain` counts in none of them: it reads and writes only metadata.
+    (``firn.run.max.bytes`` and so on). `retain` counts in none of them: it reads and writes only metadata. Nor does
+    `erase`: what it rewrites is as much as was requested, and all of it must go at once.
 
     ``scope`` restricts the plans, whose reason names it. A plan that failed on the same segments before is left out
     unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an unknown table, a table
@@ -93,6 +95,8 @@ def plan_work(
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms, look_at_transactions=reads, scope=scope)
         _warn_of_clock(sensed, now_ms)
+        if lane is Lane.ERASE and sensed.unknown_erasures:
+            raise sensed.unknown_erasures
         return _work(lake, lane, sensed, force, str(scope))
 
 
@@ -123,7 +127,7 @@ def _work(lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: st
         found = waiting(failed_plans(lake, identifier), (candidate.plan for candidate in due))
         failed = {plan.id: marker for plan, marker in found}
     possible = [candidate for candidate in due if candidate.plan.id not in failed]
-    if lane is Lane.RETAIN or not states:
+    if lane in (Lane.RETAIN, Lane.ERASE) or not states:
         plans = [candidate.plan for candidate in possible]
         return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states)
     # Budgets of a run are the table's, the same in the policy of every topic.
@@ -161,7 +165,7 @@ def _first(lines: Iterable[str], count: int, rest: str) -> Iterator[str]:
 
 def _candidate(plan: Plan, state: PartitionState) -> Candidate:
     head = [segment for segment in inputs_of(plan, state) if segment.level != TAIL]
-    return Candidate(plan, 0 if plan.lane is Lane.MERGE else keys_of(head))
+    return Candidate(plan, 0 if plan.lane in (Lane.ERASE, Lane.MERGE) else keys_of(head))
 
 
 def plan_partition(
@@ -191,13 +195,34 @@ def plan_partition(
         segment_bytes=policy.segment_target,
         clean_below=min(outside, default=None),
         log_end_offset=state.log_end_offset,
+        kept_from=None if state.kept_from == state.log_end_offset else state.kept_from,
+        sequence_number=segments.sequence_number,
         delete_retention_ms=policy.delete_retention_ms + behind_ms(segments, state.now_ms),
         cleaner_threads=policy.cleaner_threads,
         waiting_segments=work.waiting_segments,
-        transactional=lane not in ANY_POLICY and any(segment.transactional or segment.control for segment in inputs),
+        transactional=_transactional(lane, inputs),
         markers=() if lane in ANY_POLICY else state.transactions.deciding(inputs),
     )
+    if lane is Lane.ERASE:
+        return _searching(plan, state, force).sealed()
     return _with_staying(plan, inputs).sealed()
+
+
+def _transactional(lane: Lane, inputs: tuple[Segment, ...]) -> bool:
+    """Whether a cleaning must tell transactions apart, or an erasure control records, which have no user key (C10)."""
+    if lane is Lane.ERASE:
+        return any(segment.control for segment in inputs)
+    return lane not in ANY_POLICY and any(segment.transactional or segment.control for segment in inputs)
+
+
+def _searching(plan: Plan, state: PartitionState, force: bool) -> Plan:
+    """``plan`` of lane ``erase`` with what it searches for."""
+    found, own = search(state, force), state.erasing
+    assert found
+    assert own  # otherwise nothing was due
+    beside = tuple(Input.of(segment) for segment in found.beside)
+    wanted = Search(through=own.newest, before=found.before, sequence_number=own.sequence_number)
+    return plan.model_copy(update={"removed_tombstones": beside, "search": wanted})
 
 
 def _with_staying(plan: Plan, inputs: tuple[Segment, ...]) -> Plan:

@@ -9,8 +9,8 @@ from pipeline.segments.segment import TAIL
 def may_stay(segments: Sequence[Segment], clean_below: int | None, now_ms: int) -> frozenset[str]:
     """Paths of the ``segments``, inputs of a full clean, that only a newer record of a key could change.
 
-    Metadata decides: no tombstone to be stamped or removed (C8, C9), no record without a key (C5), no file listed
-    twice, no offset that another segment may have as well.
+    Metadata decides: no tombstone to be stamped or removed (C8, C9), no record without a key (C5), no row-level delete
+    (C27), no file listed twice, no offset that another segment may have as well.
     """
     held = sorted((segment for segment in segments if segment.records), key=lambda segment: segment.order)
     stay = set()
@@ -26,7 +26,7 @@ def may_stay(segments: Sequence[Segment], clean_below: int | None, now_ms: int) 
 
 
 def _keeps_all(segment: Segment, clean_below: int | None, now_ms: int) -> bool:
-    if segment.copies > 1 or segment.null_keys or segment.tombstones is None:
+    if segment.copies > 1 or segment.row_deletes or segment.null_keys or segment.tombstones is None:
         return False
     is_clean = clean_below is None or segment.base_offset < clean_below
     if not segment.tombstones or not is_clean:

@@ -20,7 +20,9 @@ from pipeline.sense import Lane
 from pipeline.sense.transactions import Marker
 
 LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.TIER: RUN, Lane.FULL: TAIL}
-"""Levels of the segments that each lane makes. The lane ``retain`` only drops segments."""
+"""Levels of the segments that each lane makes. Lane ``retain`` only drops segments, ``erase`` keeps their levels."""
+STAGED = (Lane.ERASE, *LEVEL_OUT)
+"""The lanes whose results are staged and validated before they are published."""
 FOLDER_OF_JOB = re.compile(f"/{DATA_FOLDER}/[0-9a-f]{{16}}/")
 """Matches the path of every data file written by Firn: the folder of its job below the table's data."""
 
@@ -60,6 +62,8 @@ class Input(BaseModel):
     """Number of times the table lists the file; records and bytes count each of them."""
     may_stay: bool = False
     """True when nothing in it changes unless the head has a newer record of one of its keys."""
+    deletes: Count = 0
+    """Digest of the row-level delete files that apply to it (C27); 0 without any."""
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -77,7 +81,21 @@ class Input(BaseModel):
             bytes=segment.bytes,
             copies=segment.copies,
             may_stay=may_stay,
+            deletes=segment.deletes,
         )
+
+
+class Search(BaseModel):
+    """What a plan of lane ``erase`` searches its inputs for (C30). The keys are in none of Firn's documents."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    through: Count
+    """Id of the newest request that it serves."""
+    before: Long | None
+    """Only records below this offset are erased, because something blocks those past it; None: all requested ones."""
+    sequence_number: Count
+    """That of the snapshot that the plan was made on."""
 
 
 def span(inputs: Iterable[Input]) -> tuple[int, int] | None:
@@ -113,6 +131,12 @@ class Plan(BaseModel):
     """Lowest offset outside the inputs; a tombstone below it is clean (C7). None: nothing is outside."""
     log_end_offset: Long
     """Highest offset of the topic partition: never removed (C4)."""
+    kept_from: Long | None = None
+    """Where row-level deletes may hide the log end: the first offset that may be the highest that readers see. From it
+    on nothing is removed unless a newer record supersedes it (C4, C27). None: the log end itself."""
+    sequence_number: Count | None = None
+    """Data sequence number that the results keep: that of the snapshot planned on, so that equality deletes which land
+    meanwhile apply to them (C27). None: that of their own commit."""
     delete_retention_ms: Count
     """Milliseconds past ``now_ms`` for which a tombstone stays that this plan's cleaning stamps (C8): the policy's
     value plus the lag of the clock behind an earlier commit of Firn's."""
@@ -124,6 +148,8 @@ class Plan(BaseModel):
     """True when the inputs may hold records of transactions or control records (C10); not set for a copy."""
     markers: tuple[Marker, ...] = ()
     """Markers outside the inputs that decide transactions which began inside."""
+    search: Search | None = None
+    """Lane ``erase`` only."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -138,6 +164,14 @@ class Plan(BaseModel):
     def changes(self) -> bool:
         """True when there is anything to do: a tail without a head may stay as it is, even when asked for."""
         return not all(segment.may_stay for segment in self.inputs)
+
+    @property
+    def searched(self) -> Search:
+        """What the plan searches for; RefusedError when it is of another lane than ``erase``."""
+        if self.search is None:
+            self.of_lane(Lane.ERASE)
+            raise RefusedError(f"plan {self.id} of lane {self.lane} does not say what it searches for; plan again")
+        return self.search
 
     @property
     def has_tail(self) -> bool:

@@ -3,7 +3,8 @@
 This is the last step of write–audit–publish. Each try loads the target, repeats every check on exactly that load, and
 commits on top of it. After a lost race it loads, checks and tries again (PyIceberg's own retry would commit on an
 unchecked snapshot). A plan without a passing verdict, or in conflict with later changes, is left out and named (C20,
-C22). Records without a key and removed tombstones go to their branches with the same commit (C5, C9).
+C22). Records without a key and removed tombstones go to their branches with the same commit (C5, C9), and so does the
+progress of lane `erase` (C30).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,25 +16,28 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from pipeline.care.jobs import delete_files, discard
-from pipeline.care.paths import name_of
+from pipeline.erase.change import ErasuresChange
 from pipeline.errors import ConflictError, FirnError, RefusedError
 from pipeline.history.commit_summary import summary
 from pipeline.history.properties import JOB_ID
 from pipeline.history.published_plans import published
 from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
-from pipeline.lake.branches import HAS_SIDE_BRANCHES, QUARANTINE, REMOVED_TOMBSTONES, has_side_branches
+from pipeline.lake.branches import ERASURES, HAS_SIDE_BRANCHES, QUARANTINE, REMOVED_TOMBSTONES, has_side_branches
 from pipeline.lake.folders import job_folder
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.mapping import COLUMNS
+from pipeline.lake.paths import name_of
 from pipeline.lake.snapshot_commit import Change, SnapshotCommit
 from pipeline.plan import Plan
 from pipeline.plan.plan import stage_parts
+from pipeline.publish.erasures import Searched, erasure_conflicts, with_searches
 from pipeline.publish.optimistic_commit import Publication, PublishResult, commit, repeated
 from pipeline.publish.preconditions import landed_conflicts
 from pipeline.publish.throttle import Throttle
+from pipeline.sense import Lane
 from pipeline.staging.inputs import CheckedInputs
-from pipeline.staging.result import PlanFiles
+from pipeline.staging.result import PlanFiles, PlanResult
 from pipeline.staging.stage import Stage, missing, stages_of
 
 
@@ -101,6 +105,9 @@ class _Validated:
     counts: RecordCounts
     files: PlanFiles
     replaced: Sequence[str]
+    replaced_beside: Sequence[str]
+    """Lane `erase`: removed tombstones that are written anew."""
+    result: PlanResult
 
 
 def _publish(lake: Lake, target: Table, identifier: str, throttle: Throttle) -> PublishResult:
@@ -160,13 +167,21 @@ class _StagedWork:
         result = self.stage.result
         told = summary(target, self.job_id, [one.plan for one in chosen], counts, result.core_ms if result else 0)
         replaced = [path for one in chosen for path in one.replaced]
-        changes = {MAIN_BRANCH: Change(replaced, [file for one in chosen for file in one.files.kept], told)}
+        kept = [file for one in chosen for file in one.files.kept]
+        changes = {MAIN_BRANCH: Change(replaced, kept, told, _sequence_numbers(chosen))}
         quarantined = [file for one in chosen for file in one.files.quarantined]
         removed = [file for one in chosen for file in one.files.removed_tombstones]
-        for branch, files in ((QUARANTINE, quarantined), (REMOVED_TOMBSTONES, removed)):
-            if files and has_side_branches(target.properties):
-                changes[branch] = Change(added=files, summary={JOB_ID: self.job_id})
-        return SnapshotCommit(target, changes)
+        beside = [path for one in chosen for path in one.replaced_beside]
+        for branch, gone, files in ((QUARANTINE, [], quarantined), (REMOVED_TOMBSTONES, beside, removed)):
+            if (gone or files) and has_side_branches(target.properties):
+                changes[branch] = Change(gone, files, {JOB_ID: self.job_id})
+        searched = [Searched(one.plan, one.result) for one in chosen if one.plan.lane is Lane.ERASE]
+        if not searched:
+            return SnapshotCommit(target, changes)
+        # The progress names the commit that it is part of.
+        progress = ErasuresChange(lambda known: with_searches(known, searched, prepared.snapshot_id))
+        prepared = SnapshotCommit(target, {**changes, ERASURES: progress})
+        return prepared
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, FirnError]:
         # Only after `current` was loaded: a collector first marks the stage, then makes sure that main moves on.
@@ -177,6 +192,8 @@ class _StagedWork:
             current, [one.plan for one in chosen if one.plan.id not in found], manifests
         ).conflicts
         left = [one for one in chosen if one.plan.id not in found]
+        found |= erasure_conflicts(current, [one.plan for one in left])
+        left = [one for one in left if one.plan.id not in found]
         if changed := _changed_shape(current, self.stage):
             return found | {
                 one.plan.id: ConflictError(f"plan {one.plan.id} ({one.plan.title}): {changed}") for one in left
@@ -216,7 +233,11 @@ def _validated(lake: Lake, stage: Stage) -> tuple[Mapping[str, _Validated], Mapp
         subject = _subject(stage, plan)
         try:
             counts = _passing(lake, stage, plan, subject).check(subject)
-            fit[plan.id] = _Validated(plan, counts, stage.files[plan.id], stage.replaced(plan))
+            own = stage.of_plan(plan.id)
+            assert own  # otherwise it would not have passed
+            fit[plan.id] = _Validated(
+                plan, counts, stage.files[plan.id], stage.replaced(plan), stage.replaced_beside(plan), own
+            )
         except RefusedError as error:
             refused[plan.id] = error
     return fit, refused
@@ -251,6 +272,16 @@ def _changed_shape(target: Table, stage: Stage) -> str | None:
     if same and stage.table.spec() == target.spec():
         return None
     return f"{'the partitioning' if same else 'the mapping'} of table {stage.target} has changed since; plan again"
+
+
+def _sequence_numbers(chosen: Sequence[_Validated]) -> dict[str, int]:
+    """Data sequence numbers of results that don't take their commit's, by path."""
+    return {
+        file.file_path: one.plan.sequence_number
+        for one in chosen
+        if one.plan.sequence_number is not None
+        for file in one.files.kept
+    }
 
 
 def _records(files: Sequence[DataFile]) -> int:

@@ -42,8 +42,10 @@ _INTEGERS: Final = (
     "row_deletes",
     "stamped",
     "copies",
+    "holding_deletes",
+    "deletes",
 )
-_OPTIONAL: Final = ("tombstones", "committed_ms", "keys", "first_horizon_ms", "last_horizon_ms")
+_OPTIONAL: Final = ("tombstones", "committed_ms", "keys", "first_horizon_ms", "last_horizon_ms", "hidden")
 _BOOLEANS: Final = ("by_firn", "whole", "transactional", "control")
 _TEXTS: Final = ("path", "problem")
 _DEFAULTS: Final = dict.fromkeys((*_INTEGERS, *_OPTIONAL, *_BOOLEANS), 0) | dict.fromkeys(
@@ -101,6 +103,9 @@ class Arrays:
     transactional: Bools
     control: Bools
     copies: Ints
+    holding_deletes: Ints
+    hidden: Ints
+    deletes: Ints
 
     @classmethod
     def of(cls, segments: Iterable[Segment]) -> "Arrays":

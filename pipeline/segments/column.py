@@ -53,6 +53,11 @@ class ColumnMetrics:
         values = self.range(file)
         return values[0] if values and values[0] == values[1] and self.nulls(file) == 0 else None
 
+    def is_mixed(self, file: ListedFile) -> bool:
+        """True unless all records of ``file`` surely have the same value, or NULL."""
+        found = self.range(file)
+        return found is not None and (found[0] is None or found[0] != found[1] or bool(self.nulls(file)))
+
     def range(self, file: ListedFile) -> tuple[Any, Any] | None:
         """Bounds of the column in ``file``; None when it is NULL in every record."""
         if self.is_fixed(file):

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.history.clocks import CommitClock
+from pipeline.lake.row_deletes import RowDeletes
 from pipeline.segments import arrays
 from pipeline.segments.arrays import Arrays, ByPartition, Ints
-from pipeline.segments.deletes import RowDeletes
 from pipeline.segments.facts import Facts
 from pipeline.segments.listed import ListedFile
 from pipeline.segments.segment import Segment, Stray
@@ -24,7 +24,8 @@ from pipeline.segments.segment import Segment, Stray
 if TYPE_CHECKING:
     from pipeline.lake.topic_partition import TopicPartition
 
-_OF_SNAPSHOTS: Final = ("committed_ms", "by_firn", "whole", "row_deletes", "copies")
+_OF_DELETES: Final = ("row_deletes", "holding_deletes", "hidden", "deletes")
+_OF_SNAPSHOTS: Final = ("committed_ms", "by_firn", "whole", "copies", *_OF_DELETES)
 """Facts of a segment that its entry alone does not hold."""
 
 SCHEMA: Final = pa.schema(
@@ -32,9 +33,11 @@ SCHEMA: Final = pa.schema(
         *(field for field in arrays.SCHEMA if field.name not in _OF_SNAPSHOTS),
         pa.field("snapshot_id", pa.int64()),
         pa.field("place", pa.string()),
+        pa.field("data_sequence_number", pa.int64()),
     ]
 )
-"""A segment's own facts, the snapshot that added it, and its place for row-level deletes (``deletes.place_of``)."""
+"""A segment's own facts, the snapshot that added it, and its place and number for row-level deletes
+(``pipeline.lake.row_deletes``)."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Found:
         """Classify ``files``."""
         snapshots: list[int | None] = []
         places: list[str] = []
+        numbers: list[int] = []
         strays: list[Stray] = []
 
         def segments() -> Iterator[Segment]:
@@ -59,11 +63,14 @@ class Found:
                 elif found is not None:
                     snapshots.append(file.snapshot_id)
                     places.append(file.place)
+                    numbers.append(file.sequence_number)
                     yield found
 
         rows = arrays.rows(segments()).drop_columns(list(_OF_SNAPSHOTS))
         rows = rows.append_column("snapshot_id", pa.array(snapshots, pa.int64()))
-        return cls(rows.append_column("place", pa.array(places, pa.string())).cast(SCHEMA), tuple(strays))
+        rows = rows.append_column("place", pa.array(places, pa.string()))
+        rows = rows.append_column("data_sequence_number", pa.array(numbers, pa.int64()))
+        return cls(rows.cast(SCHEMA), tuple(strays))
 
     @classmethod
     def together(cls, found: Iterable["Found"]) -> "Found":
@@ -78,11 +85,13 @@ class Found:
             return False
         return not facts.unread.isdisjoint((*self.rows["path"].to_pylist(), *(one.path for one in self.strays)))
 
-    def arrays(self, commits: Mapping[int, CommitClock], deletes: RowDeletes, times_of_commits: bool) -> Arrays:
+    def arrays(
+        self, commits: Mapping[int, CommitClock], deletes: RowDeletes, times_of_commits: bool, levels_apart: bool
+    ) -> Arrays:
         """The segments of the snapshot that lists these files.
 
-        ``commits`` are those not yet expired. With ``times_of_commits`` records are as old as their commit, as under
-        Kafka's LogAppendTime, or as the oldest known commit where theirs has expired.
+        ``commits`` are those not yet expired, ``levels_apart`` as in ``Columns``. With ``times_of_commits`` records are
+        as old as their commit, as under Kafka's LogAppendTime, or as the oldest known commit where theirs has expired.
         """
         count = self.rows.num_rows
         dated = _dated(self.rows, commits)
@@ -90,7 +99,7 @@ class Found:
         if times_of_commits:
             forgotten = min((commit.at_ms for commit in commits.values()), default=0)
             columns["oldest_ms"] = columns["newest_ms"] = pc.fill_null(dated["committed_ms"], forgotten)
-        columns["row_deletes"] = pa.array(_reached(self.rows, deletes))
+        columns |= _reached(self.rows, deletes, levels_apart)
         columns["copies"] = pa.array(np.ones(count, dtype=np.int64))
         return Arrays.of_rows(_once(pa.table([columns[name] for name in arrays.SCHEMA.names], schema=arrays.SCHEMA)))
 
@@ -106,7 +115,7 @@ def _dated(rows: pa.Table, commits: Mapping[int, CommitClock]) -> dict[str, pa.A
 
     return {
         "committed_ms": column((commit.at_ms for commit in known), pa.int64()),
-        "by_firn": column((commit.by_firn for commit in known), pa.bool_()).fill_null(False),  # noqa: FBT003  # Arrow's
+        "by_firn": column((commit.by_firn and not commit.erases for commit in known), pa.bool_()).fill_null(False),  # noqa: FBT003  # Arrow's
         "whole": _whole(rows, commits, column((commit.whole for commit in known), pa.bool_())),
     }
 
@@ -122,11 +131,18 @@ def _whole(rows: pa.Table, commits: Mapping[int, CommitClock], whole: pa.Array) 
     return pc.fill_null(whole, False)  # noqa: FBT003  # Arrow's
 
 
-def _reached(rows: pa.Table, deletes: RowDeletes) -> Ints:
-    if not deletes.any:
-        return np.zeros(rows.num_rows, dtype=np.int64)
-    files = zip(rows["place"].to_pylist(), rows["sequence_number"].to_pylist(), strict=True)
-    return np.fromiter((deletes.reaching(place, number) for place, number in files), np.int64, rows.num_rows)
+def _reached(rows: pa.Table, deletes: RowDeletes, levels_apart: bool) -> dict[str, pa.Array]:
+    """The row-level deletes that may apply to each of ``rows``, as columns; no file hides more records than it has."""
+    numbers: Ints = np.zeros((rows.num_rows, len(_OF_DELETES)), dtype=np.int64)
+    if deletes.any and rows.num_rows:
+        files = (rows[name].to_pylist() for name in ("place", "path", "data_sequence_number"))
+        numbers[:] = [deletes.reaching(*file) for file in zip(*files, strict=True)]
+    columns = {name: numbers[:, place] for place, name in enumerate(_OF_DELETES)}
+    is_unknown = columns["holding_deletes"] > 0
+    columns["hidden"] = np.minimum(columns["hidden"], rows["records"].to_numpy())
+    if not levels_apart:
+        columns["holding_deletes"] = np.zeros(rows.num_rows, dtype=np.int64)
+    return {name: pa.array(values, mask=is_unknown if name == "hidden" else None) for name, values in columns.items()}
 
 
 def _once(rows: pa.Table) -> pa.Table:
@@ -165,6 +181,9 @@ def _copied(first: Segment, again: Segment) -> Segment:
         stamped=first.stamped + again.stamped,
         sequence_number=min(first.sequence_number, again.sequence_number),
         row_deletes=max(first.row_deletes, again.row_deletes),
+        holding_deletes=max(first.holding_deletes, again.holding_deletes),
+        hidden=None if first.hidden is None or again.hidden is None else first.hidden + again.hidden,
+        deletes=max(first.deletes, again.deletes),
         copies=first.copies + again.copies,
     )
 

@@ -14,7 +14,7 @@ from pipeline.segments.footers import Footers
 from pipeline.segments.listed import ListedFile
 from pipeline.segments.segment import LANDED, LEVELS, RUN, Segment, Stray
 
-VERSION = 1
+VERSION = 2
 """Version of cached facts (``segments/cache.py``); raise it when the same entry gives other facts."""
 
 REWRITE = "rewrite it under the present partitioning: rewrite_data_files with rewrite-all"
@@ -67,8 +67,9 @@ class Facts:
             return self._stray(file, topic, partition) if file.records else None
         offsets, times = self._offset.bounds(file), self._times(file)
         null_keys = [column.nulls(file) for column in self._key]
-        # Without a partition field for the level, a file counts as landed.
-        level = (self._level.fixed(file) if self._level.is_fixed(file) else None) or LANDED
+        # Without a partition field for the level, a file counts as landed: unless no file has one.
+        told = self._level.is_fixed(file) or not self._names.levels_apart
+        level = (self._level.single(file) if told else None) or LANDED
         return Segment(
             path=file.path,
             topic_partition=TopicPartition(topic, partition),
@@ -82,7 +83,7 @@ class Facts:
             null_keys=max(number or 0 for number in null_keys),
             oldest_ms=times[0] if times else 0,
             newest_ms=times[1] if times else 0,
-            sequence_number=file.sequence_number,
+            sequence_number=file.added_by,
             row_deletes=0,
             keys=self._keys(file, level, null_keys),
             stamped=self._stamped(file),
@@ -97,6 +98,11 @@ class Facts:
     def times_of_commits(self) -> bool:
         """True when the table has no timestamp column, so records take the time of their commit."""
         return self._timestamp is None
+
+    @property
+    def levels_apart(self) -> bool:
+        """True when the table is partitioned by level (``Columns.levels_apart``)."""
+        return self._names.levels_apart
 
     @property
     def unread(self) -> Set[str]:
@@ -147,7 +153,12 @@ class Facts:
         """Missing or wrong metadata of a file with records, each with what is allowed (C26)."""
         if level not in LEVELS:
             yield f"has level {level}; allowed: NULL, {', '.join(str(known) for known in LEVELS)}"
-        if not self._level.is_fixed(file) and self._level.range(file):
+        if not self._names.levels_apart and self._level.is_mixed(file):
+            yield (
+                f"does not have one level by the metrics of column {self._level.name}; allowed: NULL or the same level "
+                f"in every record, and write.metadata.metrics.column.{self._level.name}=full when it is written"
+            )
+        if self._names.levels_apart and not self._level.is_fixed(file) and self._level.range(file):
             yield (
                 f"was written under partition spec {file.spec_id}, which does not separate levels, but holds levels "
                 f"in column {self._level.name}; allowed: NULL, or a spec that is partitioned by it ({REWRITE})"

@@ -15,17 +15,18 @@ from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     DEFAULT_READ_VERSION,
     MANIFEST_ENTRY_SCHEMAS,
-    DataFile,
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
 )
 from pyiceberg.typedef import StructProtocol
 
+from pipeline.lake.row_deletes import partition_values, place
+
 _SCHEMA: Final = MANIFEST_ENTRY_SCHEMAS[DEFAULT_READ_VERSION]
-_STATUS, _SNAPSHOT, _SEQUENCE, _FILE = (
+_STATUS, _SNAPSHOT, _SEQUENCE, _FILE_SEQUENCE, _FILE = (
     [field.name for field in _SCHEMA.fields].index(name)
-    for name in ("status", "snapshot_id", "sequence_number", "data_file")
+    for name in ("status", "snapshot_id", "sequence_number", "file_sequence_number", "data_file")
 )
 _PATH, _FORMAT, _PARTITION, _RECORDS, _BYTES, _SIZES, _NULLS, _LOWER, _UPPER = (
     [field.name for field in DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields].index(name)
@@ -72,6 +73,9 @@ class ListedFile:
     snapshot_id: int | None
     """Id of the snapshot that added the file, also after manifests were rewritten."""
     sequence_number: int
+    """Data sequence number, by which row-level deletes apply."""
+    added_by: int
+    """File sequence number: that of the commit that added the file."""
 
     @classmethod
     def of(cls, entry: ManifestEntry) -> "ListedFile":
@@ -90,6 +94,7 @@ class ListedFile:
             upper=_known(file.upper_bounds),
             snapshot_id=entry.snapshot_id,
             sequence_number=entry.sequence_number or 0,
+            added_by=entry.file_sequence_number or entry.sequence_number or 0,
         )
 
     @property
@@ -116,11 +121,14 @@ def decode(content: AvroFile[StructProtocol], manifest: ManifestFile) -> Iterato
     spec_id, snapshot_id, number = manifest.partition_spec_id, manifest.added_snapshot_id, manifest.sequence_number
     for entry in content:
         status, sequence_number, file = entry[_STATUS], entry[_SEQUENCE], entry[_FILE]
+        added = entry[_FILE_SEQUENCE]
         if status == _DELETED:
             continue
         if sequence_number is None and (status == _ADDED or not number):
             # Entries inherit what was unknown before the commit (Iceberg spec, "Sequence Number Inheritance").
             sequence_number = number
+        if added is None:
+            added = number if status == _ADDED or not number else sequence_number
         added_by = entry[_SNAPSHOT]
         yield ListedFile(
             file[_PATH],
@@ -135,17 +143,8 @@ def decode(content: AvroFile[StructProtocol], manifest: ManifestFile) -> Iterato
             _known(file[_UPPER]),
             snapshot_id if added_by is None else added_by,
             sequence_number or 0,
+            added or 0,
         )
-
-
-def place(spec_id: int, partition: tuple[Any, ...]) -> str:
-    """Partition spec and partition values as text; a delete file reaches only data files of its own place."""
-    return f"{spec_id} {partition!r}"
-
-
-def partition_values(file: DataFile) -> tuple[Any, ...]:
-    """Partition values in the order of the spec's fields."""
-    return tuple(file.partition[position] for position in range(len(file.partition)))
 
 
 def _known(metrics: Mapping[int, Any] | None) -> Mapping[int, Any]:

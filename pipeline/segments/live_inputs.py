@@ -1,13 +1,14 @@
 """Finds given data files in a table's current snapshot, and changes to them since they were planned."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from pipeline.lake.manifests import Manifests
+from pipeline.lake.row_deletes import FileDeletes
 from pipeline.segments.read import read_entries
 
 
@@ -20,22 +21,23 @@ class LiveInputs:
 
     files: list[DataFile]
     gone: list[str]
-    with_row_deletes: list[str]
+    deletes: Mapping[str, FileDeletes]
+    """Row-level deletes that may apply to a file, by its path; only files with any."""
 
     @classmethod
     def find(cls, table: Table, paths: Sequence[str], manifests: Manifests | None = None) -> "LiveInputs":
         """Look up ``paths`` in the current snapshot of ``table``; paths are compared literally."""
         wanted = frozenset(paths)
         found: dict[str, list[DataFile]] = defaultdict(list)
-        deleted_from = []
-        for entry, row_deletes in read_entries(table, manifests):
+        deletes: dict[str, FileDeletes] = {}
+        for entry, reaching in read_entries(table, manifests, wanted):
             path = entry.data_file.file_path
-            if path in wanted:
-                found[path].append(entry.data_file)
-                if row_deletes:
-                    deleted_from.append(path)
+            found[path].append(entry.data_file)
+            if reaching:
+                # Plans leave alone a file that is listed twice and has deletes.
+                deletes[path] = FileDeletes(entry.sequence_number or 0, tuple(reaching))
         return cls(
             files=[file for path in paths for file in found.get(path, ())],
             gone=[path for path in paths if path not in found],
-            with_row_deletes=deleted_from,
+            deletes=deletes,
         )

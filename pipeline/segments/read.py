@@ -1,6 +1,6 @@
 """Reads the segments of a table's current snapshot from its manifests, without a JVM and without listing a bucket."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
@@ -8,9 +8,9 @@ from pyiceberg.table import Table
 
 from pipeline.history.clocks import commit_clocks
 from pipeline.lake.manifests import Manifests, ahead
+from pipeline.lake.row_deletes import DeleteFile, RowDeletes, place_of
 from pipeline.segments.arrays import ByPartition
 from pipeline.segments.cache import ManifestCache
-from pipeline.segments.deletes import RowDeletes, place_of
 from pipeline.segments.entries import Found
 from pipeline.segments.facts import Facts
 from pipeline.segments.listed import ListedFile, decode, fetch
@@ -30,15 +30,16 @@ def read(
     listed = snapshot.manifests(table.io) if snapshot else []
     teller = Facts(table, identifier)
     known = manifests or Manifests(table.io)
-    deletes = RowDeletes(known.live(one for one in listed if one.content == ManifestContent.DELETES))
+    deletes = RowDeletes(known.live(one for one in listed if one.content == ManifestContent.DELETES), table.specs())
     data = [one for one in listed if one.content == ManifestContent.DATA]
     found = _found(table, teller, data, manifests, cache)
     return Segments(
         identifier,
         str(table.metadata.table_uuid),
         snapshot.snapshot_id if snapshot else None,
-        ByPartition(found.arrays(commit_clocks(table), deletes, teller.times_of_commits)),
+        ByPartition(found.arrays(commit_clocks(table), deletes, teller.times_of_commits, teller.levels_apart)),
         tuple({stray.path: stray for stray in found.strays}.values()),
+        sequence_number=None if teller.levels_apart or snapshot is None else snapshot.sequence_number,
     )
 
 
@@ -78,18 +79,27 @@ def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | Stra
     """Classify the data file of ``entry``, from any snapshot of ``table``; row-level deletes are not counted."""
     teller = Facts(table, identifier)
     found = Found.of(teller, [ListedFile.of(entry)])
-    segments = ByPartition(found.arrays(commit_clocks(table), RowDeletes(()), teller.times_of_commits))
+    segments = ByPartition(
+        found.arrays(commit_clocks(table), RowDeletes((), {}), teller.times_of_commits, teller.levels_apart)
+    )
     return next(iter(found.strays), None) or next((own for (own,) in segments.values()), None)
 
 
-def read_entries(table: Table, manifests: Manifests | None = None) -> Iterator[tuple[ManifestEntry, int]]:
-    """Yield every live data file of the current snapshot with its number of possible row-level delete files.
+def read_entries(
+    table: Table, manifests: Manifests | None = None, among: Collection[str] | None = None
+) -> Iterator[tuple[ManifestEntry, list[DeleteFile]]]:
+    """Yield every live data file of the current snapshot, or those at the paths ``among``, with the row-level delete
+    files that may apply to it.
 
     ``manifests`` caches the entries of earlier snapshots.
     """
     snapshot = table.current_snapshot()
     found = snapshot.manifests(table.io) if snapshot else []
     known = manifests or Manifests(table.io)
-    deletes = RowDeletes(known.live(manifest for manifest in found if manifest.content == ManifestContent.DELETES))
+    listed = known.live(manifest for manifest in found if manifest.content == ManifestContent.DELETES)
+    deletes = RowDeletes(listed, table.specs())
     for entry in known.live(manifest for manifest in found if manifest.content == ManifestContent.DATA):
-        yield entry, deletes.reaching(place_of(entry.data_file), entry.sequence_number or 0) if deletes.any else 0
+        file = entry.data_file
+        if among is None or file.file_path in among:
+            number = entry.sequence_number or 0
+            yield entry, deletes.files(place_of(file), file.file_path, number) if deletes.any else []

@@ -34,12 +34,13 @@ class Segment:
     oldest_ms: int
     newest_ms: int
     sequence_number: int
+    """File sequence number: that of the commit that added the file."""
     row_deletes: int
     """Number of row-level delete files that may apply to this segment."""
     committed_ms: int | None = None
     """Clock of the commit that added the file; None when its snapshot has expired."""
     by_firn: bool = False
-    """True when Firn made that commit: then the clock is the plan's."""
+    """True when Firn made that commit: then the clock is the plan's. Not for lane `erase`, which keeps levels."""
     whole: bool = False
     """True when Firn's commit left out nothing cleanable for lack of room: only then was a full clean full."""
     keys: int | None = None
@@ -58,6 +59,13 @@ class Segment:
     """Reason why this segment blocks cleaning of its topic partition, and what is allowed (C20), if it does."""
     copies: int = 1
     """Number of times the table lists the file; readers see its records that often; records and bytes count all."""
+    holding_deletes: int = 0
+    """Number of equality delete files that hold the segment: the table is partitioned by level, so a rewrite would take
+    its records out of the reach of later ones (C27)."""
+    hidden: int | None = 0
+    """At most so many records are hidden by row-level deletes; None: only the records tell (equality deletes)."""
+    deletes: int = 0
+    """Digest of the row-level delete files that may apply, 0 without any (``pipeline.lake.row_deletes``)."""
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -113,6 +121,9 @@ class Segments:
     snapshot_id: int | None
     by_partition: Mapping[TopicPartition, tuple[Segment, ...]]
     strays: tuple[Stray, ...] = ()
+    sequence_number: int | None = None
+    """Data sequence number that rewritten records keep, so that equality deletes which land meanwhile apply to them:
+    the snapshot's. None where the table is partitioned by level: there the commit's own."""
     newest_clock_ms: int | None = None
     """Latest clock (epoch milliseconds) of a plan that Firn published on the table; None where its history has none."""
 

@@ -40,8 +40,6 @@ def retention(state: PartitionState) -> Retention | None:
     if not state.policy.deletes:
         return None
     held = [segment for segment in state.segments if segment.records]
-    # Row-level deletes may have hidden the last record of a segment; one without them surely shows its own (C4).
-    log_end = max((segment.last_offset for segment in held if not segment.row_deletes), default=-1)
     left = sum(segment.bytes for segment in held)
     causes: list[Limit] = []
     whole = 0
@@ -50,7 +48,7 @@ def retention(state: PartitionState) -> Retention | None:
         if segment.base_offset > reach:
             whole = len(causes)
         left -= segment.bytes
-        obstacle = _obstacle(state, segment, log_end)
+        obstacle = _obstacle(state, segment)
         cause = None if obstacle else _cause(state, segment, left)
         if not cause:
             return Retention(
@@ -63,7 +61,7 @@ def retention(state: PartitionState) -> Retention | None:
     return Retention((), "", "")
 
 
-def _obstacle(state: PartitionState, segment: Segment, log_end: int) -> str | None:
+def _obstacle(state: PartitionState, segment: Segment) -> str | None:
     """Why ``segment`` stays whatever its age and size; None when nothing holds it."""
     if segment.problem:
         # Without offsets it comes first, so nothing goes: it may hold records older than any other.
@@ -71,7 +69,7 @@ def _obstacle(state: PartitionState, segment: Segment, log_end: int) -> str | No
     for stray in state.strays:
         if segment.last_offset >= stray.base_offset:
             return f"segment {stray.path} may hold records from offset {stray.base_offset} on"
-    if segment.last_offset >= log_end:
+    if segment.last_offset >= state.kept_from:
         return "it may hold the log end" if segment.row_deletes else "it holds the log end"
     if segment.path in state.active:
         return f"it is among the newest landed segments (firn.active.segments={state.policy.active_segments})"

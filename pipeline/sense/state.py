@@ -12,6 +12,7 @@ from pipeline.segments import Segment, Segments, Stray
 from pipeline.segments.segment import LANDED, TAIL
 from pipeline.sense.bounds import UNBOUNDED, ScopeBounds
 from pipeline.sense.budget import excess, excess_beside, excess_keys, small
+from pipeline.sense.erasing import Erasing
 from pipeline.sense.transactions import NO_TRANSACTIONS, Transactions, Undecided
 
 
@@ -41,6 +42,8 @@ class PartitionState:
     transactions: Transactions = NO_TRANSACTIONS
     bounds: ScopeBounds = UNBOUNDED
     """The bounds that a person asked for."""
+    erasing: Erasing | None = None
+    """Its requests to erase keys; None without one."""
 
     @cached_property
     def tail(self) -> tuple[Segment, ...]:
@@ -157,6 +160,12 @@ class PartitionState:
         """Highest offset of the topic partition (C4); -1 when it holds no record."""
         return max((segment.last_offset for segment in self.segments), default=-1)
 
+    @property
+    def kept_from(self) -> int:
+        """The first offset that may be the highest that readers see: the log end, or less where row-level deletes may
+        hide the log end (C4, C27); -1 when they may hide every record."""
+        return max((segment.last_offset for segment in self.segments if not segment.row_deletes), default=-1)
+
     @cached_property
     def blockers(self) -> tuple[str, ...]:
         """Why this topic partition can't be cleaned now, by name (C20); empty when nothing is in the way."""
@@ -166,11 +175,16 @@ class PartitionState:
         for segment in self.head + self.tail:
             if segment.problem:
                 found.append(f"segment {segment} {segment.problem}")
-            if segment.row_deletes:
+            if segment.holding_deletes:
                 found.append(
-                    f"segment {segment} has {segment.row_deletes} row-level delete files; allowed: none (apply "
-                    "them with "
-                    "rewrite_data_files first)"
+                    f"segment {segment} has {segment.holding_deletes} equality delete files, and the table is "
+                    "partitioned by level: a cleaning would take records out of the reach of later ones; allowed: "
+                    "none, or a table that was adopted with equality deletes in it"
+                )
+            elif segment.row_deletes and segment.copies > 1:
+                found.append(
+                    f"segment {segment} is listed {segment.copies} times and has {segment.row_deletes} row-level "
+                    "delete files; allowed: one of both (apply them with rewrite_data_files first)"
                 )
             if segment.null_keys and self.policy.compacts and self.policy.null_keys == "fail":
                 found.append(

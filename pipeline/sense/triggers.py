@@ -113,5 +113,5 @@ def _removable(segment: Segment, state: PartitionState) -> int:
     """Stamped tombstones, without the log end where it must be one of them (C4)."""
     # Records without a key keep whatever stamp they came with.
     stamped = segment.stamped if segment.tombstones is None else min(segment.stamped, segment.tombstones)
-    holds_log_end = segment.last_offset == state.log_end_offset
+    holds_log_end = segment.last_offset >= state.kept_from
     return stamped - 1 if holds_log_end and stamped == segment.records else stamped

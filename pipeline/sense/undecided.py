@@ -21,6 +21,7 @@ from pipeline.lake.manifests import READERS
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.segments import Segment, Segments
 from pipeline.segments.arrays import arrays_of
+from pipeline.segments.planned import planned
 from pipeline.segments.segment import RUN
 from pipeline.sense.transactions import RECORDS, Transactions, Undecided, first_undecided, last_of, markers_of
 
@@ -36,13 +37,16 @@ def transactions_of(
     """
     if not records.has_transactions(table):
         return {}
-    wanted = {
+    found = {
         where: segments.by_partition[where] for where in _may_be_undecided_in(segments) if not only or where in only
     }
+    # A topic partition that waits for its equality deletes needs no other reason, and no scan applies these.
+    wanted = {where: own for where, own in found.items() if not any(one.holding_deletes for one in own)}
     if not wanted:
         return {}
-    scan = table.scan(row_filter=Or(_CONTROL, _TRANSACTIONAL), snapshot_id=segments.snapshot_id)
-    reader = _Reader(table, {task.file.file_path: task for task in scan.plan_files()})
+    paths = {segment.path for own in wanted.values() for segment in own}
+    files = planned(table, segments.snapshot_id, Or(_CONTROL, _TRANSACTIONAL), paths)
+    reader = _Reader(table, files.tasks)
     with ThreadPoolExecutor(READERS) as readers:
         return dict(zip(wanted, readers.map(partial(_transactions, reader), wanted.values()), strict=True))
 

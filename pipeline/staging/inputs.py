@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
@@ -10,16 +10,21 @@ from pyiceberg.table import Table
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake.branches import REMOVED_TOMBSTONES, on_branch
 from pipeline.lake.manifests import Manifests
+from pipeline.lake.row_deletes import FileDeletes, digest_of_all, is_global
 from pipeline.plan import Plan
 from pipeline.segments.live_inputs import LiveInputs
 
 
 @dataclass(frozen=True)
 class CheckedInputs:
-    """Input files of plans that fit, in plan order, and the conflicts of the others; both by plan id."""
+    """Input files of plans that fit, in plan order, and the conflicts of the others; both by plan id.
+
+    ``deletes`` are the row-level deletes that the plans found on input files, by path.
+    """
 
     files: Mapping[str, list[DataFile]]
     conflicts: Mapping[str, ConflictError]
+    deletes: Mapping[str, FileDeletes] = field(default_factory=dict)
 
     @classmethod
     def find(
@@ -27,7 +32,9 @@ class CheckedInputs:
     ) -> "CheckedInputs":
         """Find the inputs of ``plans`` in the current snapshot of ``target``.
 
-        ``row_deletes`` allows row-level deletes on them. Raises RefusedError when a plan was made for another table.
+        A plan fits while the same row-level deletes apply to its inputs as when it was made, and later equality
+        deletes will reach its results; with ``row_deletes``, whichever do. Raises RefusedError when a plan was made for
+        another table.
         """
         for plan in plans:
             if str(target.metadata.table_uuid) != plan.table_uuid:
@@ -39,15 +46,18 @@ class CheckedInputs:
         listed: dict[str, list[DataFile]] = defaultdict(list)
         for file in live.files:
             listed[file.file_path].append(file)
-        deleted_from = frozenset(() if row_deletes else live.with_row_deletes)
         files, conflicts = {}, {}
+        deletes = dict(live.deletes)
         for plan in plans:
-            problem = _problem(plan, listed, deleted_from)
+            for segment in plan.inputs:
+                if segment.path in deletes:
+                    deletes[segment.path] = _without_later(target, plan, deletes[segment.path])
+            problem = _problem(plan, listed) or (None if row_deletes else _other_deletes(plan, deletes))
             if problem:
                 conflicts[plan.id] = ConflictError(f"plan {plan.id} ({plan.title}): {problem}; plan again")
             else:
                 files[plan.id] = [file for segment in plan.inputs for file in listed[segment.path]]
-        return cls(files, conflicts)
+        return cls(files, conflicts, deletes)
 
 
 def planned_inputs(target: Table, plans: Sequence[Plan]) -> CheckedInputs:
@@ -61,9 +71,9 @@ def planned_inputs(target: Table, plans: Sequence[Plan]) -> CheckedInputs:
     removed = LiveInputs.find(on_branch(target, REMOVED_TOMBSTONES), paths) if paths else None
     if removed is None:
         return checked
-    if removed.with_row_deletes:
+    if removed.deletes:
         raise RefusedError(
-            f"table {plans[0].table}, branch {REMOVED_TOMBSTONES}: {removed.with_row_deletes[0]} has row-level "
+            f"table {plans[0].table}, branch {REMOVED_TOMBSTONES}: {min(removed.deletes)} has row-level "
             "deletes; allowed: none (apply them with rewrite_data_files first)"
         )
     listed = {file.file_path: file for file in removed.files}
@@ -77,10 +87,10 @@ def planned_inputs(target: Table, plans: Sequence[Plan]) -> CheckedInputs:
             )
         elif plan.id in files:
             files[plan.id] = [*files[plan.id], *(listed[one.path] for one in plan.removed_tombstones)]
-    return CheckedInputs(files, conflicts)
+    return CheckedInputs(files, conflicts, checked.deletes)
 
 
-def _problem(plan: Plan, listed: Mapping[str, Sequence[DataFile]], deleted_from: frozenset[str]) -> str | None:
+def _problem(plan: Plan, listed: Mapping[str, Sequence[DataFile]]) -> str | None:
     gone = [segment.path for segment in plan.inputs if segment.path not in listed]
     if gone:
         return f"{len(gone)} of {len(plan.inputs)} inputs are no longer live in {plan.table}, first {gone[0]}"
@@ -89,6 +99,32 @@ def _problem(plan: Plan, listed: Mapping[str, Sequence[DataFile]], deleted_from:
         if records != segment.records:
             # A sink that repeats a commit lists a file twice: its records count twice, as planned.
             return f"{plan.table} lists {records} records of {segment.path}, the plan {segment.records}"
-        if segment.path in deleted_from:
-            return f"a row-level delete was added to {segment.path}"
+    return None
+
+
+def _without_later(target: Table, plan: Plan, deletes: FileDeletes) -> FileDeletes:
+    """``deletes`` of an input without the equality deletes that landed since ``plan`` and will reach its results, which
+    keep the sequence number of its snapshot: those of the table's present partition spec, or of all."""
+    if plan.sequence_number is None:
+        return deletes
+    number, spec_id = plan.sequence_number, target.spec().spec_id
+    kept = tuple(
+        one
+        for one in deletes.files
+        if not (
+            one.is_equality
+            and one.sequence_number > number
+            and (one.source.spec_id == spec_id or is_global(target.specs(), one))
+        )
+    )
+    return FileDeletes(deletes.sequence_number, kept)
+
+
+def _other_deletes(plan: Plan, deletes: Mapping[str, FileDeletes]) -> str | None:
+    """The plan's records in and out count on the row-level deletes that it found; a rollback may take one away."""
+    for segment in plan.inputs:
+        own = deletes.get(segment.path)
+        if digest_of_all(own.files if own else ()) != segment.deletes:
+            what = "other row-level deletes apply to" if segment.deletes else "a row-level delete was added to"
+            return f"{what} {segment.path}"
     return None

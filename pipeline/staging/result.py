@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
@@ -22,11 +22,24 @@ from pipeline.lake.topic_partition import TopicPartition
 MANIFEST_SUFFIX: Final = ".avro"
 
 
+class DestroyedFile(BaseModel):
+    """A data file that leaves the table because it held ``records`` of requested keys (C30): its length in bytes, and
+    the SHA-256 (hex) of its content."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    bytes: int
+    sha256: str
+    records: int
+
+
 class PlanResult(BaseModel):
     """Outcome of the records of one plan (C24).
 
     ``fingerprint`` is the judge's, over the kept records as they were read: a decimal number. Segments ``in_place``
-    (paths) lose no records and stay in the table as they are.
+    (paths) lose no records and stay in the table as they are. Of lane `erase`: the ``destroyed`` files, and whether a
+    requested record stays because it is the log end (C4).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -34,6 +47,8 @@ class PlanResult(BaseModel):
     counts: RecordCounts
     fingerprint: str
     in_place: tuple[str, ...] = ()
+    destroyed: tuple[DestroyedFile, ...] = ()
+    log_end_kept: bool = False
 
 
 class Manifest(BaseModel):
@@ -174,13 +189,12 @@ def files_by_plan(
     ``table`` has the schema and partition spec that they were written for.
     """
     columns = Columns.of(table, subject)
-    level_field = columns.level_field(table)
     found = {plan_id: PlanFiles([], [], []) for plan_id in plans.values()}
     for file in files:
         owner = TopicPartition(*columns.owner(table, file))
         if owner not in plans:
             raise RefusedError(f"{subject}: {file.file_path} holds records of {owner}; allowed: records of its plans")
         own = found[plans[owner]]
-        level: Any = file.partition[level_field]
-        {QUARANTINED: own.quarantined, REMOVED: own.removed_tombstones}.get(level, own.kept).append(file)
+        level = columns.level_of(table, file)
+        {QUARANTINED: own.quarantined, REMOVED: own.removed_tombstones}.get(level or 0, own.kept).append(file)
     return found

@@ -32,6 +32,8 @@ class LevelStatus(Level):
     level: int
     tombstones: int | None
     """Number of tombstones; None when metadata does not have it."""
+    hidden: int | None = 0
+    """At most so many of the records are hidden by row-level deletes of other writers; None: only reading tells."""
     base_offset: int | None
     last_offset: int | None
 

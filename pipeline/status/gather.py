@@ -243,6 +243,7 @@ def _levels(state: PartitionState) -> tuple[LevelStatus, ...]:
                 records=sum(segment.records for segment in own),
                 bytes=sum(segment.bytes for segment in own),
                 tombstones=_sum(segment.tombstones for segment in own),
+                hidden=_sum(segment.hidden for segment in own),
                 base_offset=min((segment.base_offset for segment in filled), default=None),
                 last_offset=max((segment.last_offset for segment in filled), default=None),
             )

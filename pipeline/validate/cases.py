@@ -1,28 +1,35 @@
 """The case of each plan: its claim, and the data files of every side, in the form that the judge reads."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import UUIDType
 
 from expectations.claim import Claim
 from expectations.column_mapping import Reading
 from expectations.tables import AFTER, BEFORE, IN_PLACE, Part
+from pipeline.erase.requests import Erasures
 from pipeline.errors import RefusedError, UnavailableError
-from pipeline.history.record_counts import RecordCounts
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles, Source
 from pipeline.plan import Plan
+from pipeline.plan.plan import LEVEL_OUT
+from pipeline.sense import Lane
+from pipeline.staging.result import PlanResult
 from pipeline.staging.stage import Stage
+from pipeline.validate.deletes import ListedAs, SnapshotDeletes
 
 if TYPE_CHECKING:
     from expectations.claim import Lane as JudgedLane
+    from expectations.requested import Requested
 
+NOTHING: Final = Erasures()
 _BESIDE: Final = 64
 """Bytes that the judge holds per record, beside the key."""
 _ENCODED: Final = 4
@@ -40,6 +47,7 @@ class JudgedFile:
     source: Source
     held: int
     tombstones: bool = True
+    listed: ListedAs | None = None
 
     @property
     def bytes(self) -> int:
@@ -53,6 +61,10 @@ class Case:
     claim: Claim
     files: tuple[JudgedFile, ...]
     fingerprint: int | None
+    secret: bytes | None = field(default=None, repr=False)
+    """Lane `erase`: the key of the digests."""
+    digests: tuple[tuple[bytes, int], ...] = field(default=(), repr=False)
+    """Lane `erase`: the digest of each requested key, and the offset below which its records go."""
 
     @property
     def held(self) -> int:
@@ -61,8 +73,10 @@ class Case:
 
     @property
     def read(self) -> int:
-        """File bytes that are read with values."""
-        return sum(file.bytes for file in self.files if file.side == AFTER or self.fingerprint is None)
+        """File bytes that are read with values; of lane `erase` the keys as well of all that stays."""
+        values = sum(file.bytes for file in self.files if file.side == AFTER or self.fingerprint is None)
+        left = (file.bytes for file in self.files if file.side == IN_PLACE and self.secret is not None)
+        return values + sum(left) // _ENCODED
 
 
 @dataclass(frozen=True)
@@ -94,6 +108,7 @@ class JudgedRecords:
             file.source.path,
             file.source.records,
             file.tombstones,
+            file.listed.told(self.files, claim.plan_id) if file.listed else None,
         )
 
 
@@ -128,24 +143,40 @@ def reading_of(files: DataFiles, columns: Columns) -> Reading:
     )
 
 
-def cases_of(stage: Stage, inputs: Mapping[str, Sequence[DataFile]], *, trusted: bool) -> list[Case]:
-    """The cases of the plans of ``stage`` that have both a result and ``inputs`` (by plan id).
+def cases_of(
+    stage: Stage,
+    target: Table,
+    inputs: Mapping[str, Sequence[DataFile]],
+    *,
+    trusted: bool,
+    erasures: Erasures = NOTHING,
+) -> list[Case]:
+    """The cases of the plans of ``stage`` that have both a result and ``inputs`` (by plan id) in ``target``.
 
-    ``trusted``: the fingerprint that compacting took vouches for the values that were read.
+    ``trusted``: the fingerprint that compacting took vouches for the values that were read. ``erasures`` are the
+    table's, for lane `erase`.
     """
     if stage.result is None or not stage.result.plans:
         raise RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)")
     listing = Listing(stage.table.schema(), Columns.of(stage.table, stage.identifier))
     found = []
+    deletes = SnapshotDeletes.of(target, target.current_snapshot(), _paths(inputs))
     for plan in stage.plans:
         own = stage.of_plan(plan.id)
         if own is None or plan.id not in inputs:
             continue
-        gone = {*stage.replaced(plan), *(one.path for one in plan.removed_tombstones)}
+        listed, erases = deletes.among(inputs[plan.id], plan.sequence_number), plan.lane is Lane.ERASE
+        beside = [one.path for one in plan.removed_tombstones]
+        gone = {*stage.replaced(plan), *(stage.replaced_beside(plan) if plan.lane is Lane.ERASE else beside)}
         sides = [(BEFORE if file.file_path in gone else IN_PLACE, file) for file in inputs[plan.id]]
-        files = [listing.file(side, file) for side, file in sides]
+        files = [
+            # What stays must not hold a requested record even where row-level deletes hide it.
+            listing.file(side, file, None if erases and side == IN_PLACE else listed.get(file.file_path))
+            for side, file in sides
+        ]
         files += [listing.file(AFTER, file) for file in stage.files[plan.id].all]
-        found.append(Case(_claim(plan, own.counts), tuple(files), int(own.fingerprint) if trusted else None))
+        case = Case(_claim(plan, own), tuple(files), int(own.fingerprint) if trusted else None)
+        found.append(_erasing(case, plan, erasures) if plan.lane is Lane.ERASE else case)
     return found
 
 
@@ -156,14 +187,15 @@ class Listing:
     schema: Schema
     columns: Columns
 
-    def file(self, side: str, file: DataFile) -> JudgedFile:
-        """``file`` as a file of ``side``."""
+    def file(self, side: str, file: DataFile, listed: ListedAs | None = None) -> JudgedFile:
+        """``file`` as a file of ``side``; ``listed`` where row-level deletes may apply to it."""
         ids = [self._id(name) for name in self.columns.key]
         sizes = file.column_sizes or {}
         keys = (
             sum(sizes[one] for one in ids) * _ENCODED if all(one in sizes for one in ids) else file.file_size_in_bytes
         )
-        return JudgedFile(side, Source.of(file), file.record_count * _BESIDE + keys, self._may_have_tombstones(file))
+        held = file.record_count * _BESIDE + keys
+        return JudgedFile(side, Source.of(file), held, self._may_have_tombstones(file), listed)
 
     def _may_have_tombstones(self, file: DataFile) -> bool:
         condition = self.columns.is_tombstone
@@ -176,7 +208,29 @@ class Listing:
         return int(self.schema.find_field(name).field_id)
 
 
-def _claim(plan: Plan, counts: RecordCounts) -> Claim:
+def _paths(inputs: Mapping[str, Sequence[DataFile]]) -> Iterator[str]:
+    return (file.file_path for own in inputs.values() for file in own)
+
+
+def requested(cases: Sequence[Case]) -> "Requested | None":
+    """The requests that ``cases`` serve, in the judge's terms; None unless they are of lane `erase`."""
+    from expectations.requested import Requested
+
+    secret = next((case.secret for case in cases if case.secret is not None), None)
+    rows = ((number, *one) for number, case in enumerate(cases) for one in case.digests)
+    return None if secret is None else Requested(secret, tuple(rows))
+
+
+def _erasing(case: Case, plan: Plan, erasures: Erasures) -> Case:
+    """``case`` of lane `erase`; of the segments that stay in place the judge holds nothing."""
+    files = tuple(replace(one, held=0) if one.side == IN_PLACE else one for one in case.files)
+    through = plan.searched.through
+    digests = tuple((one.digest, one.below) for one in erasures.of(plan.topic_partition) if one.id <= through)
+    return replace(case, files=files, secret=erasures.secret, digests=digests)
+
+
+def _claim(plan: Plan, result: PlanResult) -> Claim:
+    search = plan.search
     return Claim(
         table=plan.table,
         # Lane retain has no stage, so it never makes a claim.
@@ -185,11 +239,14 @@ def _claim(plan: Plan, counts: RecordCounts) -> Claim:
         topic=plan.topic,
         partition=plan.partition,
         now_ms=plan.now_ms,
-        level_out=plan.level_out,
+        level_out=LEVEL_OUT.get(plan.lane, 0),
         clean_below=plan.clean_below,
         log_end_offset=plan.log_end_offset,
+        kept_from=plan.kept_from,
         delete_retention_ms=plan.delete_retention_ms,
         transactional=plan.transactional,
         markers=plan.markers,
-        **counts.model_dump(exclude={"expired"}),
+        erase_before=search.before if search else None,
+        end_kept=result.log_end_kept,
+        **result.counts.model_dump(exclude={"expired"}),
     )

@@ -36,6 +36,7 @@ from pipeline.segments import Segments, read
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane
 from pipeline.validate.cases import Case, JudgedFile, JudgedRecords, Listing
+from pipeline.validate.deletes import SnapshotDeletes
 
 if TYPE_CHECKING:
     from expectations.claim import Lane as JudgedLane
@@ -46,7 +47,8 @@ _MICROS = 1000
 
 @dataclass(frozen=True)
 class VerifiedCommit:
-    """A commit of Firn's, and its cases. ``ends`` are the possible log ends at planning time, by plan id.
+    """A commit of Firn's, and its cases. ``ends`` are the possible log ends at planning time, by plan id, each with the
+    first offset that may have been the highest that readers saw.
 
     Records appended between plan and commit are in the snapshot before, but the plan did not know of them.
     """
@@ -54,7 +56,7 @@ class VerifiedCommit:
     snapshot_id: int
     records: JudgedRecords
     cases: tuple[Case, ...]
-    ends: Mapping[str, tuple[int, ...]]
+    ends: Mapping[str, tuple[tuple[int, int], ...]]
 
 
 def published_commit(lake: Lake, identifier: str, snapshot_id: int | None) -> VerifiedCommit:
@@ -75,7 +77,10 @@ def published_commit(lake: Lake, identifier: str, snapshot_id: int | None) -> Ve
     cases = [looked_at.case(plan) for plan in plans_of(table, snapshot)]
     records = JudgedRecords.of(looked_at.files, columns)
     ends = {
-        case.claim.plan_id: tuple(dict.fromkeys((case.claim.log_end_offset, *looked_at.last_of(case))))
+        case.claim.plan_id: tuple(
+            (end, looked_at.kept_from(case.claim, end))
+            for end in dict.fromkeys((case.claim.log_end_offset, *looked_at.last_of(case)))
+        )
         for case in cases
     }
     return VerifiedCommit(snapshot.snapshot_id, records, tuple(cases), ends)
@@ -127,8 +132,9 @@ class _Commit:
         listing = Listing(self.table.schema(), self.columns)
         removed, stayed, added = self._moved(owner)
         left = [file for file in stayed if lane is Lane.FULL and self._level(file) == TAIL]
-        files = [listing.file(BEFORE, file) for file in removed]
-        files += [listing.file(IN_PLACE, file) for file in left]
+        listed = self._deletes.among((*removed, *left), self._number_of(added))
+        files = [listing.file(BEFORE, file, listed.get(file.file_path)) for file in removed]
+        files += [listing.file(IN_PLACE, file, listed.get(file.file_path)) for file in left]
         files += [listing.file(AFTER, file) for file in added]
         if lane is not Lane.MERGE:
             files += self._beside(listing, plan)
@@ -143,6 +149,21 @@ class _Commit:
         if ends:
             yield max(ends)
 
+    def _number_of(self, added: Sequence[DataFile]) -> int | None:
+        """The data sequence number of what the plan wrote; None where it has the commit's own."""
+        paths = {file.file_path for file in added}
+        if self.columns.levels_apart or not paths:
+            return None
+        manifests = [one for one in self.snapshot.manifests(self.table.io) if one.content == ManifestContent.DATA]
+        entries = Manifests(self.table.io).live(manifests)
+        return min(one.sequence_number or 0 for one in entries if one.data_file.file_path in paths)
+
+    def kept_from(self, claim: Claim, end: int) -> int:
+        """The first offset that might have been the highest that readers saw when the log ended at ``end``: row-level
+        deletes may hide the last records of the segments that they reach."""
+        own = self._segments.by_partition.get(TopicPartition(claim.topic, claim.partition), ())
+        return max((one.last_offset for one in own if not one.row_deletes and one.last_offset <= end), default=-1)
+
     def _moved(self, owner: TopicPartition) -> tuple[list[DataFile], list[DataFile], list[DataFile]]:
         """Data files of a topic partition that the commit removed, left and added, repeated as listed."""
         before, after = self._listed(self.before, owner), self._listed(self.snapshot, owner)
@@ -156,10 +177,8 @@ class _Commit:
         files = (entry.data_file for entry in Manifests(self.table.io).live(manifests))
         return [file for file in files if TopicPartition(*self.columns.owner(self.table, file)) == owner]
 
-    def _level(self, file: DataFile) -> object:
-        return (
-            file.partition[self.columns.level_field(self.table)] if file.spec_id == self.table.spec().spec_id else None
-        )
+    def _level(self, file: DataFile) -> int | None:
+        return self.columns.level_of(self.table, file)
 
     def _beside(self, listing: Listing, plan: PublishedPlan) -> Iterator[JudgedFile]:
         """Files that the commit moved to side branches, and the removed tombstones that were there before."""
@@ -190,6 +209,11 @@ class _Commit:
     def _segments(self) -> Segments:
         """The segments of the snapshot before."""
         return read(at_snapshot(self.table, self.before.snapshot_id), self.identifier)
+
+    @cached_property
+    def _deletes(self) -> SnapshotDeletes:
+        """The row-level deletes of the snapshot before."""
+        return SnapshotDeletes.of(self.table, self.before, (one.path for one in self._segments))
 
     def _claim(
         self, plan: PublishedPlan, lane: Lane, taken: set[str], removed: Sequence[DataFile], added: Sequence[DataFile]
@@ -261,6 +285,7 @@ _ENDS = {b"\0\1": True, b"\0\0": False}
 """Control record types that end a transaction: true for committed, false for aborted."""
 
 
-def ended_at(case: Case, end: int) -> Case:
-    """The case under the assumption that the log ended at offset ``end`` at planning time."""
-    return replace(case, claim=replace(case.claim, log_end_offset=end))
+def ended_at(case: Case, end: int, kept_from: int) -> Case:
+    """The case under the assumption that the log ended at offset ``end`` at planning time, of which readers surely saw
+    the one at ``kept_from``."""
+    return replace(case, claim=replace(case.claim, log_end_offset=end, kept_from=kept_from))

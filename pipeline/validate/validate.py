@@ -13,15 +13,17 @@ from typing import Any
 
 from expectations.verdict import Verdict
 from pipeline.engine import Engine
+from pipeline.erase.stored import read_erasures
 from pipeline.errors import ConflictError, FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles
 from pipeline.plan.failure import mark
 from pipeline.policy import samples_of, validation_of
+from pipeline.sense import Lane
 from pipeline.staging.inputs import planned_inputs
 from pipeline.staging.stage import Stage, parts_of
-from pipeline.validate.cases import JudgedRecords, cases_of
+from pipeline.validate.cases import NOTHING, JudgedRecords, cases_of
 from pipeline.validate.tasks import findings_of
 
 
@@ -120,12 +122,21 @@ def _verdicts(lake: Lake, stage: Stage, engine: Engine) -> tuple[Mapping[str, Ve
     target = lake.table(stage.target)
     done = [plan for plan in stage.plans if stage.of_plan(plan.id)]
     inputs = planned_inputs(target, done)
-    cases = cases_of(stage, inputs.files, trusted=validation_of(target.properties) == "fingerprint")
+    erases = done[0].lane is Lane.ERASE if done else False
+    cases = cases_of(
+        stage,
+        target,
+        inputs.files,
+        trusted=validation_of(target.properties) == "fingerprint",
+        erasures=read_erasures(target) if erases else NOTHING,
+    )
     if not cases:
         raise next(iter(inputs.conflicts.values()))
     records = JudgedRecords.of(DataFiles.of(stage.table), Columns.of(stage.table, stage.identifier))
     try:
-        found = findings_of(records, cases, samples_of(target.properties), engine)
+        # Reports outlive what is to be erased.
+        samples = "none" if erases else samples_of(target.properties)
+        found = findings_of(records, cases, samples, engine)
     except (RefusedError, UnavailableError) as error:
         raise UnavailableError(f"stage {stage.identifier} ({stage.title})can't be validated: {error}") from error
     claims = [case.claim for case in cases]

@@ -42,8 +42,8 @@ def verify(lake: Lake, identifier: str, snapshot_id: int | None, engine: Engine)
     for case in commit.cases:
         tried: list[tuple[Case, tuple[Row, ...]]] = []
         # The log end at planning time: that of the snapshot before, or the last offset that the plan read.
-        for end in commit.ends[case.claim.plan_id]:
-            own = ended_at(case, end)
+        for end, kept_from in commit.ends[case.claim.plan_id]:
+            own = ended_at(case, end, kept_from)
             tried.append((own, rows(own.claim, findings_of(commit.records, [own], samples, engine)[0])))
             if not any(row.broken for row in tried[-1][1]):
                 break

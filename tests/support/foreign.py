@@ -30,6 +30,10 @@ from tests.support import lakes
 PARTITION = Record(lakes.TOPIC_PARTITION.topic, lakes.TOPIC_PARTITION.partition, None)
 
 
+_EQUALITY_IDS = 14
+"""Place of the field ids in a data file of a manifest."""
+
+
 def append_empty_file(lake: Lake) -> None:
     """Append an L0 data file of orders-0 that holds no row."""
     table = lake.table(lakes.TABLE)
@@ -112,6 +116,14 @@ def delete_rows(lake: Lake, path: str, positions: Sequence[int], identifier: str
     _commit(lake, table, _write(table, rows, DataFileContent.POSITION_DELETES, _listed(table, path).partition))
 
 
+def delete_keys(lake: Lake, rows: pa.Table, ids: Sequence[int]) -> None:
+    """Commit an equality delete of ``rows`` by the columns with these field ids on orders-0, as Flink's upserts do."""
+    table = lake.table(lakes.TABLE)
+    file = _write(table, rows, DataFileContent.EQUALITY_DELETES, Record("orders", 0, None))
+    file[_EQUALITY_IDS] = list(ids)
+    _commit(lake, table, file)
+
+
 def _write(table: Table, rows: pa.Table, content: DataFileContent, partition: Record) -> DataFile:
     place = f"{table.location()}/data/{uuid.uuid4()}.parquet"
     lakes.on_disk(place).parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +167,7 @@ def _commit(lake: Lake, table: Table, delete: DataFile) -> None:
         deleted_rows_count=0,
         partitions=written.partitions,
     )
-    _list(lake, table, [*parent.manifests(table.io), manifest], snapshot_id, Operation.OVERWRITE)
+    commit_manifests(lake, table, [*parent.manifests(table.io), manifest], snapshot_id, Operation.OVERWRITE)
 
 
 def rewrite_manifests(lake: Lake, identifier: str = lakes.TABLE) -> None:
@@ -169,10 +181,18 @@ def rewrite_manifests(lake: Lake, identifier: str = lakes.TABLE) -> None:
         for manifest in parent.manifests(table.io):
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
                 writer.existing(entry)
-    _list(lake, table, [writer.to_manifest_file()], snapshot_id, Operation.REPLACE)
+    commit_manifests(lake, table, [writer.to_manifest_file()], snapshot_id, Operation.REPLACE)
 
 
-def _list(lake: Lake, table: Table, manifests: Sequence[ManifestFile], snapshot_id: int, operation: Operation) -> None:
+def _totals(parent: Snapshot) -> dict[str, str]:
+    """What the table holds by the summary of its snapshot, which a commit of deletes or manifests does not change."""
+    known = parent.summary.additional_properties if parent.summary else {}
+    return {name: value for name, value in known.items() if name.startswith("total-")}
+
+
+def commit_manifests(
+    lake: Lake, table: Table, manifests: Sequence[ManifestFile], snapshot_id: int, operation: Operation
+) -> None:
     """Commit a snapshot of ``manifests``."""
     parent, number = table.current_snapshot(), table.metadata.next_sequence_number()
     assert parent is not None
@@ -188,7 +208,7 @@ def _list(lake: Lake, table: Table, manifests: Sequence[ManifestFile], snapshot_
             "sequence-number": number,
             "timestamp-ms": time.time_ns() // 1_000_000,
             "manifest-list": place,
-            "summary": Summary(operation),
+            "summary": Summary(operation, **_totals(parent)),
             "schema-id": table.schema().schema_id,
         }
     )

@@ -16,8 +16,8 @@ TAKEN = 1_795_240_800_000
 MINUTE, HOUR = 60_000, 3_600_000
 
 ROW_DELETES = (
-    "segment 00017-{}.parquet (level 0) has 2 row-level delete files; allowed: none (apply them with "
-    "rewrite_data_files first)"
+    "segment 00017-{}.parquet (level 0) is listed 2 times and has 2 row-level delete files; allowed: one of both "
+    "(apply them with rewrite_data_files first)"
 )
 YOUNG = (
     "segment 00003.parquet and everything after it is not cleaned until 2026-11-22T07:00:00Z "

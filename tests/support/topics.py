@@ -152,6 +152,11 @@ class Topic:
         found = on_branch(self.lake.table(self.table), branch).scan().to_arrow().to_pylist()
         return sorted(found, key=lambda row: (row["partition"], row["offset"]))
 
+    def rows_of(self, branch: str, order: str) -> list[dict[str, Any]]:
+        """Every row that a reader of ``branch`` of an adopted table sees, in the order of a column."""
+        found = on_branch(self.lake.table(self.table), branch).scan().to_arrow().to_pylist()
+        return sorted(found, key=lambda row: row[order])
+
     def quarantined(self) -> list[dict[str, Any]]:
         """Every row in quarantine, in offset order."""
         return self.rows(QUARANTINE)

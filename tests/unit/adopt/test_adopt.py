@@ -44,6 +44,7 @@ from pipeline.status.gather import status_of
 from pipeline.validate import validate
 from tests.support import lakes
 from tests.support.lakes import NOW
+from tests.support.row_deletes import add, delete_files, equality_file
 
 CDC = "shop.customers"
 CDC_SCHEMA = Schema(
@@ -317,6 +318,59 @@ class TestRefusals:
             update.remove_field("level")
         with pytest.raises(RefusedError, match=r"is not partitioned by level; allowed: identity\(level\)"):
             plan_table(lake, cdc, Lane.FULL, NOW)
+
+
+class TestEqualityDeletes:
+    """A table whose writers leave equality deletes, which reach only files of their own partition (C27)."""
+
+    def test_the_partitioning_stays(self, lake: Lake, cdc: str) -> None:
+        append(lake, cdc, change(1), change(2, 2))
+        table = lake.table(cdc)
+        add(lake, cdc, [equality_file(table, ["id"], [(2,)], table.spec().spec_id, ())])
+        adopt(lake, cdc, BY_ID)
+        table = lake.table(cdc)
+        assert table.spec().fields == ()
+        assert [field.name for field in table.schema().fields][-2:] == ["level", "delete_horizon"]
+        append(lake, cdc, change(3))
+        publish(lake, validated(lake, cdc))
+        assert [(one.level, one.records) for one in segments_of(lake, cdc)] == [(3, 1)]
+        assert delete_files(lake.table(cdc)) == set()
+
+    def test_c26_it_would_have_to_change(self, lake: Lake, events: str) -> None:
+        with lake.table(events).transaction() as transaction:
+            transaction.set_properties({"write.upsert.enabled": "true"})
+        with pytest.raises(RefusedError, match="equality deletes, which apply within one partition, and is not part"):
+            adopt(lake, events, BY_ENTITY)
+        assert adopt(lake, events, Choice(("entity",), "seq", "at_ms")).segments.by_partition == {}
+
+    def test_c20_a_file_of_several_levels_makes_its_topic_partition_wait(self, lake: Lake, cdc: str) -> None:
+        with lake.table(cdc).transaction() as transaction:
+            transaction.set_properties({"write.upsert.enabled": "true"})
+        adopt(lake, cdc, BY_ID)
+        append(lake, cdc, change(1, level=3), change(2, level=None))
+        append(lake, cdc, change(3, level=2), change(4, level=3))
+        append(lake, cdc, change(5, level=2), change(6, level=2))
+        found = segments_of(lake, cdc)
+        assert [(one.level, "does not have one level" in (one.problem or "")) for one in found] == [
+            (0, True),
+            (0, True),
+            (2, False),
+        ]
+        assert plan_table(lake, cdc, Lane.FULL, NOW, force=True) == []
+
+    def test_adopting_it_again_goes_on_where_it_was_left(self, lake: Lake, cdc: str) -> None:
+        with lake.table(cdc).transaction() as transaction:
+            transaction.set_properties({"write.upsert.enabled": "true"})
+        adopt(lake, cdc, BY_ID)
+        append(lake, cdc, change(1), change(2, 2), change(3))
+        publish(lake, validated(lake, cdc))
+        release(lake, cdc)
+        with lake.table(cdc).transaction() as transaction:
+            transaction.remove_properties("write.upsert.enabled")
+        adopted = adopt(lake, cdc, BY_ID)
+        assert not adopted.columns.levels_apart
+        assert [one.level for one in adopted.segments] == [3]
+        assert lake.table(cdc).spec().fields == ()
 
 
 class TestEvolution:

@@ -89,8 +89,8 @@ def test_what_stays_in_place_is_told_apart_from_what_is_rewritten(
     assert judged.verdict is not None
     said = " ".join(finding.sentence for finding in judged.verdict.expectations)
     assert "none of the 80 records in segments left in place has a key that was read" in said
-    inputs = planned_inputs(topic.lake.table(topic.table), stage.plans).files
-    (case,) = cases_of(stage, inputs, trusted=True)
+    target = topic.lake.table(topic.table)
+    (case,) = cases_of(stage, target, planned_inputs(target, stage.plans).files, trusted=True)
     left = [file for file in case.files if file.side == IN_PLACE]
     assert sum(file.source.records for file in left) == 80
     assert not any(file.tombstones for file in left), "their manifests say that no value is NULL"

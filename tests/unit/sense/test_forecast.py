@@ -76,7 +76,7 @@ def test_c11_a_timestamp_beyond_all_clocks_never_runs_out() -> None:
 
 
 def test_c20_what_is_blocked_is_due_at_no_time() -> None:
-    assert due_at(state(segment("a", 0, 9, row_deletes=1))) is None
+    assert due_at(state(segment("a", 0, 9, row_deletes=1, holding_deletes=1))) is None
 
 
 @given(partitions(), policies, st.data())

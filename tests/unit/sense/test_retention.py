@@ -101,7 +101,8 @@ class TestWhatStays:
 
     def test_c19_row_level_deletes_on_what_goes_are_no_obstacle(self) -> None:
         first, *others = aged(9 * HOUR, 0, 0)
-        at = state(segment("s0", 0, 9, newest_ms=first.newest_ms, row_deletes=3), *others, retention_ms=HOUR)
+        deleted = segment("s0", 0, 9, newest_ms=first.newest_ms, row_deletes=3, holding_deletes=3)
+        at = state(deleted, *others, retention_ms=HOUR)
         assert at.blockers
         assert due(Lane.RETAIN, at) is not None
 

@@ -310,10 +310,27 @@ class TestInTheWay:
 
     @pytest.mark.parametrize("lane", list(Lane))
     @pytest.mark.parametrize("level", [LANDED, MERGED, RUN, TAIL])
-    def test_row_level_deletes_block(self, lane: Lane, level: int) -> None:
-        found = state(*series(3), *series(3, MERGED, start=30), segment("d", 60, 69, level, row_deletes=1))
+    def test_c27_equality_deletes_block(self, lane: Lane, level: int) -> None:
+        deleted = segment("d", 60, 69, level, row_deletes=2, holding_deletes=1)
+        found = state(*series(3), *series(3, MERGED, start=30), deleted)
         assert due(lane, found, force=True) is None
-        assert "has 1 row-level delete files; allowed: none" in found.blockers[0]
+        assert "has 1 equality delete files, and the table is partitioned by level" in found.blockers[0]
+
+    @pytest.mark.parametrize("level", [LANDED, MERGED, RUN, TAIL])
+    def test_c27_position_deletes_do_not_block(self, level: int) -> None:
+        found = state(*series(3), segment("d", 60, 69, level, row_deletes=1, hidden=3))
+        assert found.blockers == ()
+        assert due(Lane.FULL, found, force=True) is not None
+
+    def test_c27_deletes_on_a_file_that_is_listed_twice_block(self) -> None:
+        found = state(*series(3), segment("d", 60, 69, row_deletes=1, copies=2))
+        assert due(Lane.FULL, found, force=True) is None
+        assert "is listed 2 times and has 1 row-level delete files; allowed: one of both" in found.blockers[0]
+
+    def test_c4_c27_records_that_may_be_the_log_end_are_kept_from_the_last_that_is_surely_seen(self) -> None:
+        assert state(*series(3)).kept_from == 29
+        assert state(*series(3), segment("d", 60, 69, row_deletes=1)).kept_from == 29
+        assert state(segment("d", 60, 69, row_deletes=1)).kept_from == -1
 
     @pytest.mark.parametrize(
         ("policy", "text"),

@@ -1,0 +1,115 @@
+"""Row-level deletes for the judge: what manifests say of data files and delete files, not yet what follows from it.
+
+Which delete applies to which record is the judge's own SQL (``expectations.visible``). Here only deletes of other
+partitions than those of a case's files are left out.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import VoidTransform
+
+from expectations.visible import Deletes, Listed
+from pipeline.errors import RefusedError, UnavailableError
+from pipeline.lake.data_files import DataFiles
+from pipeline.lake.delete_rows import compared, positions, values
+from pipeline.lake.manifests import Manifests
+from pipeline.lake.row_deletes import DeleteFile, only_path, place_of
+
+
+@dataclass(frozen=True)
+class JudgedDelete:
+    """A delete file as the snapshot lists it; ``scope`` None: of every partition, ``only``: of one data file."""
+
+    file: DeleteFile
+    scope: str | None
+    only: str | None
+
+    def is_past(self, number: int | None) -> bool:
+        """True for an equality delete with a data sequence number past ``number``."""
+        return number is not None and self.file.is_equality and self.file.sequence_number > number
+
+    def told(self, files: DataFiles, plan: str) -> Deletes:
+        """The delete file in the judge's form; messages name the ``plan``."""
+        columns = tuple(compared(files, self.file)) if self.file.is_equality else ()
+        read = partial(_rows, files, self.file, plan)
+        return Deletes(self.file.path, self.file.sequence_number, self.scope, self.only, columns, read)
+
+
+@dataclass(frozen=True)
+class ListedAs:
+    """The entry of a data file, and the deletes that may apply to files of its case."""
+
+    sequence_number: int
+    scope: str
+    deletes: tuple[JudgedDelete, ...]
+
+    def told(self, files: DataFiles, plan: str) -> Listed:
+        """The entry in the judge's form."""
+        return Listed(self.sequence_number, self.scope, tuple(one.told(files, plan) for one in self.deletes))
+
+
+@dataclass(frozen=True)
+class SnapshotDeletes:
+    """The row-level deletes of one snapshot, and the data sequence numbers of its data files by path."""
+
+    deletes: tuple[JudgedDelete, ...] = ()
+    numbers: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: Table, snapshot: Snapshot | None, paths: Iterable[str]) -> "SnapshotDeletes":
+        """Read the manifests of ``snapshot``; numbers are those of the data files ``paths``. A snapshot without
+        row-level deletes costs its manifest list."""
+        listed = snapshot.manifests(table.io) if snapshot else []
+        with_deletes = [one for one in listed if one.content == ManifestContent.DELETES]
+        if not with_deletes:
+            return cls()
+        manifests, wanted = Manifests(table.io), frozenset(paths)
+        deletes = tuple(
+            JudgedDelete(DeleteFile.of(entry), _scope(table, entry.data_file), _only(entry.data_file))
+            for entry in manifests.live(with_deletes)
+        )
+        data = manifests.live(one for one in listed if one.content == ManifestContent.DATA)
+        numbers = {
+            entry.data_file.file_path: entry.sequence_number or 0
+            for entry in data
+            if entry.data_file.file_path in wanted
+        }
+        return cls(deletes, numbers)
+
+    def among(self, files: Iterable[DataFile], until: int | None = None) -> dict[str, ListedAs]:
+        """The entries of the data ``files`` of one case, by path; none where no delete can apply. Equality deletes
+        past the data sequence number ``until`` are left to what the case wrote, which has this number."""
+        scopes: dict[str, str] = {file.file_path: place_of(file) for file in files if file.file_path in self.numbers}
+        by_scope: dict[str | None, list[JudgedDelete]] = defaultdict(list)
+        deletes = [one for one in self.deletes if not one.is_past(until)]
+        for one in deletes:
+            by_scope[one.scope].append(one)
+        near = [one for scope in (None, *sorted(set(scopes.values()))) for one in by_scope[scope]]
+        near += [one for one in deletes if one.only in scopes and one not in near]
+        if not near:
+            return {}
+        return {path: ListedAs(self.numbers[path], scope, tuple(near)) for path, scope in scopes.items()}
+
+
+def _only(file: DataFile) -> str | None:
+    return only_path(file) if file.content == DataFileContent.POSITION_DELETES else None
+
+
+def _scope(table: Table, file: DataFile) -> str | None:
+    fields = table.specs()[file.spec_id].fields
+    everywhere = all(isinstance(one.transform, VoidTransform) for one in fields)
+    return None if everywhere and file.content == DataFileContent.EQUALITY_DELETES else place_of(file)
+
+
+def _rows(files: DataFiles, delete: DeleteFile, plan: str) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from values(files, delete) if delete.is_equality else positions(files, delete)
+    except (RefusedError, UnavailableError) as error:
+        raise type(error)(f"plan {plan} can't be validated: {error}") from error

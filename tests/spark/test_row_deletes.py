@@ -1,0 +1,84 @@
+"""Spark's own reader beside Firn on tables with row-level deletes: both see the same after every commit (C27)."""
+
+from random import Random
+
+import pytest
+
+from pipeline.engine.spark import SparkEngine
+from pipeline.publish import publish
+from tests.lanes.test_equality_deletes import Row, Upserts, upserts
+from tests.support.row_deletes import data_files
+from tests.support.topics import DAY, NOW, Topic
+
+
+def spark_sees(table: Upserts) -> list[Row]:
+    found = table.topic.spark.sql(f"SELECT seq, id, city, shard FROM lake.{table.topic.table}")  # noqa: S608
+    return sorted(Row(*row) for row in found.collect())
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_c27_random_histories_as_spark_reads_them(topic: Topic, seed: int) -> None:
+    random = Random(seed)  # noqa: S311  # no secret
+    table = upserts(topic.lake, topic.engine, partitioned=seed % 2 == 0, tier_runs="2")
+    table.topic.session = topic.session
+    visible: dict[int, Row] = {}
+    landed = 0
+    for step, lane in enumerate(("merge", "clean", "full", "merge", "clean", "tier", "full")):
+        for _ in range(2):
+            rows = [Row(landed + place, random.randrange(6), random.choice(["x", "y"])) for place in range(3)]
+            landed += len(rows)
+            table.append(*rows)
+            visible |= {row.seq: row for row in rows}
+            hidden = random.choice(sorted(visible))
+            table.delete_at(hidden)
+            del visible[hidden]
+        stages = table.topic.validated(table.topic.plans(lane, NOW + step * DAY, force=True))
+        id_ = random.randrange(6)
+        table.delete(["id"], (id_,))
+        visible = {seq: row for seq, row in visible.items() if row.id != id_}
+        for stage in stages:
+            publish(table.topic.lake, stage)
+        seen = spark_sees(table)
+        assert seen == table.seen()
+        assert {row.seq: row for row in seen}.items() <= visible.items()
+        assert {
+            max(row.seq for row in visible.values() if row.id == one) for one in {r.id for r in visible.values()}
+        } <= {row.seq for row in seen}
+        visible = {row.seq: row for row in seen}
+
+
+def test_c27_spark_sees_the_explicit_sequence_number(topic: Topic) -> None:
+    table = upserts(topic.lake, topic.engine)
+    table.topic.session = topic.session
+    table.append(Row(0, 1), Row(1, 2))
+    table.append(Row(2, 1), Row(3, 3))
+    (plan,) = table.topic.plans("full", force=True)
+    (stage,) = table.topic.validated([plan])
+    table.delete(["id"], (3,))
+    table.append(Row(4, 3))
+    publish(table.topic.lake, stage)
+    assert [row.seq for row in spark_sees(table)] == [1, 2, 4]
+    name = f"lake.{table.topic.table}"
+    entries = topic.spark.sql(
+        f"SELECT sequence_number, file_sequence_number, data_file.content FROM {name}.entries WHERE status < 2"  # noqa: S608
+    ).collect()
+    numbers = {(row["sequence_number"], row["file_sequence_number"]) for row in entries if row["content"] == 0}
+    assert plan.sequence_number in {data for data, added in numbers if data != added}
+    topic.spark.sql(f"call lake.system.rewrite_manifests('{table.topic.table}')")
+    assert [row.seq for row in spark_sees(table)] == [1, 2, 4]
+    table.topic.clean("full", NOW + DAY, force=True)
+    assert [row.seq for row in spark_sees(table)] == [1, 2, 4]
+    assert len(data_files(topic.lake.table(table.topic.table))) == 1
+    assert topic.spark.table(f"{name}.delete_files").count() == 0
+
+
+def test_c27_tasks_in_spark_read_the_deletes_of_their_own_segments(topic: Topic, spark_engine: SparkEngine) -> None:
+    table = upserts(topic.lake, spark_engine)
+    for start in range(0, 12, 3):
+        table.append(*(Row(start + place, (start + place) % 5) for place in range(3)))
+    table.delete_at(1, 7)
+    table.delete(["id"], (3,))
+    assert table.seqs() == [0, 2, 4, 5, 6, 9, 10, 11]
+    (counts,) = table.topic.clean("full", force=True)
+    assert (counts.records_in, counts.deleted) == (8, 4)
+    assert table.seqs() == [2, 9, 10, 11]
