@@ -7,15 +7,11 @@ the class that renders its pages; this one removes the assets and adds a small s
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 from great_expectations.render.view.view import DefaultJinjaPageView
 
-PAGES = Path(__file__).parent / "pages"
-
-CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""Content policy: no page loads anything or runs a script, regardless of the data in it."""
+from expectations.templates import CONTENT_POLICY, PAGES
 
 _TAKEN_OUT = re.compile(
     r"<(script|style|footer)\b.*?</\1\s*>|<link\b[^>]*>|<img\b[^>]*>|<meta\b[^>]*>"

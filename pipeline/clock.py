@@ -4,12 +4,16 @@ Like Kafka, Firn counts time in milliseconds since the epoch; this module conver
 which are text or ``datetime``.
 """
 
+import re
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from pipeline.errors import RefusedError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_SPAN: Final = re.compile(r"([0-9]{1,15}) ?(d|h|min|s|ms)")
+_UNITS: Final = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}
 
 
 def now_ms() -> int:
@@ -48,3 +52,11 @@ def parse(text: str) -> int:
             f"{text!r} is not a time; allowed: ISO 8601 (2026-11-21T05:20:00Z) or milliseconds since the epoch"
         ) from error
     return to_ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def parse_span(text: str) -> int:
+    """Parse a duration such as ``30d``, ``12h`` or ``90 min`` to milliseconds."""
+    found = _SPAN.fullmatch(text.strip())
+    if not found:
+        raise RefusedError(f"{text!r} is not a duration; allowed: a whole number and d, h, min, s or ms, such as 30d")
+    return int(found[1]) * _UNITS[found[2]]

@@ -7,6 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from expectations.promises.erasure import (
+    LEVELS_KEPT,
+    LOG_END_NOT_ERASED,
+    OTHER_RECORDS_UNCHANGED,
+    REQUESTED_RECORDS_GONE,
+)
 from expectations.promises.every_lane import (
     COPIES_LEVEL,
     ONE_TOPIC_PARTITION,
@@ -31,6 +37,10 @@ if TYPE_CHECKING:
     from expectations.promises.promise import Promise, Rule
 
 PROMISES = (
+    REQUESTED_RECORDS_GONE,
+    OTHER_RECORDS_UNCHANGED,
+    LEVELS_KEPT,
+    LOG_END_NOT_ERASED,
     SAME_RECORDS,
     ONE_RECORD_PER_KEY,
     NEWEST_RECORD_KEPT,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from expectations.claim import Claim
 
 CLEANINGS = ("clean", "tier", "full")
-EVERY_LANE = ("merge", *CLEANINGS)
+EVERY_LANE = ("erase", "merge", *CLEANINGS)
 
 MADE = {"merge": "the merged segments", "clean": "the cleaned run", "tier": "the new run", "full": "the new tail"}
 """Name of each lane's output in sentences."""

@@ -54,6 +54,7 @@ COMMANDS = {
     "care": Subcommand("cared", "Expire snapshots, rewrite manifests, delete what nothing needs, and say why."),
     "run": Subcommand("chain", "Plan, compact, validate and publish, in one process.", judges=True),
     "quarantine": Subcommand("quarantined", "List, export or clear the records that could not be compacted."),
+    "erase": Subcommand("erased", "Request that keys are erased by a deadline, and prove that they are."),
     "explain": Subcommand(
         "explained",
         "Explain what is due for a topic partition, where a segment goes next, or why a record was kept.",

@@ -33,7 +33,7 @@ from pipeline.errors import FirnError, GoneError
 from pipeline.lake import Lake
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan, plan_work
-from pipeline.plan.plan import LEVEL_OUT, stage_parts
+from pipeline.plan.plan import LEVEL_OUT, STAGED, stage_parts
 from pipeline.sense import Lane, ScopeBounds
 from pipeline.staging.stage import Stage, stages_of
 
@@ -88,7 +88,7 @@ def compact(plans: PlanFiles, engine: EngineName = None, as_json: AsJson = False
     from pipeline.compact.compact import compact as run_plans
 
     lake = Lake.load()
-    documents = [Plan.read(path).of_lane(*LEVEL_OUT) for path in plans]
+    documents = [Plan.read(path).of_lane(*STAGED) for path in plans]
     with engines(engine, "firn compact", as_json) as started:
         outcomes = run_plans(lake, documents, started.of(sum(document.bytes for document in documents)))
     if as_json:

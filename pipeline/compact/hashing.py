@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.compact.key_bytes import bytes_of
+from pipeline.lake.key_bytes import bytes_of
 
 _ENDS: Final = 64
 """Number of bytes hashed at each end of a key: keys of megabytes cost no more than others."""

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.compact.hashing import shards_of
-from pipeline.compact.key_bytes import LENGTH, bytes_of, fixed
 from pipeline.compact.latest_per_key import NO_KEY, Longs
+from pipeline.lake.key_bytes import joined
 
 T = TypeVar("T")
 
@@ -31,12 +31,6 @@ def keys_of(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
     if len(columns) == 1:
         return batch.column(columns[0])
     return joined([batch.column(name) for name in columns])
-
-
-def joined(parts: Sequence[pa.Array]) -> pa.Array:
-    """Join the bytes of several columns, each prefixed with its length, so that different keys stay different."""
-    pieces = [piece for part in parts for piece in _with_length(part)]
-    return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()), null_handling="emit_null")
 
 
 def codes_of(keys: pa.ChunkedArray) -> tuple[Longs, pa.Array]:
@@ -124,9 +118,3 @@ def _codes(indices: pa.Array, start: int) -> Longs:
     found: Longs = indices.fill_null(NO_KEY - start).to_numpy(zero_copy_only=False).astype(np.int64)
     found += start
     return found
-
-
-def _with_length(part: pa.Array) -> tuple[pa.Array, pa.Array]:
-    held = bytes_of(part)
-    lengths = pc.fill_null(pc.binary_length(held), 0).to_numpy(zero_copy_only=False).astype(LENGTH)
-    return fixed(pa.py_buffer(lengths), len(lengths), LENGTH.itemsize).cast(pa.large_binary()), held

@@ -24,6 +24,8 @@ class Marks:
     aborted: Flags | None = None
     ended: Flags | None = None
     repeated: Flags | None = None
+    erased: Flags | None = None
+    """Set by lane `erase` alone."""
 
     @property
     def newest_count(self) -> int:

@@ -42,12 +42,12 @@ def results(
             case Survey():
                 surveys[plan_id] = found
             case _:
-                failed[plan_id] = _failure(by_id[plan_id], found)
+                failed[plan_id] = failure(by_id[plan_id], found)
     for plan_id, rewritten in _rewritten(by_id, surveys, target, engine, title).items():
         if isinstance(rewritten, Result):
             done[plan_id] = rewritten
         else:
-            failed[plan_id] = _failure(by_id[plan_id], rewritten)
+            failed[plan_id] = failure(by_id[plan_id], rewritten)
     return done, failed
 
 
@@ -107,7 +107,7 @@ def _rewritten(
     return found
 
 
-def _failure(inputs: PlanInputs, error: object) -> FirnError:
+def failure(inputs: PlanInputs, error: object) -> FirnError:
     """``error`` when Firn raised it on purpose, or a disk's or store's error as a FirnError; raises a defect."""
     if isinstance(error, FirnError):
         return error

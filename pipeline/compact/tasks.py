@@ -16,6 +16,7 @@ from pipeline.compact.rewrite import Rewritten, Target, rewrite
 from pipeline.compact.survey import Survey, survey
 from pipeline.lake.parquet_writer import WrittenFile
 from pipeline.sense import Lane
+from pipeline.staging.result import DestroyedFile
 
 WHOLE_BYTES: Final = 64 << 20
 """Maximum size, in file bytes, of a plan that is one task: another round would cost more than a second core saves."""
@@ -35,6 +36,10 @@ class Result:
     counts: Counter[Outcome]
     fingerprint: int
     in_place: frozenset[str]
+    destroyed: tuple[DestroyedFile, ...] = ()
+    """Lane `erase`: the inputs that held records of requested keys."""
+    log_end_kept: bool = False
+    """Lane `erase`: a requested record stays because it is the log end."""
 
     @classmethod
     def of(cls, parts: Sequence[Rewritten], in_place: frozenset[str]) -> "Result":

@@ -29,6 +29,8 @@ class KeyRecords:
     removed_tombstones: Sequence[Version] = ()
     has_key: bool = True
     transactions: Transactions = NO_TRANSACTIONS
+    erased_below: int = 0
+    """Its records at lower offsets are to be erased (C30)."""
 
     def is_aborted(self, version: Version) -> bool:
         """True for a record of an aborted transaction, which supersedes nothing (C10); levels 2 and 3 hold only
@@ -69,7 +71,7 @@ class Cleaning:
     @classmethod
     def of(cls, of_key: KeyRecords, plan: Plan) -> "Cleaning":
         """The records ``of_key`` that ``plan`` takes; none if its lane copies segments or drops whole ones."""
-        paths = taken(plan) if plan.lane not in (Lane.MERGE, Lane.RETAIN) else frozenset[str]()
+        paths = taken(plan) if plan.lane not in (Lane.ERASE, Lane.MERGE, Lane.RETAIN) else frozenset[str]()
         beside = {segment.path for segment in plan.removed_tombstones}
         places = tuple(place for place, one in enumerate(of_key.present) if one.path in paths)
         present = [of_key.present[place] for place in places]

@@ -12,6 +12,7 @@ from pipeline.plan.make import plan_partition
 from pipeline.segments import Segments, Stray
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane, PartitionState
+from pipeline.sense.searches import late
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class Prospects:
             return Reason("C20", str(self.failed[lane]))
         if self.state.blockers and lane is not Lane.RETAIN:
             return Reason("C20", self.state.blockers[0])
+        landed = late(self.state)
+        if landed and lane not in (Lane.RETAIN, Lane.ERASE):
+            return Reason("C30", f"segment {landed[0]} has to be searched for keys to erase first")
         return missing(lane, self.state)
 
     def held(self, path: str) -> Reason | None:

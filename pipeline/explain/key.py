@@ -1,11 +1,15 @@
 """Explanation of a key: why its records are still there, and which commits removed the others (C1 to C11)."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyiceberg.table import Table
 
+from pipeline.erase.digests import digests_of
+from pipeline.erase.keys import named_keys
+from pipeline.erase.stored import read_erasures
 from pipeline.errors import RefusedError
 from pipeline.explain.cleaning import KeyRecords
 from pipeline.explain.history import Commit, History
@@ -77,6 +81,7 @@ def explain_key(
     columns = Columns.of(table, identifier)
     found = Versions(table, columns, key, only).of(segments.snapshot_id)
     removed_tombstones = _removed_tombstones(table, columns, key, only)
+    erased_below = _erased_below(table, columns, key)
     states = {state.topic_partition: state for state in sensed}
     failed = failed_plans(lake, identifier)
     kept: list[Kept] = []
@@ -87,6 +92,7 @@ def explain_key(
             [version for version in removed_tombstones if version.topic_partition == topic_partition],
             has_key=key is not None,
             transactions=state.transactions if state else NO_TRANSACTIONS,
+            erased_below=erased_below.get(topic_partition, 0),
         )
         kept += _kept(of_key, segments, Prospects.of(segments, state, failed) if state else None)
     removed, reach = _removed(table, columns, key, only, commits)
@@ -99,6 +105,21 @@ def _removed_tombstones(table: Table, columns: Columns, key: Key, only: TopicPar
     """The removed tombstones of the key; one that came back and was removed again appears twice."""
     head = on_branch(table, REMOVED_TOMBSTONES).current_snapshot()
     return Versions(table, columns, key, only).of(head.snapshot_id) if head and key is not None else []
+
+
+def _erased_below(table: Table, columns: Columns, key: Key) -> Mapping[TopicPartition, int]:
+    """The offsets below which records of the key are to be erased; none where the requests can't be read."""
+    try:
+        known = read_erasures(table)
+        named = named_keys(table, columns, [key]) if known.requests and key is not None else []
+    except RefusedError:
+        return {}
+    wanted = set(digests_of(pa.array(named, pa.large_binary()), known.secret))
+    found: dict[TopicPartition, int] = {}
+    for one in known.requests:
+        if one.digest in wanted:
+            found[one.topic_partition] = max(one.below, found.get(one.topic_partition, 0))
+    return found
 
 
 def _kept(of_key: KeyRecords, segments: Segments, prospects: Prospects | None) -> Iterator[Kept]:
@@ -161,6 +182,8 @@ def _took(version: Version, left: Sequence[Version], commit: Commit, has_key: bo
     newest = max((other.offset for other in left), default=-1)
     if commit.lane == Lane.RETAIN:
         return Reason("C19", "past the retention of its topic")
+    if commit.lane == Lane.ERASE:
+        return Reason("C30", "erased on request")
     if version.producer_id is not None and newest < version.offset and not (version.tombstone and version.level >= RUN):
         return Reason("C10", f"of an aborted transaction of producer {version.producer_id}")
     if not has_key:

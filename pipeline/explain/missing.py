@@ -8,8 +8,16 @@ from math import inf
 
 from pipeline.explain.reason import Reason
 from pipeline.sense import Lane, PartitionState, due, retention
+from pipeline.sense.searches import obstacles
 
-RULES = {Lane.RETAIN: "C19", Lane.MERGE: "C13", Lane.CLEAN: "C14", Lane.TIER: "C15", Lane.FULL: "C12"}
+RULES = {
+    Lane.RETAIN: "C19",
+    Lane.ERASE: "C30",
+    Lane.MERGE: "C13",
+    Lane.CLEAN: "C14",
+    Lane.TIER: "C15",
+    Lane.FULL: "C12",
+}
 """Contract rule that defines when a lane is due."""
 
 _COUNTED = {
@@ -28,6 +36,8 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
         found = retention(state)
         kept = found.kept if found else "its topic has no retention (cleanup.policy = compact)"
         return Reason(RULES[lane], kept or "it holds no record")
+    if lane is Lane.ERASE:
+        return _no_search(state)
     if not state.policy.compacts and lane is not Lane.MERGE:
         return Reason("C19", "its topic is not compacted (cleanup.policy = delete)")
     if lane in _COUNTED:
@@ -40,6 +50,17 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
             return Reason(state.held.rule, f"nothing may be cleaned: {state.held.segment} is {state.held.why}")
         return Reason(RULES[lane], "no head")
     return Reason(RULES[lane], f"dirty ratio {state.dirty_ratio:.3f}, needs > {state.policy.min_cleanable_dirty_ratio}")
+
+
+def _no_search(state: PartitionState) -> Reason:
+    """Why lane ``erase`` has nothing to search in ``state``."""
+    if state.erasing is None:
+        return Reason(RULES[Lane.ERASE], "no request to erase a key")
+    for one in obstacles(state):
+        return Reason(one.rule, f"nothing else is to be erased before offset {one.offset}: {one.why}", one.until_ms)
+    if state.erasing.waiting:
+        return Reason(RULES[Lane.ERASE], "requests to erase a key wait for others", state.erasing.due_ms)
+    return Reason(RULES[Lane.ERASE], "all requests to erase a key are served")
 
 
 def _ahead(state: PartitionState) -> str:

@@ -10,7 +10,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from pipeline.history.ancestors import ancestors
-from pipeline.history.properties import NOW_MS, WAITING_SEGMENTS, WAITING_TOPIC_PARTITIONS, properties_of
+from pipeline.history.properties import (
+    ERASE,
+    LANE,
+    NOW_MS,
+    WAITING_SEGMENTS,
+    WAITING_TOPIC_PARTITIONS,
+    properties_of,
+)
 
 _CLOCK = re.compile("-?[0-9]{1,18}")
 _NAMES = TypeAdapter(tuple[str, ...])
@@ -24,6 +31,8 @@ class CommitClock:
     by_firn: bool
     whole: bool = False
     """True when its plan, or each of its plans, took everything cleanable."""
+    erases: bool = False
+    """True for a commit of lane `erase`: what it wrote counts as no work of any other lane."""
     waiting_topic_partitions: frozenset[str] = frozenset()
     """Topic partitions with waiting segments in a commit of several plans; the others were taken whole."""
 
@@ -33,8 +42,9 @@ class CommitClock:
         text, waiting = properties.get(NOW_MS, ""), _names(properties.get(WAITING_TOPIC_PARTITIONS, "[]"))
         if _CLOCK.fullmatch(text) and waiting is not None:
             # Without a count a clean may have been partial: one more full clean is safe.
-            whole = properties.get(WAITING_SEGMENTS) == "0"
-            return cls(int(text), by_firn=True, whole=whole, waiting_topic_partitions=waiting)
+            erases = properties.get(LANE) == ERASE
+            whole = properties.get(WAITING_SEGMENTS) == "0" and not erases
+            return cls(int(text), by_firn=True, whole=whole, erases=erases, waiting_topic_partitions=waiting)
         # Any writer may write a summary: a malformed one is not Firn's.
         return cls(snapshot.timestamp_ms, by_firn=False)
 

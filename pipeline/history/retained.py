@@ -15,12 +15,21 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from pipeline.errors import RefusedError
+from pipeline.lake.branches import FIRN_BRANCHES
 
 MAX_SNAPSHOT_AGE: Final = "history.expire.max-snapshot-age-ms"
 MIN_SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
+ERASE_HISTORY: Final = "firn.erase.history"
 MAX_REF_AGE: Final = "history.expire.max-ref-age-ms"
 _DEFAULTS: Final = {MAX_SNAPSHOT_AGE: 432_000_000, MIN_SNAPSHOTS: 1, MAX_REF_AGE: 2**63 - 1}
 _WHOLE: Final = re.compile("[0-9]{1,19}")
+
+
+def max_snapshot_age(properties: Mapping[str, str]) -> int:
+    """Age in milliseconds up to which a table with these ``properties`` keeps snapshots, unless its branches say more;
+    Iceberg's default where the property is wrong."""
+    text = properties.get(MAX_SNAPSHOT_AGE, "")
+    return int(text) if _WHOLE.fullmatch(text) else _DEFAULTS[MAX_SNAPSHOT_AGE]
 
 
 @dataclass(frozen=True)
@@ -35,11 +44,15 @@ class Retention:
     """Reasons by name of branch or tag."""
 
 
-def retained(identifier: str, metadata: TableMetadata, now_ms: int, moving: Collection[str] = ()) -> Retention:
+def retained(
+    identifier: str, metadata: TableMetadata, now_ms: int, moving: Collection[str] = (), erased_below: int = 0
+) -> Retention:
     """The retention of table ``identifier`` with this ``metadata`` at ``now_ms``.
 
-    Each branch in ``moving``, once per commit that is still to come, counts as having one snapshot more, taken now.
-    Raises RefusedError for a limit that is no whole number.
+    Each branch in ``moving``, once per commit that is still to come, counts as having one snapshot more, taken now. On
+    main and Firn's branches, snapshots with a sequence number lower than ``erased_below`` expire for the sake of
+    erased keys, whatever their age; heads stay, and so does what a tag or another branch keeps. Raises RefusedError for
+    a limit that is no whole number.
     """
     coming = Counter(moving)
     limits = {name: _limit(identifier, metadata.properties, name) for name in _DEFAULTS}
@@ -64,11 +77,14 @@ def retained(identifier: str, metadata: TableMetadata, now_ms: int, moving: Coll
         max_age = limits[MAX_SNAPSHOT_AGE] if ref.max_snapshot_age_ms is None else ref.max_snapshot_age_ms
         least = limits[MIN_SNAPSHOTS] if ref.min_snapshots_to_keep is None else ref.min_snapshots_to_keep
         reason = f"on branch {name}, older than {MAX_SNAPSHOT_AGE} = {max_age}, not among the newest {least}"
+        erasing = f"on branch {name}, from before keys were erased ({ERASE_HISTORY} = expire)"
+        has_erased = name in (MAIN_BRANCH, *FIRN_BRANCHES)
         staying = True
         for place, snapshot in enumerate(_ancestors(snapshots, ref.snapshot_id), start=coming[name]):
-            reached.setdefault(snapshot.snapshot_id, reason)
+            is_erased = has_erased and place > 0 and (snapshot.sequence_number or 0) < erased_below
             staying = staying and (place < least or now_ms - snapshot.timestamp_ms <= max_age)
-            if staying:
+            reached.setdefault(snapshot.snapshot_id, erasing if staying and is_erased else reason)
+            if staying and not is_erased:
                 kept.add(snapshot.snapshot_id)
     alone = f"no branch or tag reaches it, older than {MAX_SNAPSHOT_AGE} = {limits[MAX_SNAPSHOT_AGE]}"
     expired = {}

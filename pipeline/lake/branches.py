@@ -16,6 +16,11 @@ QUARANTINE: Final = "firn_quarantine"
 REMOVED_TOMBSTONES: Final = "firn_tombstones"
 """Tombstones that a cleaning removed; they return when an older record of their key lands late (C9)."""
 SIDE_BRANCHES: Final = (QUARANTINE, REMOVED_TOMBSTONES)
+"""Branches that every table has."""
+ERASURES: Final = "firn_erasures"
+"""Requests to erase keys, and what was done about them (C30). Without records; exists from the first request on."""
+FIRN_BRANCHES: Final = (*SIDE_BRANCHES, ERASURES)
+"""All branches that Firn makes."""
 
 QUARANTINED: Final = -1
 """Level of records on the branch ``firn_quarantine``."""

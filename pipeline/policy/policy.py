@@ -28,6 +28,9 @@ Validation = Literal["fingerprint", "full"]
 NEVER = -1
 """Value of an interval that never ends."""
 
+REQUESTED_AFTER = 4
+"""A tombstone becomes a request once it is older than ``erase.max.ms`` divided by this."""
+
 
 class Policy(BaseModel):
     """The configs of one topic. Durations are milliseconds, sizes are bytes of data files."""
@@ -295,6 +298,31 @@ class Policy(BaseModel):
         alias="late.max.ms",
         description="How late an older record may land and still be superseded by its removed tombstone; -1: no limit.",
     )
+    erase_within_ms: int = Field(
+        default=30 * DAY_MS,
+        ge=1,
+        le=LONG_MAX,
+        alias="erase.within.ms",
+        description="How long after a request to erase keys no file may hold them any more, unless the request says.",
+    )
+    erase_max_ms: int = Field(
+        default=UNLIMITED,
+        ge=UNLIMITED,
+        le=1000 * 365 * DAY_MS,
+        alias="erase.max.ms",
+        description="No file may hold a tombstone, or an older record of its key, this long after its timestamp; -1: "
+        "tombstones are no requests.",
+    )
+    erase_history: Literal["keep", "expire"] = Field(
+        default="keep",
+        alias="erase.history",
+        description="Whether older snapshots expire for a request, at half its time, whatever `history.expire.*` says.",
+    )
+    erase_object_versions: Literal["unknown", "none"] = Field(
+        default="unknown",
+        alias="erase.object.versions",
+        description="`none`: the operator's word that the object store keeps no older versions of deleted files.",
+    )
     side_branches: bool = Field(
         default=True,
         alias="side.branches",
@@ -343,6 +371,6 @@ TABLE_ONLY = frozenset(
         "late.max.ms",
         "side.branches",
     }
-    | {name for name in NAMES if name.startswith(("run.", "care.", "cost."))}
+    | {name for name in NAMES if name.startswith(("run.", "care.", "cost.", "erase."))} - {"erase.max.ms"}
 )
 """Configs that apply to all topics of a table together."""

@@ -9,7 +9,7 @@ from pipeline.history.record_counts import RecordCounts
 from pipeline.lake.manifests import Manifests
 from pipeline.plan import Plan
 from pipeline.segments import Segments, read
-from pipeline.sense import transactions_of
+from pipeline.sense import Lane, transactions_of
 from pipeline.sense.transactions import NO_TRANSACTIONS
 
 
@@ -20,7 +20,12 @@ def landed_conflicts(
 
     One scan of the table serves all plans; there is none when no plan removes anything for good.
     """
-    concerned = {key: (plan, counts) for key, (plan, counts) in work.items() if _removes(counts) or plan.transactional}
+    concerned = {
+        key: (plan, counts)
+        for key, (plan, counts) in work.items()
+        # Whatever lands beside a plan of lane `erase` is searched after it.
+        if plan.lane is not Lane.ERASE and (_removes(counts) or plan.transactional)
+    }
     if not concerned:
         return {}
     segments = read(target, next(iter(concerned.values()))[0].table, manifests)

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from pipeline.care.sweep import sweep
 from pipeline.engine import Engine
-from pipeline.errors import FirnError
+from pipeline.errors import FirnError, RefusedError
 from pipeline.lake import Lake
 from pipeline.plan import Plan, Postponed, plan_work
+from pipeline.plan.make import LanePlans
 from pipeline.publish import Publication, PublishResult, publish_stages, retain_plans
 from pipeline.sense import EVERYTHING, Lane, Scope
 
@@ -79,7 +80,14 @@ def run(
         for lane in lanes:
             done = LaneRun(lane, ())
             with done.timed("plan"):
-                work = plan_work(lake, identifier, lane, now_ms, force, scope)
+                try:
+                    work = plan_work(lake, identifier, lane, now_ms, force, scope)
+                except RefusedError as error:
+                    if lane is not Lane.ERASE or len(lanes) == 1:
+                        raise
+                    # Requests that can't be read are no reason to let the other lanes wait.
+                    done.failures[f"{identifier} {lane}"] = error
+                    work = LanePlans(identifier, [], [], [], [], [])
                 work.warn()
                 done.plans = [plan for plan in work.plans if plan.topic_partition not in failed]
                 done.postponed = work.postponed

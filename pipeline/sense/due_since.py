@@ -9,6 +9,7 @@ from typing import Final
 from pipeline.segments import Segment
 from pipeline.segments.segment import TAIL
 from pipeline.sense.lanes import Lane
+from pipeline.sense.searches import late
 from pipeline.sense.state import PartitionState
 from pipeline.sense.triggers import last_full_ms
 
@@ -41,6 +42,11 @@ def _crossed(
 
 def _bytes(segment: Segment) -> int:
     return segment.bytes
+
+
+def _erase_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[int | None]:
+    yield state.erasing.due_ms if state.erasing else None
+    yield from map(arrived_ms, late(state))
 
 
 def _merge_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
@@ -79,6 +85,7 @@ def _nothing(_state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[int
 
 _DUE_SINCE: Final[dict[Lane, Callable[[PartitionState, Sequence[Segment]], Iterator[int | None]]]] = {
     Lane.RETAIN: _nothing,
+    Lane.ERASE: _erase_since,
     Lane.MERGE: _merge_since,
     Lane.CLEAN: _clean_since,
     Lane.TIER: _tier_since,

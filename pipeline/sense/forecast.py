@@ -51,6 +51,8 @@ def _turning_points(state: PartitionState) -> Iterator[int]:
         last = last_full_ms(state)
         since = oldest if last is None else {last}
         yield from (clock + policy.full_interval_ms + 1 for clock in since)
+    if state.erasing and state.erasing.due_ms is not None:
+        yield state.erasing.due_ms
     if policy.deletes and policy.retention_ms >= 0:
         yield from (segment.newest_ms + policy.retention_ms + 1 for segment in state.segments)
     for segment in state.tail:

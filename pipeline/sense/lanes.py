@@ -10,6 +10,7 @@ from pipeline.segments.segment import LANDED, MERGED
 from pipeline.sense.budget import Budget, can_be_cleaned_as_one, excess
 from pipeline.sense.retention import retention
 from pipeline.sense.runs import FEWEST, fitting_runs, similar_runs
+from pipeline.sense.searches import late, search
 from pipeline.sense.state import PartitionState
 from pipeline.sense.triggers import dirty_reason, left_to_full, tombstone_reason
 
@@ -18,13 +19,14 @@ class Lane(StrEnum):
     """One kind of work, in the order in which a run does them."""
 
     RETAIN = "retain"
+    ERASE = "erase"
     MERGE = "merge"
     CLEAN = "clean"
     TIER = "tier"
     FULL = "full"
 
 
-ANY_POLICY = frozenset({Lane.RETAIN, Lane.MERGE})
+ANY_POLICY = frozenset({Lane.RETAIN, Lane.ERASE, Lane.MERGE})
 """The lanes that lose no record to a newer one: the others are for topics that are compacted (C19)."""
 
 
@@ -48,7 +50,16 @@ def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
         return None
     if state.blockers and lane is not Lane.RETAIN:
         return None
-    return _CHECKS[lane](state, force)
+    found = _CHECKS[lane](state, force)
+    return None if found and waits_for_erasure(found, state) else found
+
+
+def waits_for_erasure(found: Due, state: PartitionState) -> tuple[Segment, ...]:
+    """Segments of ``found`` that lane ``erase`` has to search first, because they landed below what it has searched."""
+    if found.lane in (Lane.RETAIN, Lane.ERASE):
+        return ()
+    taken = {one.path for one in found.candidates + (state.tail_inputs if found.lane is Lane.FULL else ())}
+    return tuple(one for one in late(state) if one.path in taken)
 
 
 def _retain(state: PartitionState, _: bool) -> Due | None:
@@ -58,6 +69,18 @@ def _retain(state: PartitionState, _: bool) -> Due | None:
         return None
     empty = tuple(segment for segment in state.segments if not segment.records)
     return Due(Lane.RETAIN, empty + found.dropped, found.reason)
+
+
+def _erase(state: PartitionState, force: bool) -> Due | None:
+    """C30: segments that were not searched yet for keys that are to be erased, or that landed since."""
+    found, own = search(state, force), state.erasing
+    if not found or not own:
+        return None
+    landed = late(state)
+    reason = f"{own.waiting} requests to erase a key" if own.waiting or not landed else ""
+    if landed:
+        reason += f"{', ' * bool(reason)}{len(landed)} segments landed below what was searched"
+    return Due(Lane.ERASE, found.segments, reason)
 
 
 def _merge(state: PartitionState, force: bool) -> Due | None:
@@ -147,6 +170,7 @@ def _full(state: PartitionState, force: bool) -> Due | None:
 
 _CHECKS: dict[Lane, Callable[[PartitionState, bool], Due | None]] = {
     Lane.RETAIN: _retain,
+    Lane.ERASE: _erase,
     Lane.MERGE: _merge,
     Lane.CLEAN: _clean,
     Lane.TIER: _tier,

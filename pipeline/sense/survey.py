@@ -25,6 +25,7 @@ from pipeline.segments.arrays import UNKNOWN, Arrays, Bools
 from pipeline.segments.segment import MERGED, RUN
 from pipeline.sense.bounds import UNBOUNDED, ScopeBounds
 from pipeline.sense.budget import small
+from pipeline.sense.erasing import Erasing
 from pipeline.sense.figures import Figures, Floats
 from pipeline.sense.lanes import Lane
 from pipeline.sense.runs import FEWEST
@@ -48,6 +49,8 @@ class DueSurvey:
     transactions: Mapping[TopicPartition, Transactions] = field(default_factory=dict)
     bounds: ScopeBounds = UNBOUNDED
     """Of the states; ``may_be_due`` does not know them."""
+    erasing: Mapping[TopicPartition, Erasing] = field(default_factory=dict)
+    """Requests to erase keys."""
 
     @cached_property
     def _figures(self) -> Figures:
@@ -65,6 +68,7 @@ class DueSurvey:
             self.removed_tombstones.get(where, ()),
             self.transactions.get(where, NO_TRANSACTIONS),
             self.bounds,
+            self.erasing.get(where),
         )
 
     def places(self, lane: Lane, force: bool = False) -> list[int]:
@@ -82,6 +86,8 @@ class DueSurvey:
             return np.zeros(0, dtype=np.bool_)
         if self._figures.may_overflow:
             return np.ones(len(self.arrays.topic), dtype=np.bool_)
+        if lane is Lane.ERASE:
+            return self._figures.at(dict.fromkeys(self.erasing, 1), 0) > 0
         return _AT_LEAST[lane](self._figures, force)
 
     @property

@@ -1,10 +1,12 @@
 """Read what is needed to tell the state of a table's topic partitions: metadata, and the markers of transactions."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from pyiceberg.table import Table
 
+from pipeline.errors import RefusedError
 from pipeline.history.clocks import newest_clock
 from pipeline.lake import Lake
 from pipeline.lake.topic_partition import TopicPartition
@@ -14,6 +16,7 @@ from pipeline.segments.arrays import arrays_of
 from pipeline.segments.cache import ManifestCache
 from pipeline.segments.removed_tombstones import removed_tombstones
 from pipeline.sense.bounds import UNBOUNDED
+from pipeline.sense.erasing import Erasing, erasing_of
 from pipeline.sense.lanes import Lane
 from pipeline.sense.scope import EVERYTHING, Scope
 from pipeline.sense.state import PartitionState
@@ -29,6 +32,8 @@ class Sensed:
     survey: DueSurvey
     only: frozenset[TopicPartition]
     """Restricts it to these; empty: all."""
+    unknown_erasures: RefusedError | None = None
+    """Why the requests to erase keys can't be read: then lane ``erase`` alone is refused."""
 
     def states(self, lane: Lane | None = None, force: bool = False) -> list[PartitionState]:
         """The state of the topic partitions, the filthiest first.
@@ -70,8 +75,16 @@ def read_once(
     restricted = frozenset(only) if meant is None else meant
     transactions = transactions_of(table, segments, restricted) if look_at_transactions else {}
     removed = removed_tombstones(lake, identifier, cache)
-    survey = DueSurvey(arrays, policies, now_ms, segments.strays, removed, transactions, scope.bounds)
-    return Sensed(segments, survey, restricted)
+    erasing, unknown = _erasing(table)
+    survey = DueSurvey(arrays, policies, now_ms, segments.strays, removed, transactions, scope.bounds, erasing)
+    return Sensed(segments, survey, restricted, unknown)
+
+
+def _erasing(table: Table) -> tuple[Mapping[TopicPartition, Erasing], RefusedError | None]:
+    try:
+        return erasing_of(table), None
+    except RefusedError as error:
+        return {}, error
 
 
 def sense_table(

@@ -64,7 +64,7 @@ def plot(results: Sequence[Simulated], path: Path) -> Path:
         panel.set_ylim(bottom=0)
         panel.grid(visible=True, alpha=0.3)
     panels[0, 0].legend()
-    lanes = [lane for lane in Lane if lane is not Lane.RETAIN]
+    lanes = [lane for lane in Lane if lane not in (Lane.RETAIN, Lane.ERASE)]
     width = 0.8 / len(results)
     for number, result in enumerate(results):
         heights = [*(result.plans_per_hour[lane] for lane in lanes), result.jobs_per_hour]

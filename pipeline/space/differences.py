@@ -18,7 +18,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from pipeline.history import ancestors, cherry_picked, file_bytes
-from pipeline.lake.branches import SIDE_BRANCHES, on_branch
+from pipeline.lake.branches import FIRN_BRANCHES, on_branch
 
 NOTHING: Final = -1
 EVERYTHING: Final = 2**63 - 1
@@ -89,7 +89,7 @@ class _History:
     @classmethod
     def of(cls, table: Table) -> "_History":
         by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
-        lines = tuple(list(ancestors(on_branch(table, name)))[::-1] for name in (MAIN_BRANCH, *SIDE_BRANCHES))
+        lines = tuple(list(ancestors(on_branch(table, name)))[::-1] for name in (MAIN_BRANCH, *FIRN_BRANCHES))
         main = lines[0]
         # The files of a cherry-picked snapshot are main's.
         counted = {snapshot.snapshot_id for line in lines for snapshot in line} | set(map(cherry_picked, main))
@@ -169,7 +169,7 @@ def _on_branches(table: Table, by_id: Mapping[int, Snapshot]) -> set[int]:
     found: set[int] = set()
     for name, ref in table.metadata.refs.items():
         at: int | None = ref.snapshot_id
-        others = ref.snapshot_ref_type is SnapshotRefType.BRANCH and name not in (MAIN_BRANCH, *SIDE_BRANCHES)
+        others = ref.snapshot_ref_type is SnapshotRefType.BRANCH and name not in (MAIN_BRANCH, *FIRN_BRANCHES)
         while others and at is not None and at in by_id and at not in found:
             found.add(at)
             at = by_id[at].parent_snapshot_id

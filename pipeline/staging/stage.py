@@ -21,6 +21,7 @@ from pipeline.lake.job_documents import JobDocuments
 from pipeline.plan import Failure, Job, Plan
 from pipeline.plan.failure import FAILURE, PLANS, plans_in
 from pipeline.plan.plan import stage_name, stage_parts
+from pipeline.sense import Lane
 from pipeline.staging.result import PlanFiles, PlanResult, StagedResult, files_by_plan
 
 RESULT: Final = "result"
@@ -180,6 +181,13 @@ class Stage:
         own = self.of_plan(plan.id)
         in_place = frozenset(own.in_place) if own else frozenset()
         return [segment.path for segment in plan.inputs if segment.path not in in_place]
+
+    def replaced_beside(self, plan: Plan) -> list[str]:
+        """Paths of the removed tombstones that a plan of lane `erase` replaces; other lanes only read them."""
+        own = self.of_plan(plan.id)
+        if plan.lane is not Lane.ERASE or own is None:
+            return []
+        return [segment.path for segment in plan.removed_tombstones if segment.path not in own.in_place]
 
     def stored(self) -> Mapping[str, Stored]:
         """Files now in the job's data folder, by name, which is unique: writers put a UUID there."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pipeline.engine import Engine
 from pipeline.engine.local import LocalEngine
 from pipeline.errors import FirnError, UnavailableError
-from pipeline.validate.cases import Case, JudgedFile, JudgedRecords
+from pipeline.validate.cases import Case, JudgedFile, JudgedRecords, requested
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,6 +61,7 @@ class _Docket:
                 fingerprints=taken if len(taken) == len(self.cases) else None,
                 samples=self.samples,
                 bounds=Limits(self.threads, MEMORY_BYTES, folder),
+                requested=requested(self.cases),
             )
 
 
@@ -115,7 +116,7 @@ def _shared(cases: Sequence[Case], numbers: Sequence[int], workers: int) -> list
     if not weights:
         return []
     held = sum(cases[number].held for number in numbers)
-    count = min(len(weights), max(min(workers, -(-sum(weights.values()) // TASK_BYTES)), -(-held // HELD_BYTES)))
+    count = min(len(weights), max(1, min(workers, -(-sum(weights.values()) // TASK_BYTES)), -(-held // HELD_BYTES)))
     groups: list[list[int]] = [[] for _ in range(count)]
     sizes = [0] * count
     for number in sorted(weights, key=lambda number: weights[number], reverse=True):
@@ -145,7 +146,10 @@ def _wide(records: JudgedRecords, case: Case, samples: "Shown", engine: Engine) 
     trusted = case.fingerprint is not None
     keys = min(max(engine.parallelism, -(-case.held // HELD_BYTES)), MOST_BUCKETS)
     buckets = KeyBuckets(
-        Layout(records.schema, records.reading, closely=not trusted), case.claim, keys, max(1, keys // 4)
+        Layout(records.schema, records.reading, closely=not trusted, requested=requested([case])),
+        case.claim,
+        keys,
+        max(1, keys // 4),
     )
     found = _in_buckets(records, case, "none" if trusted else samples, buckets, engine)
     if case.fingerprint is not None and (found.broken or found.fingerprint != case.fingerprint):

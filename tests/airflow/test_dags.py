@@ -10,7 +10,7 @@ import pytest
 
 from tests.airflow.conftest import TABLES, LocalAirflow
 
-LANES = ("merge", "clean", "tier", "full")
+LANES = ("erase", "merge", "clean", "tier", "full")
 
 PARSE = """
 import json, os, sys, time
@@ -87,7 +87,8 @@ def test_lanes_follow_each_other(parsed: Parsed) -> None:
     assert tasks["turn"] == []
     assert tasks["retain.plan"] == ["turn"]
     assert tasks["retain.drop"] == ["retain.plan"]
-    assert tasks["merge.plan"] == ["retain.drop"]
+    assert tasks["erase.plan"] == ["retain.drop"]
+    assert tasks["merge.plan"] == ["erase.publish"]
     assert tasks["clean.plan"] == ["merge.publish"]
     assert tasks["tier.plan"] == ["clean.publish"]
     assert tasks["full.plan"] == ["tier.publish"]

@@ -18,6 +18,7 @@ def test_nothing_due_is_green(airflow: LocalAirflow) -> None:
     assert run.states == {
         "turn": "success",
         "retain.plan": "skipped",
+        "erase.plan": "skipped",
         "merge.plan": "skipped",
         "clean.plan": "skipped",
         "tier.plan": "skipped",
@@ -42,7 +43,7 @@ def test_all_lanes_run_and_the_newest_records_stay(airflow: LocalAirflow) -> Non
     run = airflow.run("t.busy", AIRFLOW_CONN_SPARK_DEFAULT=None)
     assert run.succeeded, run.errors
     skipped = {task.partition(".")[0] for task, state in run.states.items() if state == "skipped"}
-    assert skipped == {"retain", "tier"}  # the policy is compact, and one run is no row of runs
+    assert skipped == {"retain", "erase", "tier"}  # compact, no request, and one run is no row of runs
     assert set(run.states.values()) == {"skipped", "success"}
     assert airflow.levels("t.busy") == {0: [3], 1: [3]}
     assert airflow.seen("t.busy") == {

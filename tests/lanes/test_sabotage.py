@@ -8,11 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.compact import rewrite, survey, tail
+from pipeline.compact import erase, rewrite, survey, tail
 from pipeline.compact.compact import compact
 from pipeline.compact.latest_per_key import NO_KEY
+from pipeline.compact.marks import Marks
 from pipeline.compact.outcome import NO_HORIZON, Outcome
+from pipeline.erase.digests import Matcher
 from pipeline.validate import validate
+from tests.support.erasing import request
 from tests.support.topics import DAY, NOW, Record, Topic, updates
 
 HISTORY = [
@@ -183,3 +186,65 @@ def test_c16_a_tail_segment_left_in_place_by_mistake_is_noticed(topic: Topic, mo
     (done,) = compact(topic.lake, plans, topic.engine)
     (judged,) = validate(topic.lake, [done.stage], topic.engine)
     assert not judged.passed
+
+
+def finds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced(monkeypatch, Matcher, "matches", lambda own, *args: np.zeros_like(own(*args)))
+
+
+def misses_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missed(own: Any, *args: Any) -> Any:
+        found = own(*args)
+        found[np.flatnonzero(found)[:1]] = False
+        return found
+
+    replaced(monkeypatch, Matcher, "matches", missed)
+
+
+def takes_the_next_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced(monkeypatch, Matcher, "matches", lambda own, *args: own(*args) | np.roll(own(*args), 1))
+
+
+def takes_newer_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced(monkeypatch, Matcher, "matches", lambda own, me, keys, offsets: own(me, keys, np.zeros_like(offsets)))
+
+
+def takes_the_log_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced(monkeypatch, erase, "rewrite", lambda own, inputs, segments, target: own(inputs, _all(segments), target))
+
+
+def _all(segments: Any) -> Any:
+    return [(one, Marks(marks.records, erased=np.ones(marks.records, dtype=np.bool_))) for one, marks in segments]
+
+
+def writes_it_as_a_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced(monkeypatch, rewrite, "_level_out", lambda *_: 3)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        finds_nobody,
+        misses_the_first,
+        takes_the_next_as_well,
+        takes_newer_records,
+        takes_the_log_end,
+        writes_it_as_a_tail,
+        loses_a_batch,
+        changes_a_value,
+        swaps_two_values,
+    ],
+)
+def test_c30_the_judge_notices_a_wrong_erasure(topic: Topic, monkeypatch: pytest.MonkeyPatch, broken: Broken) -> None:
+    topic.land(HISTORY[:4], HISTORY[4:])
+    request(topic, b"a")
+    topic.land(updates("a=9", "f=1", "a=8", start=9))
+    request(topic, b"f")
+    plans = topic.plans("erase", force=True)
+    broken(monkeypatch)
+    (done,) = compact(topic.lake, plans, topic.engine)
+    if done.error is None:
+        (judged,) = validate(topic.lake, [done.stage], topic.engine)
+        assert judged.error is None
+        assert not judged.passed
+    assert len(topic.rows()) == len(HISTORY) + 3, "nothing of it was published"

@@ -10,6 +10,7 @@ from pipeline.engine.spark import SparkEngine
 from pipeline.lake import Lake, records
 from pipeline.land import land
 from pipeline.sense import Lane
+from tests.support.erasing import request
 from tests.support.log_segments import Entry, batch, marker, segment
 from tests.support.pairs import Pair, through_all_lanes
 from tests.support.topics import DAY, LOW_THRESHOLDS, NOW, Record, Topic
@@ -71,6 +72,18 @@ def test_c10_transactions(pair: Pair, tmp_path: Path) -> None:
     for step in range(4):
         pair.clean(Lane.FULL, NOW + step * DAY)
     assert pair.topics[0].offsets() == [4, 5, 6, 7]
+
+
+def test_c30_erased_keys(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task per segment; the secrets of the two tables differ, so nothing but the records can be the same."""
+    monkeypatch.setattr("pipeline.compact.erase.WHOLE_BYTES", 1)
+    parts = [[Record(4 * part + n, b"k%d" % n, b"%d" % part) for n in range(4)] for part in range(5)]
+    pair.land(*parts[:3]).clean(Lane.FULL)
+    pair.land(*parts[3:], [Record(20, b"other", b"x")])
+    for topic in pair.topics:
+        request(topic, b"k1", b"k3")
+    assert pair.clean(Lane.ERASE) == 1
+    assert {record.key for record in pair.topics[1].seen()} == {b"k0", b"k2", b"other"}
 
 
 def record_of(offset: int, key: str, producer: int | None = None) -> bytes:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import pipeline.compact.keys as keys_module
 from pipeline.compact.hashing import buckets_of
-from pipeline.compact.keys import codes_of, joined, places_in
+from pipeline.compact.keys import codes_of, places_in
 from pipeline.compact.latest_per_key import NO_KEY
+from pipeline.lake.key_bytes import joined
 
 PARTS = st.tuples(
     st.one_of(st.none(), st.binary(max_size=3)),

@@ -178,6 +178,30 @@ def model(history: History) -> tuple[set[int], set[str]]:
     return stays, refs
 
 
+class TestErased:
+    """Snapshots from before keys were erased go for its sake, from main and Firn's branches (C30)."""
+
+    YOUNG = ((1, None, 3), (2, 1, 2), (3, 2, 1), (4, 3, 0))
+
+    def told(self, refs: Mapping[str, dict[str, Any]], erased_below: int) -> Mapping[int, str]:
+        return retained("lake.t", metadata(self.YOUNG, refs), NOW, erased_below=erased_below).expired_snapshots
+
+    def test_c30_the_older_ones_go_whatever_their_age(self) -> None:
+        found = self.told({MAIN_BRANCH: branch(4, min_snapshots_to_keep=9)}, 3)
+        assert found.keys() == {1, 2}
+        assert set(found.values()) == {"on branch main, from before keys were erased (firn.erase.history = expire)"}
+
+    def test_c30_a_head_stays(self) -> None:
+        assert self.told({MAIN_BRANCH: branch(4), "firn_quarantine": branch(1)}, 9).keys() == {2, 3}
+
+    def test_c30_what_a_tag_or_another_branch_keeps_stays(self) -> None:
+        assert self.told({MAIN_BRANCH: branch(4), "t": tag(1)}, 4).keys() == {2, 3}
+        assert self.told({MAIN_BRANCH: branch(4), "theirs": branch(2)}, 4).keys() == {3}
+
+    def test_c30_a_snapshot_on_no_branch_is_nobodys_to_expire(self) -> None:
+        assert self.told({MAIN_BRANCH: branch(2)}, 9).keys() == {1}
+
+
 @given(histories())
 def test_c29_what_stays_is_what_the_specification_says(history: History) -> None:
     found = metadata(history.snapshots, history.refs).model_copy(update={"properties": history.limits})

@@ -1,0 +1,116 @@
+"""The change of branch `firn_erasures` that a commit carries out beside main's."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import SetStatisticsUpdate, TableUpdate
+
+from pipeline.erase.requests import Erasures
+from pipeline.erase.stored import blobs_of, read_erasures
+from pipeline.errors import RefusedError
+from pipeline.lake import Lake
+from pipeline.lake.branch_snapshot import BranchSnapshot, SnapshotContents, place
+from pipeline.lake.branches import ERASURES, HAS_SIDE_BRANCHES, has_side_branches
+from pipeline.lake.manifests import Manifests
+from pipeline.lake.puffin import write_puffin
+from pipeline.lake.snapshot_commit import Change, SnapshotCommit
+
+if TYPE_CHECKING:
+    from pyiceberg.table.statistics import StatisticsFile
+
+Edit = Callable[[Erasures], Erasures]
+
+_SUFFIX: Final = ".puffin"
+
+
+@dataclass(frozen=True)
+class ErasuresChange:
+    """``edit`` makes the new content of the branch from the one that the commit is made on, at every try anew: requests
+    that others added meanwhile stay. It may raise ConflictError where it does not fit. Progress without ``committed``
+    gets the sequence number of the commit."""
+
+    edit: Edit
+
+    def on(self, target: Table, branch: str) -> BranchSnapshot:
+        """The branch's part of a commit to ``target``."""
+        return _Erasures(branch, target.metadata.new_snapshot_id(), self.edit)
+
+
+def change_erasures(lake: Lake, identifier: str, edit: Edit) -> None:
+    """Change the erasures of table ``identifier`` in a commit of its own; main gets an empty snapshot.
+
+    Where ``edit`` changes nothing there is no commit. It may be called several times. Raises RefusedError when the
+    table can't have the branch, UnavailableError when other commits interfere for a minute.
+    """
+    table = lake.table(identifier)
+    check_has_branches(table, identifier)
+    prepared = SnapshotCommit(table, {MAIN_BRANCH: Change(), ERASURES: ErasuresChange(edit)})
+
+    def commit() -> None:
+        current = lake.table(identifier)
+        known = read_erasures(current)
+        if edit(known) != known:
+            prepared.commit(lake, current, Manifests(current.io))
+
+    lake.until_committed(commit)
+    prepared.tidy(table)
+
+
+def check_has_branches(table: Table, identifier: str) -> None:
+    """Raise RefusedError when ``table`` can't have branch `firn_erasures`."""
+    if not has_side_branches(table.properties):
+        raise RefusedError(
+            f"table {identifier}: its catalog takes one snapshot per commit ({HAS_SIDE_BRANCHES} is false), so "
+            "requests to erase keys can't be kept; allowed: a catalog that takes several"
+        )
+
+
+class _Erasures(BranchSnapshot):
+    """The part of a commit that writes the erasures anew. The branch lists no file."""
+
+    def __init__(self, name: str, snapshot_id: int, edit: Edit) -> None:
+        super().__init__(name, snapshot_id)
+        self._edit = edit
+        self._known: tuple[int | None, Erasures] | None = None
+        self._written: list[StatisticsFile] = []
+
+    @property
+    def prepared(self) -> list[str]:
+        return [one.statistics_path for one in self._written]
+
+    @property
+    def unused(self) -> list[str]:
+        return self.prepared[:-1]
+
+    def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:  # noqa: ARG002
+        # Main's snapshot, which is the first of the commit, has this number.
+        committed = target.metadata.next_sequence_number()
+        new = self._edit(self._found(target, parent))
+        progress = tuple(one if one.committed else replace(one, committed=committed) for one in new.progress)
+        location = place(target, f"erasures-{self.snapshot_id}-{uuid.uuid4()}{_SUFFIX}")
+        blobs = blobs_of(replace(new, progress=progress))
+        self._written.append(write_puffin(target, location, blobs, self.snapshot_id, self.sequence_number))
+        totals = Summary(operation=Operation.APPEND, **SnapshotSummaryCollector().build())
+        return SnapshotContents([], [], update_snapshot_summaries(totals, parent.summary if parent else None))
+
+    def updates(self, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+        """Add ``snapshot`` and its statistics file, and move the branch to it."""
+        return *super().updates(snapshot), SetStatisticsUpdate.model_validate({"statistics": self._written[-1]})
+
+    def _found(self, target: Table, parent: Snapshot | None) -> Erasures:
+        """What the branch holds, read once per head."""
+        head = parent.snapshot_id if parent else None
+        if self._known is None or self._known[0] != head:
+            self._known = head, read_erasures(target)
+        return self._known[1]

@@ -1,0 +1,26 @@
+"""Requests to erase keys of a topic under test, and what is known of them."""
+
+from pipeline.erase.ask import Asked, ask
+from pipeline.erase.requests import Erasures, Progress
+from pipeline.erase.stored import read_erasures
+from pipeline.lake.topic_partition import TopicPartition
+from tests.support.topics import DAY, NOW, Topic
+
+HOUR = 3_600_000
+
+
+def request(topic: Topic, *keys: bytes, now: int = NOW, within_ms: int = 30 * DAY) -> Asked:
+    """Request that ``keys`` are erased from ``topic``."""
+    return ask(topic.lake, topic.table, [(key,) for key in keys], now, topic.name, within_ms)
+
+
+def erasures(topic: Topic) -> Erasures:
+    """What the table knows about erasures now."""
+    return read_erasures(topic.lake.table(topic.table))
+
+
+def progress(topic: Topic, partition: int = 0) -> Progress:
+    """How far a partition was searched; it must have been."""
+    found = erasures(topic).progress_of(TopicPartition(topic.name, partition))
+    assert found is not None
+    return found
