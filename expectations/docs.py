@@ -6,21 +6,20 @@ import json
 import os
 import re
 import shutil
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from great_expectations.data_context.types.resource_identifiers import ValidationResultIdentifier
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import expectations.promise_kept  # noqa: F401  # registers the expectation that the stored results name
+from expectations.certificate import CERTIFICATES
 from expectations.claim import Claim
-from expectations.offline import CONTENT_POLICY, PAGES
 from expectations.store import RESULTS, context_for
+from expectations.templates import environment, write_page
 from expectations.verdict import Verdict
-from expectations.wording import count, log_name, moment, shown, size
+from expectations.wording import log_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,8 +55,18 @@ class ReportPage:
         return f"{SITE}/validations/{self.result.with_suffix('.html').as_posix()}"
 
 
+@dataclass(frozen=True, slots=True)
+class CertificatePage:
+    """A certificate of erased keys beside the reports; `page` is its path under the reports folder."""
+
+    table: str
+    request: str
+    page: str
+
+
 def build_data_docs(reports: Path) -> Path:
-    """Build the pages for all results stored under `reports` and return the front page, `index.html`.
+    """Build the pages for all results stored under `reports` and return the front page, `index.html`, which lists the
+    certificates of erased keys as well.
 
     Results never change, so existing pages are kept. Each page is written atomically; when several processes build at
     once, the last front page wins.
@@ -66,11 +75,11 @@ def build_data_docs(reports: Path) -> Path:
     # A result's folder is named after the time of its validation, to the microsecond.
     stored = sorted(_stored(reports / RESULTS), key=lambda report: report.result.parent.name, reverse=True)
     _build_great_expectations_pages(reports, stored)
-    pages = _environment()
+    pages = environment()
     for report in stored:
         target = reports / report.page
         if not target.exists():
-            _write(
+            write_page(
                 target,
                 pages.get_template("plan.html.j2").render(
                     claim=report.claim,
@@ -84,8 +93,9 @@ def build_data_docs(reports: Path) -> Path:
         reports=stored[:NEWEST],
         total=len(stored),
         passed=sum(report.verdict.passed for report in stored),
+        certificates=list(_certificates(reports)),
     )
-    return _write(reports / "index.html", front)
+    return write_page(reports / "index.html", front)
 
 
 def _stored(results: Path) -> Iterator[ReportPage]:
@@ -104,6 +114,13 @@ def _stored(results: Path) -> Iterator[ReportPage]:
             continue  # deleted, damaged, or not Firn's: the other pages are built anyway
         if NAME.fullmatch(report.verdict.run_name):
             yield report
+
+
+def _certificates(reports: Path) -> Iterator[CertificatePage]:
+    for page in sorted((reports / CERTIFICATES).glob("*/request-*.html")):
+        yield CertificatePage(
+            page.parent.name, page.stem.removeprefix("request-"), page.relative_to(reports).as_posix()
+        )
 
 
 def _build_great_expectations_pages(reports: Path, stored: list[ReportPage]) -> None:
@@ -131,32 +148,3 @@ def _build_great_expectations_pages(reports: Path, stored: list[ReportPage]) -> 
     context.build_data_docs(resource_identifiers=wanted, build_index=False)
     # Fonts and logos that only its own style uses.
     shutil.rmtree(reports / SITE / "static", ignore_errors=True)
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(PAGES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals["policy"] = CONTENT_POLICY
-    environment.filters.update(
-        moment=moment,
-        size=size,
-        count=count,
-        number=lambda number: f"{number:,}",
-        count_of=lambda things, noun: count(len(things), noun),
-    )
-    return environment
-
-
-def _write(target: Path, page: str) -> Path:
-    """Write the page under another name first, so that no reader sees half of it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
-    unfinished.write_text(page, encoding="utf-8")
-    unfinished.replace(target)
-    return target

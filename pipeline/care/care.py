@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from pipeline.care.certificates import certificates
 from pipeline.care.contents import Contents
 from pipeline.care.expire import expire
 from pipeline.care.former import dropped, dropped_by, former
@@ -25,6 +26,7 @@ from pipeline.care.in_use import Works
 from pipeline.care.limits import KeepLimits
 from pipeline.care.listing import Listing
 from pipeline.care.manifests import manifests_to_rewrite, rewrite_manifests
+from pipeline.care.old_tombstones import old_tombstones
 from pipeline.care.orphans import orphans
 from pipeline.care.plans import old_plans
 from pipeline.care.references import UnknownReferencesError, Unreferenced, is_in, metadata_locations
@@ -34,6 +36,7 @@ from pipeline.care.stale import End, FoundStage, found_stages
 from pipeline.care.sweep import clear
 from pipeline.care.unreached import Coming
 from pipeline.lake import Lake
+from pipeline.lake.branches import ERASURES
 from pipeline.lake.folders import Stored
 from pipeline.policy import Policies
 from pipeline.staging.stage import VERDICTS
@@ -46,19 +49,23 @@ class Part(StrEnum):
     """Results that nobody will publish."""
     SIDE_BRANCHES = "side branches"
     """Quarantined records and removed tombstones past their limit."""
+    REQUESTS = "requests"
+    """Old tombstones become requests to erase their keys."""
     MANIFESTS = "manifests"
     """Many small manifests become few."""
     ORPHANS = "orphans"
     """Files that nothing reaches; lists all files of the table."""
     SNAPSHOTS = "snapshots"
     """Snapshots past their age, and the files that only they reach."""
+    CERTIFICATES = "certificates"
+    """Certificates of erasures, once no file holds what was erased."""
 
 
 GC_ENABLED: Final = "gc.enabled"
 """Iceberg's property that allows to delete a table's files."""
 
 ALL: Final = frozenset(Part)
-HOURLY: Final = frozenset({Part.STAGES, Part.SIDE_BRANCHES})
+HOURLY: Final = frozenset({Part.STAGES, Part.SIDE_BRANCHES, Part.REQUESTS})
 """The parts that cost little."""
 
 
@@ -118,6 +125,8 @@ class _Care:
                 found.append(Garbage.of_error(Kind.STAGE, self.identifier, error))
         if Part.SIDE_BRANCHES in parts:
             found += self._side_branches()
+        if Part.REQUESTS in parts:
+            found += self._requests()
         if Part.MANIFESTS in parts and enabled and policy.care_manifests:
             found += self._manifests()
         listing = None
@@ -131,6 +140,8 @@ class _Care:
             expiries = int(any(one.goes and one.kind in (Kind.SNAPSHOTS, Kind.REF) for one in own))
         if listing and not listing.own_only:
             found += self._former(expiries, policy.care_orphans_age_ms)
+        if Part.CERTIFICATES in parts:
+            found += certificates(self.lake, self.identifier, self.now_ms, issue=self.remove)
         return [*found, *self._held(listing, after)]
 
     def _stages(self) -> list[Garbage]:
@@ -148,6 +159,12 @@ class _Care:
         found, self.lost = old_on_branches(self.lake, self.identifier, self.now_ms, remove=self.remove)
         for branch in self.lost:
             self.moving += [MAIN_BRANCH, branch]
+        return found
+
+    def _requests(self) -> list[Garbage]:
+        found, is_news = old_tombstones(self.lake, self.identifier, self.now_ms, remove=self.remove)
+        if is_news:
+            self.moving += [MAIN_BRANCH, ERASURES]
         return found
 
     def _manifests(self) -> list[Garbage]:

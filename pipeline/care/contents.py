@@ -15,9 +15,9 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table.snapshots import Snapshot
 
-from pipeline.care.paths import name_of, path_of
 from pipeline.lake.avro import fetch, records
 from pipeline.lake.manifests import ahead
+from pipeline.lake.paths import name_of, path_of
 
 Hashes = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]

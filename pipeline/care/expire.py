@@ -5,7 +5,7 @@ interruption leaves orphans at most. Source: Iceberg spec, "Snapshot Retention P
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,8 +26,11 @@ from pipeline.care.contents import Contents
 from pipeline.care.garbage import Garbage, Kind
 from pipeline.care.lost_refs import restore_lost_refs
 from pipeline.care.unreached import Coming, Unreached
+from pipeline.erase.stored import read_erasures
+from pipeline.errors import RefusedError
 from pipeline.history.retained import Retention, retained
 from pipeline.lake import Lake
+from pipeline.prove.history import expire_below
 
 _LEAST: Final = 100
 """Number of snapshots that a commit always removes together."""
@@ -57,7 +60,13 @@ def expire(
     """
     if not remove:
         table = lake.table(identifier)
-        retention = retained(identifier, table.metadata, now_ms, coming.moving)
+        retention = retained(
+            identifier,
+            table.metadata,
+            now_ms,
+            coming.moving,
+            _erased_below(table, identifier, now_ms, coming.rewritten),
+        )
         after = _without(table.metadata, retention)
         done = _Done(table, retention, list(retention.expired_snapshots))
         return Expired(_findings(done, after, now_ms, contents, coming, remove=False), after)
@@ -70,6 +79,14 @@ def expire(
         found += _findings(done, after, now_ms, contents, coming, remove=True)
         if len(done.snapshots) == len(done.retention.expired_snapshots):
             return Expired(found, after)
+
+
+def _erased_below(table: Table, identifier: str, now_ms: int, rewritten: Collection[str] = ()) -> int:
+    """Sequence number below which snapshots expire for the sake of erased keys; 0 where the requests are lost."""
+    try:
+        return expire_below(table, identifier, read_erasures(table), now_ms, rewritten)
+    except RefusedError:
+        return 0
 
 
 @dataclass(frozen=True)
@@ -96,7 +113,12 @@ class _Commit:
     def once(self) -> _Done:
         """One try. Raises CommitFailedException when a ref has moved since, or another process expires the same."""
         table = self.lake.table(self.identifier)
-        retention = retained(self.identifier, table.metadata, self.now_ms)
+        retention = retained(
+            self.identifier,
+            table.metadata,
+            self.now_ms,
+            erased_below=_erased_below(table, self.identifier, self.now_ms),
+        )
         ids = list(retention.expired_snapshots)[: self.most]
         updates: list[TableUpdate] = [
             RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in retention.expired_refs

@@ -22,7 +22,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from pipeline.care.delete import delete_file
-from pipeline.care.paths import name_of
 from pipeline.care.references import Unreferenced
 from pipeline.history.properties import FENCE
 from pipeline.history.published_plans import commits_folder
@@ -30,6 +29,7 @@ from pipeline.lake import Lake
 from pipeline.lake.folders import Stored, files_in, job_folder, store
 from pipeline.lake.job_documents import JobDocuments
 from pipeline.lake.manifests import Manifests
+from pipeline.lake.paths import name_of
 from pipeline.lake.snapshot_commit import Change, SnapshotCommit
 from pipeline.plan.failure import FAILURE, PLANS
 from pipeline.plan.plan import stage_parts

@@ -10,12 +10,12 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSy
 from pyiceberg.table import Table
 
 from pipeline.care.contents import Hashes, Reach
-from pipeline.care.paths import name_of
 from pipeline.care.references import Known, is_in
 from pipeline.care.shared import METADATA_FILE
 from pipeline.history.published_plans import commits_folder
 from pipeline.lake.folders import DATA_FOLDER, JOB_ID, Stored, data_folder, store
 from pipeline.lake.job_documents import documents_folder
+from pipeline.lake.paths import name_of
 
 _VERSION_HINT: Final = "version-hint.text"
 """File of Hadoop's catalog that names the current version."""

@@ -17,7 +17,9 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from pipeline.care.entry_order import EntryOrder, Places
 from pipeline.care.garbage import Garbage, Kind
-from pipeline.care.many_manifests import ManifestLimits, Many, many
+from pipeline.care.many_manifests import ManifestLimits, Many, many, telling
+from pipeline.erase.requests import Erasures
+from pipeline.erase.stored import read_erasures
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.branch_snapshot import place
@@ -26,6 +28,7 @@ from pipeline.lake.manifest_entries import LAYOUT, RawManifest, RawManifestWrite
 from pipeline.lake.manifest_replacement import Replacement
 from pipeline.lake.manifests import Manifests, ahead
 from pipeline.lake.snapshot_commit import SnapshotCommit, schema_of
+from pipeline.prove.telling import Telling
 
 TRIES: Final = 3
 """Times that the work is begun anew when another commit takes files out of a manifest meanwhile."""
@@ -69,7 +72,18 @@ def manifests_to_rewrite(table: Table, identifier: str) -> list[str]:
 def _chosen(table: Table, identifier: str) -> list[Many]:
     snapshot = table.current_snapshot()
     listed = snapshot.manifests(table.io) if snapshot else []
-    return many(table, listed, ManifestLimits.of(table, identifier))
+    chosen = many(table, listed, ManifestLimits.of(table, identifier))
+    taken = {manifest.manifest_path for one in chosen for manifest in one.manifests}
+    others = [one for one in listed if one.manifest_path not in taken]
+    return chosen + telling(others, Telling(table, identifier, _requests(table)))
+
+
+def _requests(table: Table) -> Erasures:
+    """The requests to erase keys; none where they are lost, as care of manifests does not depend on them."""
+    try:
+        return read_erasures(table)
+    except RefusedError:
+        return Erasures()
 
 
 def _finding(table: Table, identifier: str, chosen: Many, now_ms: int) -> Garbage:
@@ -81,7 +95,7 @@ def _finding(table: Table, identifier: str, chosen: Many, now_ms: int) -> Garbag
         Kind.MANIFESTS,
         f"{identifier} ({kind} of partition spec {chosen.spec_id})",
         goes=True,
-        reason=f"written anew as fewer, in order: {chosen.reason}",
+        reason=f"written anew, in order: {chosen.reason}",
         files=len(chosen.manifests),
         bytes=sum(one.manifest_length for one in chosen.manifests),
         age_ms=None if newest is None else now_ms - newest,

@@ -13,6 +13,7 @@ from pyiceberg.types import PrimitiveType
 from pipeline.errors import RefusedError
 from pipeline.lake.manifest_entries import ALONE, TOGETHER
 from pipeline.lake.snapshot_commit import schema_of
+from pipeline.prove.telling import Telling
 
 MAX_ENTRIES: Final = 20_000
 """Largest number of files in a manifest: a commit that removes one of them reads and writes its manifest whole."""
@@ -84,6 +85,19 @@ def many(table: Table, listed: Iterable[ManifestFile], limits: ManifestLimits) -
             groups[manifest.partition_spec_id, manifest.content].append(manifest)
     found = (_many(table, spec_id, content, own, limits) for (spec_id, content), own in groups.items())
     return [one for one in found if one]
+
+
+def telling(listed: Iterable[ManifestFile], keys: Telling) -> list[Many]:
+    """The manifests among those ``listed`` that may tell keys which are to be erased.
+
+    Written anew, a manifest lists live files only.
+    """
+    groups: defaultdict[tuple[int, ManifestContent], list[ManifestFile]] = defaultdict(list)
+    for manifest in listed:
+        if manifest.sequence_number and manifest.key_metadata is None and keys.tells(manifest):
+            groups[manifest.partition_spec_id, manifest.content].append(manifest)
+    reason = "they keep bounds of removed files, which may be keys that were erased"
+    return [Many(spec_id, content, tuple(own), reason) for (spec_id, content), own in groups.items()]
 
 
 def _many(

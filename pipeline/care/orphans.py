@@ -14,7 +14,6 @@ from pipeline.care.delete import delete
 from pipeline.care.garbage import Garbage, Kind
 from pipeline.care.jobs import newer_snapshot, prune
 from pipeline.care.listing import Listing, listed
-from pipeline.care.paths import name_of
 from pipeline.care.references import Unreferenced, known_files
 from pipeline.care.shared import check_alone
 from pipeline.errors import RefusedError
@@ -22,6 +21,7 @@ from pipeline.history.published_plans import commits_folder
 from pipeline.lake import Lake
 from pipeline.lake.folders import Stored, data_folder, job_of, store
 from pipeline.lake.job_documents import JobDocuments, documents_folder
+from pipeline.lake.paths import name_of
 from pipeline.policy import Policies
 
 

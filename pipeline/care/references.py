@@ -11,10 +11,10 @@ from pyiceberg.table.metadata import TableMetadata
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from pipeline.care.contents import Contents, Hashes, Reach
-from pipeline.care.paths import name_of, path_of
 from pipeline.errors import UnavailableError
 from pipeline.history.published_plans import document_of
 from pipeline.lake import Lake
+from pipeline.lake.paths import name_of, path_of
 
 T = TypeVar("T")
 

@@ -14,10 +14,10 @@ from typing import Final
 from pyarrow.fs import FileSystem
 from pyiceberg.table import Table
 
-from pipeline.care.paths import path_of
 from pipeline.errors import FirnError, RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.folders import files_in, store
+from pipeline.lake.paths import path_of
 
 METADATA_FILE: Final = re.compile(r".*\.metadata\.json(\.gz)?")
 TABLES_LOOKED_AT: Final = 100

@@ -12,10 +12,10 @@ from pyiceberg.table.snapshots import Snapshot
 from pipeline.care.contents import Contents, Hashes, Numbers, Reach
 from pipeline.care.delete import Deletable, delete
 from pipeline.care.garbage import Garbage, Kind
-from pipeline.care.paths import path_of
 from pipeline.care.references import UnknownReferencesError, is_in
 from pipeline.history.published_plans import document_of
 from pipeline.lake.folders import Stored, Stores
+from pipeline.lake.paths import path_of
 
 _REASON: Final = "only expired snapshots reached them"
 

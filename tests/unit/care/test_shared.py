@@ -9,9 +9,9 @@ import pytest
 
 from pipeline import clock
 from pipeline.care import Garbage, Kind, care_table
-from pipeline.care.paths import path_of
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
+from pipeline.lake.paths import path_of
 from pipeline.policy.policy import DAY_MS
 from tests.support import lakes
 from tests.support.lakes import TABLE, append, row

@@ -1,0 +1,115 @@
+"""The certificate of an erasure: a JSON document that says what was erased, where it was looked for, and when (C30)."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, Final
+
+from pyiceberg.table import Table
+
+from pipeline.clock import show_ms
+from pipeline.erase.requests import Certificate, Erasures, Request
+from pipeline.lake.topic_partition import TopicPartition
+from pipeline.prove.search import Search
+
+FORMAT: Final = "firn-certificate-v1"
+SEAL: Final = "sha256"
+"""Name of the digest of the document: of its canonical JSON without this name."""
+NOT_COVERED: Final = (
+    "the Kafka topic itself, and other copies of the records outside the table: backups, exports, other tables",
+    "values of other records that mention the key",
+    "reports in Firn's home (FIRN_REPORTS_AGE_MS), if firn.report.samples shows keys",
+    "blocks that a deleted file has left on a disk",
+)
+
+
+def certificate(
+    table: Table, identifier: str, erasures: Erasures, request: int, found: Search, now_ms: int, versions: str
+) -> Certificate:
+    """The certificate of ``request``, for which the search ``found`` nothing; ``versions`` says what keeps old objects.
+
+    All times in it are ISO 8601, UTC.
+    """
+    rows = erasures.rows_of(request)
+    places: dict[TopicPartition, int] = {}
+    for one in rows:
+        places[one.topic_partition] = min(one.below, places.get(one.topic_partition, one.below))
+    progress = filter(None, map(erasures.progress_of, places))
+    destroyed = [one for one in erasures.destroyed if one.topic_partition in places and one.through >= request]
+    deadline_ms = min(one.deadline_ms for one in rows)
+    content = {
+        "format": FORMAT,
+        "firn": version("firn"),
+        "table": identifier,
+        "table_uuid": str(table.metadata.table_uuid),
+        "request": request,
+        "requested": show_ms(rows[0].requested_ms),
+        "deadline": show_ms(deadline_ms),
+        "issued": show_ms(now_ms),
+        "in_time": now_ms <= deadline_ms,
+        "digests": sorted({one.digest.hex() for one in rows}),
+        "digest_method": "HMAC-SHA256 under the table's secret",
+        "landed_again": sorted({one.digest.hex() for one in rows} & {digest.hex() for digest in found.newer}),
+        "topic_partitions": [
+            {"topic": place.topic, "partition": place.partition, "below_offset": below}
+            for place, below in sorted(places.items())
+        ],
+        "by_key": _by_key(rows) if _differ(rows, places) else [],
+        "commits": sorted({one.snapshot_id for one in progress} | {one.snapshot_id for one in destroyed}),
+        "destroyed_files": [
+            {"path": one.path, "bytes": one.bytes, "sha256": one.sha256, "records_erased": one.records}
+            for one in destroyed
+        ],
+        "searched": {
+            "snapshot": found.snapshot_id,
+            "locations": list(found.roots),
+            "files": found.files,
+            "bytes": found.bytes,
+            "listing_sha256": found.listing,
+        },
+        "object_versions": versions,
+        "not_covered": list(NOT_COVERED),
+    }
+    return Certificate(request, now_ms, json.dumps({**content, SEAL: seal(content)}, indent=1))
+
+
+def _differ(rows: Sequence[Request], places: Mapping[TopicPartition, int]) -> bool:
+    """True when the rows of a request have deadlines or, within a topic partition, offsets of their own."""
+    return any(one.below != places[one.topic_partition] or one.deadline_ms != rows[0].deadline_ms for one in rows)
+
+
+def _by_key(rows: Sequence[Request]) -> list[dict[str, object]]:
+    """What is asked of each key, where ``topic_partitions`` has only the lowest offsets, ``deadline`` the earliest."""
+    ordered = sorted(rows, key=lambda one: (one.topic_partition, one.digest))
+    return [
+        {
+            "digest": one.digest.hex(),
+            "topic": one.topic,
+            "partition": one.partition,
+            "below_offset": one.below,
+            "deadline": show_ms(one.deadline_ms),
+        }
+        for one in ordered
+    ]
+
+
+def content_of(issued: Certificate) -> Mapping[str, Any]:
+    """The content of ``issued``."""
+    found: Mapping[str, Any] = json.loads(issued.document)
+    return found
+
+
+def is_intact(issued: Certificate) -> bool:
+    """True when the document is as it was issued, by its own digest."""
+    try:
+        content = dict(content_of(issued))
+    except ValueError:
+        return False
+    return bool(content.pop(SEAL, None) == seal(content))
+
+
+def seal(content: Mapping[str, Any]) -> str:
+    """SHA-256, hexadecimal, of the canonical JSON of ``content``: sorted names, no spaces, UTF-8."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()

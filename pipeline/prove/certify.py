@@ -1,0 +1,121 @@
+"""Issues certificates: to every request that is erased from main and that an exact search finds nowhere else (C30)."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import Table
+
+from pipeline.engine import Engine
+from pipeline.erase.change import change_erasures
+from pipeline.erase.requests import Certificate, Erasures
+from pipeline.erase.stored import read_erasures
+from pipeline.errors import RefusedError
+from pipeline.lake import Lake
+from pipeline.lake.topic_partition import TopicPartition
+from pipeline.policy import Policies
+from pipeline.prove.blockers import Blocker, together
+from pipeline.prove.certificate import certificate
+from pipeline.prove.history import expires_ms, older_snapshots, vanished
+from pipeline.prove.inventory import Inventory
+from pipeline.prove.search import search
+from pipeline.prove.wanted import Wanted
+
+_NO_VERSIONS: Final = "none: a file system keeps no older versions of deleted files"
+_DECLARED: Final = "none, as the operator declares (firn.erase.object.versions = none)"
+
+
+@dataclass(frozen=True)
+class Certified:
+    """Certificates that were issued, and the blockers of the other requests that were looked at, by request id."""
+
+    issued: tuple[Certificate, ...] = ()
+    blocked: Mapping[int, list[Blocker]] = field(default_factory=dict)
+
+
+def uncertified(erasures: Erasures, vanished: Collection[TopicPartition] = ()) -> list[int]:
+    """Ids of the requests that are erased from main and have no certificate; main holds nothing of the topic partitions
+    that ``vanished``."""
+    return [
+        request
+        for request in erasures.ids
+        if erasures.certificate_of(request) is None
+        and all(erasures.is_done(row) or row.topic_partition in vanished for row in erasures.rows_of(request))
+    ]
+
+
+def certify(
+    lake: Lake, identifier: str, now_ms: int, engine: Engine, requests: Collection[int] = (), *, quick: bool = False
+) -> Certified:
+    """Issue certificates to those of ``requests`` (all without one, if empty) of table ``identifier`` that are erased.
+
+    With ``quick`` no data file is read while snapshots from before the erasure have yet to expire, or something keeps a
+    file that an erasure took from main.
+    Raises RefusedError for an unknown request, UnavailableError when catalog or store do not answer.
+    """
+    with lake.answering():
+        table = lake.table(identifier)
+        erasures = read_erasures(table)
+        check_known(identifier, erasures.ids, requests)
+        ids = uncertified(erasures, vanished(lake, table, identifier, erasures))
+        ids = [one for one in ids if not requests or one in requests]
+        blocked = _held(table, erasures, ids) if quick and ids else {}
+        ids = [one for one in ids if one not in blocked]
+        rows = [one for one in erasures.requests if one.id in ids]
+        if not rows:
+            return Certified((), blocked)
+        found = search(table, identifier, Wanted(erasures.secret, rows), engine, expires_ms=expires_ms(rows))
+        versions = kept_versions(table, identifier)
+        issued = []
+        for request in ids:
+            own = found.of(request) + ([versions] if isinstance(versions, Blocker) else [])
+            if own or isinstance(versions, Blocker):
+                blocked[request] = own
+            else:
+                issued.append(certificate(table, identifier, erasures, request, found, now_ms, versions))
+        if issued:
+            change_erasures(lake, identifier, lambda known: _with(known, issued))
+        return Certified(tuple(issued), blocked)
+
+
+def check_known(identifier: str, known: Sequence[int], requests: Collection[int]) -> None:
+    """Raise RefusedError for one of ``requests`` that is not among the ``known`` ones of table ``identifier``."""
+    for one in requests:
+        if one not in known:
+            allowed = f"1 to {known[-1]}" if known else "none, as nothing was requested"
+            raise RefusedError(f"table {identifier} has no request {one}; allowed: {allowed}")
+
+
+def _with(known: Erasures, issued: Collection[Certificate]) -> Erasures:
+    fresh = tuple(one for one in issued if one not in known.certificates)
+    return replace(known, certificates=(*known.certificates, *fresh))
+
+
+def _held(table: Table, erasures: Erasures, ids: Collection[int]) -> dict[int, list[Blocker]]:
+    """Blockers of the requests ``ids`` that metadata tells: older snapshots, and what keeps a destroyed file."""
+    older = {one: [held for held in older_snapshots(table, erasures, one) if held.kind == "snapshot"] for one in ids}
+    found = {request: own for request, own in older.items() if own}
+    waiting = [one for one in ids if one not in found]
+    inventory = Inventory.of(table) if waiting else Inventory(table)
+    left = [one for one in erasures.destroyed if one.path in inventory.data]
+    for request in waiting if left else ():
+        rows = erasures.rows_of(request)
+        places = {one.topic_partition for one in rows}
+        for one in left:
+            if one.topic_partition in places and one.through >= request:
+                why = f"it still has {one.path}, which held records of the request"
+                found.setdefault(request, []).extend(inventory.blockers(one.path, why, expires_ms(rows)))
+    return {request: together(own) for request, own in found.items()}
+
+
+def kept_versions(table: Table, identifier: str) -> str | Blocker:
+    """What keeps older versions of deleted files: nothing, as a certificate says it, or nobody knows."""
+    scheme, _, _ = PyArrowFileIO.parse_location(table.location(), table.io.properties)
+    if scheme == "file":
+        return _NO_VERSIONS
+    if Policies.parse(identifier, table.properties).default.erase_object_versions == "none":
+        return _DECLARED
+    why = "the store may keep older versions of files that are deleted (versioning, soft delete, object lock)"
+    lift = "firn.erase.object.versions = none, once it keeps none of this table"
+    return Blocker("object versions", table.location(), why, lift)

@@ -1,0 +1,135 @@
+"""How far each request is, and what keeps it from its certificate (C30)."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+from pipeline.erase.requests import Certificate, Erasures, Request
+from pipeline.erase.stored import read_erasures
+from pipeline.lake import Lake
+from pipeline.lake.topic_partition import TopicPartition
+from pipeline.plan.failure import FailedPlan, failed_plans
+from pipeline.prove.blockers import Blocker, together
+from pipeline.prove.history import older_snapshots, vanished
+from pipeline.sense import Lane
+from pipeline.sense.searches import obstacles
+from pipeline.sense.state import PartitionState
+from pipeline.sense.table import read_once
+
+
+@dataclass(frozen=True)
+class RequestStatus:
+    """A request at some clock. Times are epoch milliseconds."""
+
+    id: int
+    topic: str
+    keys: int
+    requested_ms: int
+    deadline_ms: int
+    """The earliest of its keys' deadlines."""
+    done: tuple[TopicPartition, ...]
+    """The topic partitions in which main holds nothing of the request: searched, or without any file."""
+    waiting: tuple[TopicPartition, ...]
+    destroyed_files: int
+    records_erased: int
+    """Of all requests that were served together with this one."""
+    certificate: Certificate | None
+    blockers: list[Blocker] = field(default_factory=list)
+
+    def state(self, now_ms: int) -> str:
+        """``certified``, ``erased`` (from main), ``open``, or ``overdue``."""
+        if self.certificate:
+            return "certified"
+        if now_ms > self.deadline_ms:
+            return "overdue"
+        return "open" if self.waiting else "erased"
+
+
+def status(lake: Lake, identifier: str, now_ms: int) -> list[RequestStatus]:
+    """The state of every request of table ``identifier``, oldest first; reads no data file.
+
+    Raises RefusedError for an unknown table, or one whose requests are lost.
+    """
+    with lake.answering():
+        table = lake.table(identifier)
+        erasures = read_erasures(table)
+        gone = vanished(lake, table, identifier, erasures)
+        waiting = {
+            row.topic_partition
+            for request in erasures.ids
+            if erasures.certificate_of(request) is None
+            for row in erasures.rows_of(request)
+            if not erasures.is_done(row) and row.topic_partition not in gone
+        }
+        sensed = read_once(lake, identifier, now_ms, waiting).states() if waiting else []
+        states = {state.topic_partition: state for state in sensed}
+        failed = {
+            one.plan.topic_partition: one for one in failed_plans(lake, identifier) if one.plan.lane is Lane.ERASE
+        }
+        found = []
+        for request in erasures.ids:
+            one = _status(erasures, request, gone)
+            if one.certificate is None:
+                for place in one.waiting:
+                    row = next(row for row in erasures.rows_of(request) if row.topic_partition == place)
+                    one.blockers.extend(_of_partition(identifier, row, states.get(place), failed.get(place)))
+                one.blockers.extend(older_snapshots(table, erasures, request))
+            found.append(one)
+        return found
+
+
+def _status(erasures: Erasures, request: int, gone: Collection[TopicPartition]) -> RequestStatus:
+    rows = erasures.rows_of(request)
+    places = {one.topic_partition for one in rows}
+    waiting = {one.topic_partition for one in rows if not erasures.is_done(one)} - set(gone)
+    destroyed = [one for one in erasures.destroyed if one.through >= request and one.topic_partition in places]
+    return RequestStatus(
+        id=request,
+        topic=rows[0].topic,
+        keys=len({one.digest for one in rows}),
+        requested_ms=rows[0].requested_ms,
+        deadline_ms=min(one.deadline_ms for one in rows),
+        done=tuple(sorted(places - waiting)),
+        waiting=tuple(sorted(waiting)),
+        destroyed_files=len(destroyed),
+        records_erased=sum(one.records for one in destroyed),
+        certificate=erasures.certificate_of(request),
+    )
+
+
+def _of_partition(
+    identifier: str, row: Request, state: PartitionState | None, failed: FailedPlan | None
+) -> list[Blocker]:
+    """What keeps lane `erase` from the topic partition of ``row``."""
+    place = str(row.topic_partition)
+    if failed:
+        return [Blocker("refused plan", place, str(failed.failure), f"its cause, and then firn retry {identifier}")]
+    if state is None:
+        lift = "a record of it lands, or its last tombstone leaves firn_tombstones (firn.late.max.ms)"
+        return [Blocker("topic partition", place, "main has no segment of it, only firn_tombstones has", lift)]
+    found = list(_obstacles(place, state))
+    due_ms = state.erasing.due_ms if state.erasing else None
+    if not found and due_ms is not None and state.now_ms < due_ms:
+        why = "it waits for other requests, to be served together"
+        found.append(Blocker("batch", place, why, f"firn run {identifier} --lane erase --force", due_ms))
+    if not found:
+        found.append(Blocker("lane erase", place, "it is due", f"firn run {identifier}"))
+    return together(found)
+
+
+_KINDS = {
+    "C4": ("log end", "a newer record lands"),
+    "C10": ("transaction", "it is decided"),
+    "C11": ("lag", "time, or firn.min.compaction.lag.ms and firn.active.segments"),
+    "C18": ("large segment", "firn.max.input.bytes"),
+    "C20": ("segment", "the file is rewritten or removed"),
+    "C27": ("row-level deletes", "they are applied: rewrite_data_files"),
+}
+"""Kind of an obstacle, and what lifts it, by rule."""
+
+
+def _obstacles(place: str, state: PartitionState) -> Iterator[Blocker]:
+    for text in state.blockers:
+        yield Blocker("topic partition", place, text, "what the message allows")
+    for one in obstacles(state):
+        kind, lift = _KINDS.get(one.rule, (one.rule, "what the message allows"))
+        yield Blocker(kind, place, one.why, lift, one.until_ms)

@@ -1,0 +1,123 @@
+"""Tables with requests to erase keys in which main holds no such record any more, made without lane `erase`."""
+
+import hashlib
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from pipeline import clock
+from pipeline.care import Garbage, care_table
+from pipeline.engine.local import LocalEngine
+from pipeline.erase.ask import Asked, ask
+from pipeline.erase.change import ErasuresChange
+from pipeline.erase.requests import Destroyed, Erasures, Progress
+from pipeline.erase.stored import read_erasures
+from pipeline.lake import Lake
+from pipeline.lake.branches import ERASURES
+from pipeline.lake.folders import job_folder
+from pipeline.lake.manifests import Manifests
+from pipeline.lake.parquet_writer import ParquetFileWriter, WriteOptions
+from pipeline.lake.snapshot_commit import Change, SnapshotCommit
+from pipeline.prove.blockers import Blocker
+from pipeline.prove.search import Search, search
+from pipeline.prove.wanted import Wanted
+from tests.support.lakes import TABLE, Row, on_disk, stored
+
+if TYPE_CHECKING:
+    from pipeline.lake.branch_snapshot import BranchChange
+
+ENGINE = LocalEngine(1)
+DAY_MS = 86_400_000
+JOB = "0123456789abcdef"
+"""A job of Firn's, in whose folder the files are written."""
+
+
+def request(lake: Lake, *keys: bytes, now_ms: int | None = None, within_ms: int = 30 * DAY_MS) -> Asked:
+    """Request ``keys`` now, or at ``now_ms``."""
+    return ask(lake, TABLE, [[key] for key in keys], clock.now_ms() if now_ms is None else now_ms, None, within_ms)
+
+
+def known(lake: Lake) -> Erasures:
+    return read_erasures(lake.table(TABLE))
+
+
+def erase(lake: Lake, *keys: bytes) -> list[str]:
+    """Take the records of ``keys`` from main, as lane `erase` does, for all requests; the files that are gone."""
+    table, erasures = lake.table(TABLE), known(lake)
+    gone: list[Destroyed] = []
+    added: list[DataFile] = []
+    for task in table.scan().plan_files():
+        path = on_disk(task.file.file_path)
+        rows = pq.read_table(path, partitioning=None).to_pylist()
+        kept = [one for one in rows if one["key"] not in keys]
+        if len(kept) < len(rows):
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            topic, partition = rows[0]["topic"], rows[0]["partition"]
+            through = max(erasures.ids)
+            gone.append(
+                Destroyed(
+                    topic,
+                    partition,
+                    through,
+                    0,
+                    task.file.file_path,
+                    task.file.file_size_in_bytes,
+                    digest,
+                    len(rows) - len(kept),
+                )
+            )
+            added += write(table, kept)
+    head = table.current_snapshot()
+    number = (head.sequence_number or 0) if head else 0
+
+    def progress(old: Erasures) -> Erasures:
+        done = [
+            Progress(place.topic, place.partition, erasures.newest_id(place), None, number, commit.snapshot_id)
+            for place in erasures.topic_partitions
+        ]
+        return old.with_progress(done, [replace(one, snapshot_id=commit.snapshot_id) for one in gone])
+
+    changes: dict[str, BranchChange] = {
+        MAIN_BRANCH: Change([one.path for one in gone], added),
+        ERASURES: ErasuresChange(progress),
+    }
+    commit = SnapshotCommit(table, changes)
+    commit.commit(lake, table, Manifests(table.io))
+    return [one.path for one in gone]
+
+
+def write(table: Table, rows: Sequence[Row]) -> list[DataFile]:
+    """A data file with ``rows`` of one topic partition and level, in Firn's folder; none without rows."""
+    if not rows:
+        return []
+    partition = (rows[0]["topic"], rows[0]["partition"], rows[0].get("level"))
+    output = table.io.new_output(f"{job_folder(table, JOB)}/{uuid.uuid4()}.parquet")
+    writer = ParquetFileWriter(output, WriteOptions(table.schema(), dict(table.properties)), partition)
+    for batch in stored(rows).cast(schema_to_pyarrow(table.schema())).to_batches():
+        writer.write(batch)
+    return [writer.close().data_file(table.spec().spec_id)]
+
+
+def searched(lake: Lake) -> Search:
+    """The result of an exact search for all requests."""
+    erasures = known(lake)
+    return search(lake.table(TABLE), TABLE, Wanted(erasures.secret, erasures.requests), ENGINE)
+
+
+def blockers(lake: Lake, number: int = 1) -> dict[tuple[str, str], Blocker]:
+    """What the search finds in the way of request ``number``, by kind and name."""
+    return {(one.kind, one.name): one for one in searched(lake).of(number)}
+
+
+def expire(lake: Lake) -> list[Garbage]:
+    """Care as if everything were old: only heads, tags and branches stay."""
+    limits = {"history.expire.max-snapshot-age-ms": "1", "history.expire.min-snapshots-to-keep": "1"}
+    lake.set_properties(TABLE, limits)
+    return care_table(lake, TABLE, clock.now_ms() + 10 * DAY_MS, remove=True)
