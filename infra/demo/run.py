@@ -20,17 +20,25 @@ from pyiceberg.table import Table
 from rich.console import Console
 from rich.table import Table as Printed
 
+from expectations.wording import count
 from infra.airflow import settings
-from infra.demo import changelog
+from infra.demo import changelog, segments
 from infra.demo.check import LevelCount, count_levels, differences
 from infra.demo.load import DAG_ID, TABLE, load
 from pipeline import clock
 from pipeline.care import care_table
+from pipeline.engine.local import LocalEngine
+from pipeline.erase.ask import ask
 from pipeline.history import CommitSummary, RecordCounts, ancestors, appended
 from pipeline.lake import Lake
 from pipeline.lake.folders import files_in, store
+from pipeline.prove.export import export
+from pipeline.prove.status import status
+from pipeline.run import run
+from pipeline.sense import Lane
 
 MARK = ".firn-demo"
+DAY_MS = 86_400_000
 LAST_LINES = 20  # of what a failed task says; all of it is in the log
 ROOMS = ("plan", "compact", "validate", "publish", "report", "verdict", "sweep")
 
@@ -111,6 +119,33 @@ def print_amplification(table: Table) -> None:
     console.print(f"write amplification: {of_records:.2f} records, {of_bytes:.2f} bytes written per one landed")
 
 
+def erase_path(lake: Lake, path: str) -> None:
+    """Request that no file holds ``path`` any more, and take it from the current state of the table."""
+    key = path.encode("utf-8", "surrogateescape")
+    asked = ask(lake, TABLE, [[key]], clock.now_ms(), segments.topic_of(path), within_ms=DAY_MS)
+    # A demo does not wait for other requests, with which a scheduled run would serve this one.
+    for lane in run(lake, TABLE, clock.now_ms(), lambda _: LocalEngine(), [Lane.ERASE], force=True):
+        for failure in lane.failures.values():
+            raise SystemExit(f"firn: {path} could not be erased: {failure}")
+    (state,) = status(lake, TABLE, clock.now_ms())
+    console.print(
+        f"request {asked.id}, to erase {path}: {count(state.destroyed_files, 'segment')} lost "
+        f"{count(state.records_erased, 'record')} of it; older snapshots still have them",
+        soft_wrap=True,
+    )
+
+
+def show_certificates(lake: Lake) -> bool:
+    """Tell where the certificates are; returns whether every request has one."""
+    for state in status(lake, TABLE, clock.now_ms()):
+        for blocker in state.blockers:
+            console.print(f"  {blocker}", style="red", markup=False)
+        if state.certificate:
+            page = Path(os.path.relpath(export(lake, TABLE, state.certificate)))
+            console.print(f"[bold green]no file holds a record of request {state.id} any more[/]: certificate {page}")
+    return all(state.certificate for state in status(lake, TABLE, clock.now_ms()))
+
+
 def free_history(lake: Lake) -> None:
     """Let care expire all snapshots but the newest, and show the bytes on disk before and after it."""
     # A demo does not wait the five days that Iceberg keeps snapshots for.
@@ -170,15 +205,17 @@ def main() -> int:
     print_levels("after", count_levels(table))
     print_seconds(tasks)
     print_amplification(table)
-    console.rule("care frees what only history holds")
-    free_history(lake)
-    table = lake.table(TABLE)
     tree = changelog.read_tree_list()
+    console.rule("a key is erased, care frees what only history holds")
+    erase_path(lake, next(one.path for one in changelog.read_changelog() if one.path not in tree))
+    free_history(lake)
+    certified = show_certificates(lake)
+    table = lake.table(TABLE)
     found = differences(table, tree)
     for difference in found[:20]:
         console.print(difference, style="red", markup=False)
     shown = Path(os.path.relpath(home))
-    if found or not succeeded:
+    if found or not succeeded or not certified:
         console.print(
             f"[bold red]FAILED[/]: {len(found):,} differences from the tree; Airflow's log: {shown / log.name}"
         )

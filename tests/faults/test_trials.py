@@ -86,6 +86,27 @@ class TestModel:
             "C16: (0, 4) is superseded and still there",
         ]
 
+    def test_c30_a_requested_key_may_go_and_no_older_value_may_show_up(self, model: Model) -> None:
+        model.request(b"a", {0: 4})
+        seen = Branches([END], [NO_KEY], [LANDED[3]])
+        assert model.violations(seen) == model.unsettled(seen) == []
+        (problem,) = model.violations(Branches([LANDED[0], END], [NO_KEY], [LANDED[3]]))
+        assert problem.startswith("C30: (0, 0) is there though 2")
+        assert model.unsettled(Branches([LANDED[2], END], [NO_KEY], [LANDED[3]])) == [
+            "C30: (0, 2) is to be erased and still there"
+        ]
+
+    def test_c30_a_requested_tombstone_may_not_stay_among_the_removed(self, model: Model) -> None:
+        model.request(b"b", {0: 4})
+        assert model.unsettled(Branches([LANDED[2], END], [NO_KEY], [LANDED[3]])) == [
+            "C30: (0, 3) is to be erased and still there"
+        ]
+
+    def test_c30_what_landed_after_the_request_is_lost_if_it_goes(self, model: Model) -> None:
+        model.request(b"a", {0: 2})
+        (problem,) = model.violations(Branches([END], [NO_KEY], [LANDED[3]]))
+        assert problem.startswith("C3: the newest record of (0, b'a')")
+
     def test_c4_what_is_before_a_deleted_log_end_may_stay(self, model: Model) -> None:
         model.delete(b"c")
         seen = Branches([LANDED[2], NO_KEY], [], [LANDED[3]])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pyiceberg.table import Table
 
 from pipeline.history.ancestors import ancestors
-from pipeline.history.properties import JOB_ID, PLAN_ID, properties_of
+from pipeline.history.properties import ERASE, JOB_ID, LANE, PLAN_ID, properties_of
 from pipeline.history.record_counts import RecordCounts
 from pipeline.lake.branches import QUARANTINE, REMOVED_TOMBSTONES, on_branch
 from tests.support.lakes import held, on_disk
@@ -34,10 +34,14 @@ class Branches:
 
 @dataclass
 class Model:
-    """Everything that was landed in one table, and what a foreign DELETE took out of it."""
+    """Everything that was landed in one table, what a foreign DELETE took out of it, and what is to be erased."""
 
     landed: dict[Place, Record] = field(default_factory=dict)
     deleted: set[Place] = field(default_factory=set)
+    requested: dict[Key, int] = field(default_factory=dict)
+    """The offset below which the records of a key are to be erased (C30)."""
+    landed_again: set[Place] = field(default_factory=set)
+    """Records that a restarted writer landed after they were erased."""
 
     def land(self, records: Iterable[Record]) -> None:
         self.landed |= {(record.partition, record.offset): record for record in records}
@@ -45,6 +49,19 @@ class Model:
     def delete(self, key: bytes) -> None:
         """A user deletes all that there is of a key by now."""
         self.deleted |= {place for place, record in self.landed.items() if record.key == key}
+
+    def request(self, key: bytes, below: Mapping[int, int]) -> None:
+        """Everything of ``key`` that is below these offsets, by partition, is to be erased."""
+        for partition, end in below.items():
+            self.requested[partition, key] = max(end, self.requested.get((partition, key), 0))
+
+    def erasable(self) -> set[Place]:
+        """The records that may be gone because they are requested."""
+        return {
+            place
+            for place, record in self.landed.items()
+            if record.key is not None and record.offset < self.requested.get((record.partition, record.key), 0)
+        }
 
     def newest(self) -> dict[Key, Record]:
         """The newest record of each key, but for what was deleted."""
@@ -76,9 +93,14 @@ class Model:
     def _lost(self, visible: set[Place], seen: Branches) -> Iterator[str]:
         """Records that no branch holds, and that nothing newer has superseded."""
         removed, kept = _places(seen.removed_tombstones), _places(seen.quarantine)
+        erasable = self.erasable()
         for key, record in self.newest().items():
             place = record.partition, record.offset
             if place in visible:
+                continue
+            if place in erasable:
+                if place not in removed:
+                    yield from self._older_than_erased(record, visible)
                 continue
             if record.value is not None:
                 yield f"C3: the newest record of {key}, {place}, is gone"
@@ -87,6 +109,13 @@ class Model:
         for place, record in self.landed.items():
             if record.key is None and place not in visible | kept | self.deleted:
                 yield f"C5: {place} without a key is neither in the table nor in quarantine"
+
+    def _older_than_erased(self, newest: Record, visible: set[Place]) -> Iterator[str]:
+        """Older values of a key whose newest record was erased: that would bring them back."""
+        for place in sorted(visible - self.landed_again):
+            older = self.landed.get(place)
+            if older and (older.partition, older.key) == (newest.partition, newest.key):
+                yield f"C30: {place} is there though {newest.offset}, the newest of its key, was erased"
 
     def _misplaced(self, visible: set[Place], seen: Branches) -> Iterator[str]:
         """Records that are on two branches, or on one that is not theirs."""
@@ -106,7 +135,12 @@ class Model:
         # What was deleted may have been the log end: then what is before it is, and stays (C4).
         ends = self._ends(self.landed) | self._ends(self.landed.keys() - self.deleted)
         left = sorted(_places(seen.main) - newest - ends)
-        return [f"C16: {place} is superseded and still there" for place in left]
+        erasable = self.erasable() - self._ends(self.landed)
+        requested = sorted((_places(seen.main) | _places(seen.removed_tombstones)) & erasable - ends)
+        return [
+            *(f"C16: {place} is superseded and still there" for place in left),
+            *(f"C30: {place} is to be erased and still there" for place in requested),
+        ]
 
     @staticmethod
     def _ends(places: Iterable[Place]) -> set[Place]:
@@ -176,11 +210,15 @@ def unbalanced(table: Table) -> list[str]:
         if parent.summary is None or "firn.records-in" not in said:
             continue
         counts = RecordCounts.of_summary(said)
-        lost = counts.records_in - counts.records_out
+        lost = counts.records_in + counts.deleted - counts.records_out
         before, after = (int(properties_of(one).get("total-records", 0)) for one in (parent, snapshot))
         moved = {QUARANTINE: counts.quarantined, REMOVED_TOMBSTONES: counts.tombstones_removed}
         job = said.get(JOB_ID) or said[PLAN_ID]
         added = {branch: own.get(job, 0) for branch, own in beside.items()}
+        if said.get(LANE) == ERASE:
+            # Removed tombstones that are erased count as read.
+            moved[REMOVED_TOMBSTONES] = min(0, added[REMOVED_TOMBSTONES])
+            lost += moved[REMOVED_TOMBSTONES]
         if after - before != counts.restored - lost or added != moved:
             found.append(
                 f"C24: snapshot {snapshot.snapshot_id} went from {before} to {after} records, beside main were added "
@@ -190,12 +228,13 @@ def unbalanced(table: Table) -> list[str]:
 
 
 def _added(branch: Table) -> Mapping[str, int]:
-    """Number of records that the snapshots of a side branch added, by the job of their commit."""
+    """Number of records by which the snapshots of a side branch grew, by the job of their commit."""
     found: Counter[str] = Counter()
     for snapshot in ancestors(branch):
         properties = properties_of(snapshot)
         if JOB_ID in properties:
-            found[properties[JOB_ID]] += int(properties.get("added-records", 0))
+            for sign, name in ((1, "added-records"), (-1, "deleted-records")):
+                found[properties[JOB_ID]] += sign * int(properties.get(name, 0))
     return found
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from pipeline import clock
 from pipeline.care import care_table
+from pipeline.erase.ask import ask
+from pipeline.erase.stored import read_erasures
 from pipeline.history.published_plans import commits_folder, document_of
 from pipeline.lake import Lake
 from pipeline.lake.folders import data_folder
@@ -26,6 +28,7 @@ from tests.faults.harness.model import Branches, Model, lost_files, unbalanced
 from tests.faults.harness.reader import Reader
 from tests.faults.harness.workplace import Workplace
 from tests.support.lakes import files_under, held, on_disk
+from tests.support.row_deletes import delete_at, places
 from tests.support.topics import DAY, NOW, Record, Topic, record_of
 from tests.support.waiting import until
 
@@ -33,6 +36,9 @@ STEPS = 2
 KEYS = (b"a", b"b", b"c", b"d", b"")
 RUNS = ((tuple(Lane), False), ((Lane.MERGE, Lane.CLEAN), False), ((Lane.FULL,), True), ((Lane.FULL,), True))
 """Lanes of a cleaning, and whether thresholds count."""
+ERASING = 0.5
+"""Share of seeds in which keys are to be erased."""
+FAR_AWAY = b"nobody has this key"
 LATER = 3 * DAY
 """By a clock so far ahead everything that a dead process left is dead."""
 
@@ -67,6 +73,8 @@ class Stand:
     """The cleaning that is under way, as another process would do it once more."""
     began: float = 0
     """When the cleaning that is under way was started, by the machine's clock in seconds."""
+    requester: Random | None = None
+    """Whoever requests that keys are erased; None in a trial without."""
 
 
 def trial(seed: int, lake: Lake, place: Workplace, reader: Reader, folder: Path) -> Trial:
@@ -74,14 +82,19 @@ def trial(seed: int, lake: Lake, place: Workplace, reader: Reader, folder: Path)
     random = Random(seed)  # noqa: S311  # a seed is what it is for
     place.prepare()
     topic = Topic(lake, place.engine(), f"faults.s{seed}", session=lambda: place.spark)
+    # Of its own, so that a seed without requests stays what it was.
+    requester = Random(f"requests {seed}")  # noqa: S311
     stand = Stand(seed, random, place, topic, reader, folder / str(seed))
+    stand.requester = requester if requester.random() < ERASING else None
     stand.topic.create(delete_retention_ms=random.choice(["0", "0", str(DAY)]))
     found = Trial(seed)
     reader.watch(stand.topic.table)
     try:
         for number in range(STEPS):
             _land(stand, random.randint(2, 4))
+            _hide(stand, number)
             stand.now += random.choice([0, 1, DAY, -DAY, 3 * DAY])
+            _request(stand)
             _disturbed(stand, found, Fault.draw(random), number)
             found.violations += _look(stand)
         _settle(stand, found)
@@ -89,9 +102,10 @@ def trial(seed: int, lake: Lake, place: Workplace, reader: Reader, folder: Path)
         found.violations.append(f"a file of the table is gone: {error}")
     finally:
         looks, errors = reader.stop()
-    found.violations += [*errors, *looks.violations(stand.model.deleted)]
+    found.violations += [*errors, *looks.violations(stand.model.deleted | stand.model.erasable())]
     found.counts["reads"] = looks.views
     found.counts["records"] = len(stand.model.landed)
+    found.counts["erased"] = sum(one.records for one in read_erasures(lake.table(topic.table)).destroyed)
     found.counts["commits"] = len(stand.topic.lake.table(stand.topic.table).metadata.snapshots)
     return found
 
@@ -113,6 +127,36 @@ def _land(stand: Stand, batches: int) -> None:
         stand.model.land(batch)
 
 
+def _request(stand: Stand) -> None:
+    """Keys are to be erased at once, and a restarted writer lands records of them again that are gone already."""
+    random, model = stand.requester, stand.model
+    if random is None:
+        return
+    if random.random() < 0.7:
+        keys = random.sample([*KEYS, FAR_AWAY], random.randint(1, 2))
+        topic = stand.topic
+        asked = ask(topic.lake, topic.table, [(key,) for key in keys], stand.now, topic.name, within_ms=1)
+        for key in keys:
+            model.request(key, {place.partition: end for place, end in asked.below.items()})
+    seen = branches(stand.topic)
+    there = {(one.partition, one.offset) for one in (*seen.main, *seen.removed_tombstones)}
+    gone = sorted(model.erasable() - there - model.deleted)
+    if gone and random.random() < 0.5:
+        again = [model.landed[place] for place in random.sample(gone, random.randint(1, len(gone)))]
+        model.landed_again |= {(one.partition, one.offset) for one in again}
+        stand.topic.append(sorted(again, key=lambda one: one.offset))
+
+
+def _hide(stand: Stand, number: int) -> None:
+    """A user deletes a key row by row, as merge-on-read does; drawn apart from everything else that the seed says."""
+    random = Random(f"{stand.seed} {number} row-level deletes")  # noqa: S311  # a seed is what it is for
+    key = random.choice(KEYS)
+    found = places(stand.topic.lake, stand.topic.table, [key], "key") if random.random() < 0.5 else {}
+    if found:
+        delete_at(stand.topic.lake, stand.topic.table, found, bounds=random.random() < 0.5)
+        stand.model.delete(key)
+
+
 def _disturbed(stand: Stand, found: Trial, fault: Fault, number: int) -> None:
     """A cleaning that the fault hits, if it comes to that call."""
     folder = stand.folder / str(number)
@@ -120,6 +164,8 @@ def _disturbed(stand: Stand, found: Trial, fault: Fault, number: int) -> None:
     topic = stand.topic
     lake = faulty(topic.lake, fault, folder)
     lanes, force = stand.random.choice(RUNS)
+    if stand.model.requested and stand.requester and stand.requester.random() < 0.5:
+        lanes, force = (Lane.ERASE, *lanes), True
     stand.run = partial(clean, table=topic.table, engine=stand.place.engine, now_ms=stand.now, lanes=lanes, force=force)
     stand.began = time.time()
     child = Child.start(partial(stand.run, lake))
@@ -176,9 +222,12 @@ def branches(topic: Topic) -> Branches:
 
 
 def _settle(stand: Stand, found: Trial) -> None:
-    """Two runs without a fault, on a machine for whose clock what was left behind is old (C25)."""
+    """Three runs without a fault, on a machine for whose clock what was left behind is old (C25)."""
     topic = stand.topic
-    for lanes, force in (((Lane.FULL,), True), (tuple(Lane), False)):
+    # After row-level deletes only the second of two full cleans knows where the log ends for readers (C4).
+    runs = [((Lane.FULL,), True), ((Lane.FULL,), True), (tuple(Lane), False)]
+    erase = ((Lane.ERASE,), True)
+    for lanes, force in [erase, *runs[:2], erase, runs[2]] if stand.model.requested else runs:
         stand.now += 1
         work = partial(
             clean, topic.lake, topic.table, stand.place.engine, stand.now, lanes, ahead_ms=LATER, force=force
@@ -193,7 +242,9 @@ def _settle(stand: Stand, found: Trial) -> None:
     found.violations += [f"C25: {path} is left" for path in left_behind(topic)]
     care_table(topic.lake, topic.table, clock.now_ms() + LATER + DAY, remove=True)
     found.violations += _look(stand)
-    found.violations += [f"C25: {path} is left by the collector" for path in lists_left(topic)]
+    found.violations += [
+        f"C25: {path} is left by the collector" for path in (*lists_left(topic), *requests_left(topic))
+    ]
 
 
 def left_behind(topic: Topic) -> Iterator[Path]:
@@ -210,6 +261,15 @@ def lists_left(topic: Topic) -> Iterator[Path]:
     located = filter(None, map(document_of, table.metadata.snapshots))
     known = {location.rpartition("/")[2] for location in located}
     yield from (path for path in files_under(on_disk(commits_folder(table))) if path.name not in known)
+
+
+def requests_left(topic: Topic) -> Iterator[Path]:
+    """Files of requests that no snapshot refers to."""
+    table = topic.lake.table(topic.table)
+    known = {on_disk(one.statistics_path) for one in table.metadata.statistics}
+    for path in files_under(on_disk(table.location())):
+        if path.suffix == ".puffin" and path not in known:
+            yield path
 
 
 def _append(stand: Stand, _: Trial) -> None:
@@ -258,6 +318,8 @@ def _remove_orphans(stand: Stand, found: Trial) -> None:
 
 def _delete(stand: Stand, _: Trial) -> None:
     key = stand.random.choice(KEYS)
+    mode = "merge-on-read" if stand.seed % 2 else "copy-on-write"
+    stand.topic.spark.sql(f"ALTER TABLE lake.{stand.topic.table} SET TBLPROPERTIES ('write.delete.mode' = '{mode}')")
     stand.topic.spark.sql(f"DELETE FROM lake.{stand.topic.table} WHERE key = X'{key.hex()}'")  # noqa: S608  # our own
     stand.model.delete(key)
 
