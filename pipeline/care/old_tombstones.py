@@ -6,7 +6,7 @@ read when it is new, and again each sixteenth of that time if it may hold younge
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from secrets import token_bytes
 from typing import Final, NamedTuple
@@ -119,7 +119,6 @@ class _Search:
             )
         known = read_erasures(table)
         secret = known.secret or token_bytes(SECRET_BYTES)
-        covering = _Covering(known)
         reader = Reader(
             DataFiles.of(table),
             columns,
@@ -127,7 +126,7 @@ class _Search:
             timestamp,
             has_transactions(table) and not columns.adopted,
             secret,
-            lambda place, one: covering.covers(place, _Row.of(one, policies.of(place.topic))),
+            lambda place, one: _is_requested(known, place, _Row.of(one, policies.of(place.topic))),
             most,
         )
         return cls(lake, identifier, table, policies, now_ms, most, known, secret, reader)
@@ -163,10 +162,10 @@ class _Search:
         if known.secret not in (b"", self.secret):
             # Another process has made the secret meanwhile: the next run digests the keys under it.
             return known
-        covering, groups = _Covering(known), defaultdict[tuple[str, bool], list[tuple[TopicPartition, _Row]]](list)
+        groups = defaultdict[tuple[str, bool], list[tuple[TopicPartition, _Row]]](list)
         for place, own in sorted(self.found.items()):
             for row in self._rows(place, own):
-                if not covering.covers(place, row):
+                if not _is_requested(known, place, row):
                     # The log end stays until a newer record lands (C4): it holds up no other key's certificate.
                     groups[place.topic, row.below > self.log_ends[place]].append((place, row))
         expires = self.policies.default.erase_history == "expire"
@@ -276,18 +275,9 @@ class _Row(NamedTuple):
         return cls(one.digest, one.offset + 1, max(one.at_ms, 0) + policy.erase_max_ms)
 
 
-class _Covering:
-    """Tells what requests ask for already."""
-
-    def __init__(self, known: Erasures) -> None:
-        self._rows: Mapping[tuple[TopicPartition, bytes], list[Request]] = defaultdict(list)
-        self._certified = {one for one in known.ids if known.certificate_of(one)}
-        for one in known.requests:
-            self._rows[one.topic_partition, one.digest].append(one)
-
-    def covers(self, place: TopicPartition, row: _Row) -> bool:
-        """True when a request asks for all of ``row`` at least as soon, or is certified."""
-        return any(
-            one.below >= row.below and (one.deadline_ms <= row.deadline_ms or one.id in self._certified)
-            for one in self._rows.get((place, row.digest), ())
-        )
+def _is_requested(known: Erasures, place: TopicPartition, row: _Row) -> bool:
+    """True when a request asks for all of ``row`` at least as soon, or is certified."""
+    return any(
+        one.below >= row.below and (one.deadline_ms <= row.deadline_ms or known.certificate_of(one.id) is not None)
+        for one in known.naming(place, row.digest)
+    )

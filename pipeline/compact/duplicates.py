@@ -19,6 +19,7 @@ from pipeline.compact.outcome import NO_HORIZON
 from pipeline.errors import RefusedError
 from pipeline.lake.key_bytes import joined
 from pipeline.plan import Plan
+from pipeline.plan.failure import SHOWS_RECORDS
 from pipeline.policy.policy import Samples
 from pipeline.segments.segment import RUN
 
@@ -158,7 +159,7 @@ def _contradiction(
     places = [one.path for one in plan.inputs if one.base_offset <= offset <= one.last_offset]
     return RefusedError(
         f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records: "
-        f"{_described(inputs, records, inputs.samples)}; allowed: one record per offset, or identical copies "
+        f"{_described(inputs, records, inputs.samples)}; {SHOWS_RECORDS}, or identical copies "
         f"(segments {', '.join(places)})"
     )
 

@@ -114,24 +114,13 @@ class PlanInputs:
 
     def batches(self, segment: InputSegment, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The records of ``segment`` that readers see, in file order; places of records count these alone."""
-        with self.files.opened(segment.source) as file:
-            for group in range(file.file.metadata.num_row_groups):
-                yield from self.of_row_group(segment, file, group, columns)
+        return _seen(self.files.batches(segment.source, columns), self.hidden(segment), 0)
 
     def of_row_group(
         self, segment: InputSegment, file: OpenFile, group: int, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The same of one row group of ``file``, the open file of ``segment``."""
-        hidden = self.hidden(segment)
-        start = file.first_record(group) if hidden is not None else 0
-        for batch in file.batches(columns, [group]):
-            if hidden is None:
-                yield batch
-                continue
-            own = hidden[start : start + batch.num_rows]
-            start += batch.num_rows
-            if not own.all():
-                yield batch.filter(pa.array(~own)) if own.any() else batch
+        return _seen(file.batches(columns, [group]), self.hidden(segment), file.first_record(group))
 
     def visible_in(self, segment: InputSegment, file: OpenFile, group: int) -> int:
         """Number of records in a row group that readers see."""
@@ -199,6 +188,18 @@ class NarrowSegment:
     def keyless(self) -> int:
         """Number of records without a key."""
         return sum(key.null_count for key in self.keys)
+
+
+def _seen(batches: Iterator[pa.RecordBatch], hidden: Flags | None, first: int) -> Iterator[pa.RecordBatch]:
+    """The records of ``batches``, which begin at place ``first`` of a file, without the ``hidden`` ones."""
+    if hidden is None:
+        yield from batches
+        return
+    for batch in batches:
+        own = hidden[first : first + batch.num_rows]
+        first += batch.num_rows
+        if not own.all():
+            yield batch.filter(pa.array(~own)) if own.any() else batch
 
 
 def _bounds(file: DataFile, key: NestedField) -> tuple[Any, Any] | None:

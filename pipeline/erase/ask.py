@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import pyarrow as pa
 from pyiceberg.table import Table
@@ -69,18 +70,22 @@ def ask(
         )
     result = Asked(None, topic, below, len(wanted), 0, now_ms + within, expire_history)
 
+    fresh = secrets.token_bytes(SECRET_BYTES)
+
+    @cache
+    def digests(secret: bytes) -> list[bytes]:
+        return sorted(filter(None, digests_of(pa.array(wanted, pa.large_binary()), secret)))
+
     def edit(old: Erasures) -> Erasures:
         nonlocal result
-        secret = old.secret or secrets.token_bytes(SECRET_BYTES)
-        number = max((one.id for one in old.requests), default=0) + 1
-        digests = sorted(filter(None, digests_of(pa.array(wanted, pa.large_binary()), secret)))
+        secret = old.secret or fresh
+        number = max(old.ids, default=0) + 1
         rows = [
             Request(number, place.topic, place.partition, end, digest, now_ms, result.deadline_ms, expire_history)
-            for digest in digests
+            for digest in digests(secret)
             for place, end in sorted(below.items())
         ]
-        covered = _covering(old)
-        new = [row for row in rows if not covered.get((row.topic_partition, row.digest), _NONE).covers(row)]
+        new = [row for row in rows if not any(_covers(one, row) for one in old.naming(row.topic_partition, row.digest))]
         result = replace(result, id=number if new else None, earlier=len(rows) - len(new))
         return replace(old, secret=secret, requests=(*old.requests, *new))
 
@@ -88,31 +93,11 @@ def ask(
     return result
 
 
-@dataclass(frozen=True)
-class _Covered:
-    """What earlier requests for a key in a topic partition ask for."""
-
-    rows: tuple[Request, ...] = ()
-
-    def covers(self, row: Request) -> bool:
-        """True when one of them asks for all of ``row``, and at least as soon."""
-        return any(
-            one.below >= row.below
-            and one.deadline_ms <= row.deadline_ms
-            and (one.expire_history or not row.expire_history)
-            for one in self.rows
-        )
-
-
-_NONE = _Covered()
-
-
-def _covering(old: Erasures) -> dict[tuple[TopicPartition, bytes], _Covered]:
-    found: dict[tuple[TopicPartition, bytes], _Covered] = {}
-    for one in old.requests:
-        place = one.topic_partition, one.digest
-        found[place] = _Covered((*found.get(place, _NONE).rows, one))
-    return found
+def _covers(one: Request, row: Request) -> bool:
+    """True when ``one``, for the same key, asks for all of ``row``, and at least as soon."""
+    return (
+        one.below >= row.below and one.deadline_ms <= row.deadline_ms and (one.expire_history or not row.expire_history)
+    )
 
 
 def _log_ends(lake: Lake, table: Table, identifier: str, topic: str | None) -> tuple[str, dict[TopicPartition, int]]:

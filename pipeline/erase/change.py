@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from pyiceberg.table import Table
@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import (
 from pyiceberg.table.update import SetStatisticsUpdate, TableUpdate
 
 from pipeline.erase.requests import Erasures
-from pipeline.erase.stored import blobs_of, read_erasures
+from pipeline.erase.stored import ReadOnce, blobs_of
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.branch_snapshot import BranchSnapshot, SnapshotContents, place
@@ -41,10 +41,11 @@ class ErasuresChange:
     gets the sequence number of the commit."""
 
     edit: Edit
+    known: ReadOnce = field(default_factory=ReadOnce)
 
     def on(self, target: Table, branch: str) -> BranchSnapshot:
         """The branch's part of a commit to ``target``."""
-        return _Erasures(branch, target.metadata.new_snapshot_id(), self.edit)
+        return _Erasures(branch, target.metadata.new_snapshot_id(), self)
 
 
 def change_erasures(lake: Lake, identifier: str, edit: Edit) -> None:
@@ -55,11 +56,12 @@ def change_erasures(lake: Lake, identifier: str, edit: Edit) -> None:
     """
     table = lake.table(identifier)
     check_has_branches(table, identifier)
-    prepared = SnapshotCommit(table, {MAIN_BRANCH: Change(), ERASURES: ErasuresChange(edit)})
+    change = ErasuresChange(edit)
+    prepared = SnapshotCommit(table, {MAIN_BRANCH: Change(), ERASURES: change})
 
     def commit() -> None:
         current = lake.table(identifier)
-        known = read_erasures(current)
+        known = change.known.of(current)
         if edit(known) != known:
             prepared.commit(lake, current, Manifests(current.io))
 
@@ -79,10 +81,9 @@ def check_has_branches(table: Table, identifier: str) -> None:
 class _Erasures(BranchSnapshot):
     """The part of a commit that writes the erasures anew. The branch lists no file."""
 
-    def __init__(self, name: str, snapshot_id: int, edit: Edit) -> None:
+    def __init__(self, name: str, snapshot_id: int, change: ErasuresChange) -> None:
         super().__init__(name, snapshot_id)
-        self._edit = edit
-        self._known: tuple[int | None, Erasures] | None = None
+        self._change = change
         self._written: list[StatisticsFile] = []
 
     @property
@@ -96,7 +97,7 @@ class _Erasures(BranchSnapshot):
     def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:  # noqa: ARG002
         # Main's snapshot, which is the first of the commit, has this number.
         committed = target.metadata.next_sequence_number()
-        new = self._edit(self._found(target, parent))
+        new = self._change.edit(self._change.known.of(target))
         progress = tuple(one if one.committed else replace(one, committed=committed) for one in new.progress)
         location = place(target, f"erasures-{self.snapshot_id}-{uuid.uuid4()}{_SUFFIX}")
         blobs = blobs_of(replace(new, progress=progress))
@@ -107,10 +108,3 @@ class _Erasures(BranchSnapshot):
     def updates(self, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
         """Add ``snapshot`` and its statistics file, and move the branch to it."""
         return *super().updates(snapshot), SetStatisticsUpdate.model_validate({"statistics": self._written[-1]})
-
-    def _found(self, target: Table, parent: Snapshot | None) -> Erasures:
-        """What the branch holds, read once per head."""
-        head = parent.snapshot_id if parent else None
-        if self._known is None or self._known[0] != head:
-            self._known = head, read_erasures(target)
-        return self._known[1]

@@ -142,6 +142,18 @@ class Erasures:
         """The progress in ``topic_partition``; None before the first."""
         return self._progress.get(topic_partition)
 
+    def searched_below(self, topic_partition: TopicPartition) -> int:
+        """No record at this offset or a higher one was meant by the last search of ``topic_partition``; 0 before it."""
+        done = self.progress_of(topic_partition)
+        if done is None:
+            return 0
+        end = max((one.below for one in self.of(topic_partition) if one.id <= done.through), default=0)
+        return end if done.before is None else min(end, done.before)
+
+    def naming(self, topic_partition: TopicPartition, digest: bytes) -> tuple[Request, ...]:
+        """The requests for the key with this ``digest`` in ``topic_partition``."""
+        return self._by_key.get((topic_partition, digest), ())
+
     def looked_at(self, topic_partition: TopicPartition) -> Looked | None:
         """How far the tombstones of ``topic_partition`` were looked at; None before the first time."""
         return self._looked.get(topic_partition)
@@ -157,6 +169,13 @@ class Erasures:
         for one in self.requests:
             found.setdefault(one.id, []).append(one)
         return {number: tuple(found[number]) for number in sorted(found)}
+
+    @cached_property
+    def _by_key(self) -> dict[tuple[TopicPartition, bytes], tuple[Request, ...]]:
+        found: dict[tuple[TopicPartition, bytes], list[Request]] = {}
+        for one in self.requests:
+            found.setdefault((one.topic_partition, one.digest), []).append(one)
+        return {key: tuple(own) for key, own in found.items()}
 
     @cached_property
     def _progress(self) -> dict[TopicPartition, Progress]:

@@ -71,6 +71,20 @@ def read_erasures(table: Table) -> Erasures:
         raise RefusedError(f"{subject} in {location} are not readable: {reason}") from error
 
 
+class ReadOnce:
+    """Reads a table's erasures once per file: what a commit checks and what it builds on is the same, in every try."""
+
+    def __init__(self) -> None:
+        self._held: tuple[str | None, Erasures] | None = None
+
+    def of(self, table: Table) -> Erasures:
+        """The erasures of ``table``; raises as ``read_erasures`` does."""
+        location = location_of(table)
+        if self._held is None or self._held[0] != location:
+            self._held = location, read_erasures(table)
+        return self._held[1]
+
+
 def location_of(table: Table) -> str | None:
     """Location of the file that holds the erasures of ``table``; None when none was ever requested.
 

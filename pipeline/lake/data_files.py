@@ -192,25 +192,19 @@ class OpenFile:
 
     def bounds(self, column: str, row_group: int) -> tuple[Any, Any] | None:
         """Lowest and highest value of a flat ``column`` in a row group by the footer; None where it has none."""
-        name = self._names.get(self.files.schema.find_field(column).field_id)
-        group = self.file.metadata.row_group(row_group)
-        for place in range(group.num_columns):
-            chunk = group.column(place)
-            if chunk.path_in_schema == name:
-                said = chunk.statistics
-                return (said.min, said.max) if said is not None and said.has_min_max else None
-        return None
+        said = self._statistics(column, row_group)
+        return (said.min, said.max) if said is not None and said.has_min_max else None
 
     def nulls(self, column: str, row_group: int) -> int | None:
         """Number of NULLs in a flat ``column`` of a row group by the footer; None where that does not say."""
+        said = self._statistics(column, row_group)
+        return said.null_count if said is not None and said.has_null_count else None
+
+    def _statistics(self, column: str, row_group: int) -> pq.Statistics | None:
         name = self._names.get(self.files.schema.find_field(column).field_id)
         group = self.file.metadata.row_group(row_group)
-        for place in range(group.num_columns):
-            chunk = group.column(place)
-            if chunk.path_in_schema == name:
-                said = chunk.statistics
-                return said.null_count if said is not None and said.has_null_count else None
-        return None
+        chunks = map(group.column, range(group.num_columns))
+        return next((chunk.statistics for chunk in chunks if chunk.path_in_schema == name), None)
 
     def _check_records(self) -> None:
         found = self.file.metadata.num_rows

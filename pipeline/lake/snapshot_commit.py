@@ -57,8 +57,6 @@ class Change:
     added: Sequence[DataFile] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
     sequence_numbers: Mapping[str, int] = field(default_factory=dict)
-    snapshot_id: int | None = None
-    """Id of the new snapshot, where another part of the commit has to name it; None: any."""
 
     def on(self, target: Table, branch: str) -> BranchSnapshot:
         """The branch's part of a commit to ``target``."""
@@ -128,8 +126,7 @@ class _Files(BranchSnapshot):
     data files any more leave it too."""
 
     def __init__(self, target: Table, name: str, change: Change) -> None:
-        chosen = change.snapshot_id
-        super().__init__(name, target.metadata.new_snapshot_id() if chosen is None else chosen)
+        super().__init__(name, target.metadata.new_snapshot_id())
         self._removed = frozenset(change.removed)
         self._added = change.added
         self._numbers = change.sequence_numbers

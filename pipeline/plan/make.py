@@ -18,8 +18,9 @@ from pipeline.segments import Segment, Segments
 from pipeline.segments.segment import TAIL
 from pipeline.sense import EVERYTHING, Due, Lane, PartitionState, Scope, Sensed, due, read_once
 from pipeline.sense.budget import keys_of
+from pipeline.sense.erasing import Erasing
 from pipeline.sense.lanes import ANY_POLICY
-from pipeline.sense.searches import search
+from pipeline.sense.searches import DueSearch
 
 log = logging.getLogger(__name__)
 
@@ -203,23 +204,21 @@ def plan_partition(
         transactional=_transactional(lane, inputs),
         markers=() if lane in ANY_POLICY else state.transactions.deciding(inputs),
     )
-    if lane is Lane.ERASE:
-        return _searching(plan, state, force).sealed()
+    if work.search and state.erasing:
+        return _searching(plan, work.search, state.erasing).sealed()
     return _with_staying(plan, inputs).sealed()
 
 
 def _transactional(lane: Lane, inputs: tuple[Segment, ...]) -> bool:
-    """Whether a cleaning must tell transactions apart, or an erasure control records, which have no user key (C10)."""
+    """True when the lane must tell records of ``inputs`` apart by transaction (C10). Lane `erase` only leaves control
+    records alone, which have no user key."""
     if lane is Lane.ERASE:
         return any(segment.control for segment in inputs)
     return lane not in ANY_POLICY and any(segment.transactional or segment.control for segment in inputs)
 
 
-def _searching(plan: Plan, state: PartitionState, force: bool) -> Plan:
+def _searching(plan: Plan, found: DueSearch, own: Erasing) -> Plan:
     """``plan`` of lane ``erase`` with what it searches for."""
-    found, own = search(state, force), state.erasing
-    assert found
-    assert own  # otherwise nothing was due
     beside = tuple(Input.of(segment) for segment in found.beside)
     wanted = Search(through=own.newest, before=found.before, sequence_number=own.sequence_number)
     return plan.model_copy(update={"removed_tombstones": beside, "search": wanted})

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from pipeline.clock import show_ms
 from pipeline.erase.requests import Certificate, Erasures, Request
 from pipeline.lake.topic_partition import TopicPartition
-from pipeline.prove.search import Search
+from pipeline.prove.search import SearchResult
 
 FORMAT: Final = "firn-certificate-v1"
 SEAL: Final = "sha256"
@@ -25,7 +25,7 @@ NOT_COVERED: Final = (
 
 
 def certificate(
-    table: Table, identifier: str, erasures: Erasures, request: int, found: Search, now_ms: int, versions: str
+    table: Table, identifier: str, erasures: Erasures, request: int, found: SearchResult, now_ms: int, versions: str
 ) -> Certificate:
     """The certificate of ``request``, for which the search ``found`` nothing; ``versions`` says what keeps old objects.
 
@@ -80,7 +80,8 @@ def _differ(rows: Sequence[Request], places: Mapping[TopicPartition, int]) -> bo
 
 
 def _by_key(rows: Sequence[Request]) -> list[dict[str, object]]:
-    """What is asked of each key, where ``topic_partitions`` has only the lowest offsets, ``deadline`` the earliest."""
+    """The offset and deadline of each key. Without them a certificate tells only the lowest offset of a topic
+    partition, and the earliest deadline."""
     ordered = sorted(rows, key=lambda one: (one.topic_partition, one.digest))
     return [
         {

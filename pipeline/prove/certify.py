@@ -60,12 +60,16 @@ def certify(
         check_known(identifier, erasures.ids, requests)
         ids = uncertified(erasures, vanished(lake, table, identifier, erasures))
         ids = [one for one in ids if not requests or one in requests]
-        blocked = _held(table, erasures, ids) if quick and ids else {}
+        blocked = _waiting(table, erasures, ids) if quick else {}
+        inventory = Inventory.of(table) if blocked.keys() != set(ids) else None
+        if quick and inventory:
+            blocked |= _kept(inventory, erasures, [one for one in ids if one not in blocked])
         ids = [one for one in ids if one not in blocked]
         rows = [one for one in erasures.requests if one.id in ids]
         if not rows:
             return Certified((), blocked)
-        found = search(table, identifier, Wanted(erasures.secret, rows), engine, expires_ms=expires_ms(rows))
+        wanted = Wanted(erasures.secret, rows)
+        found = search(table, identifier, wanted, engine, expires_ms=expires_ms(rows), inventory=inventory)
         versions = kept_versions(table, identifier)
         issued = []
         for request in ids:
@@ -92,14 +96,17 @@ def _with(known: Erasures, issued: Collection[Certificate]) -> Erasures:
     return replace(known, certificates=(*known.certificates, *fresh))
 
 
-def _held(table: Table, erasures: Erasures, ids: Collection[int]) -> dict[int, list[Blocker]]:
-    """Blockers of the requests ``ids`` that metadata tells: older snapshots, and what keeps a destroyed file."""
+def _waiting(table: Table, erasures: Erasures, ids: Collection[int]) -> dict[int, list[Blocker]]:
+    """Those of the requests ``ids`` for which older snapshots have yet to expire, with these as blockers."""
     older = {one: [held for held in older_snapshots(table, erasures, one) if held.kind == "snapshot"] for one in ids}
-    found = {request: own for request, own in older.items() if own}
-    waiting = [one for one in ids if one not in found]
-    inventory = Inventory.of(table) if waiting else Inventory(table)
+    return {request: together(own) for request, own in older.items() if own}
+
+
+def _kept(inventory: Inventory, erasures: Erasures, ids: Collection[int]) -> dict[int, list[Blocker]]:
+    """Those of the requests ``ids`` of which a destroyed file is still in the table, with what keeps it."""
+    found: dict[int, list[Blocker]] = {}
     left = [one for one in erasures.destroyed if one.path in inventory.data]
-    for request in waiting if left else ():
+    for request in ids if left else ():
         rows = erasures.rows_of(request)
         places = {one.topic_partition for one in rows}
         for one in left:

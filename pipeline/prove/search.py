@@ -34,7 +34,7 @@ _ENTRY: Final = (100, 125, 128)
 
 
 @dataclass
-class Search:
+class SearchResult:
     """The result of a search. ``blockers`` are by request id; those of ``everywhere`` concern every request."""
 
     snapshot_id: int | None
@@ -60,13 +60,14 @@ def search(
     engine: Engine,
     *,
     expires_ms: int | None = None,
-) -> Search:
+    inventory: Inventory | None = None,
+) -> SearchResult:
     """Search ``table`` for the records that ``wanted`` means.
 
-    ``expires_ms`` is when older snapshots expire for the requests' sake, if they do. Raises UnavailableError when the
-    store does not answer.
+    ``expires_ms`` is when older snapshots expire for the requests' sake, if they do; ``inventory`` is the table's, if
+    it was taken already. Raises UnavailableError when the store does not answer.
     """
-    return _Searching(table, identifier, wanted, engine, expires_ms).run()
+    return _Searching(table, identifier, wanted, engine, expires_ms).run(inventory or Inventory.of(table))
 
 
 @dataclass
@@ -77,12 +78,11 @@ class _Searching:
     engine: Engine
     expires_ms: int | None
 
-    def run(self) -> Search:
-        inventory = Inventory.of(self.table)
+    def run(self, inventory: Inventory) -> SearchResult:
         held = {**inventory.data, **inventory.deletes}
         beside = Unreferenced.of(self.table, (*inventory.metadata, *held))
         current = self.table.current_snapshot()
-        self.found = Search(current.snapshot_id if current else None, roots=beside.roots)
+        self.found = SearchResult(current.snapshot_id if current else None, roots=beside.roots)
         self.found.everywhere += inventory.unknown
         tasks = [task for file in held.values() if (task := self._task(file))]
         tasks += [

@@ -13,11 +13,10 @@ from pipeline.lake.folders import Stored, data_folder, store
 from pipeline.lake.job_documents import documents_folder
 from pipeline.lake.paths import path_of
 from pipeline.lake.puffin import read_puffin
+from pipeline.plan.failure import SHOWS_RECORDS
 
 _HARMLESS: Final = (".metadata.json", ".metadata.json.gz", "version-hint.text", ".crc", "_SUCCESS")
 """Ends of the names of files without records: former metadata files, checksums, marks."""
-_CONTRADICTION: Final = "allowed: one record per offset"
-"""Part of the message that shows two different records at one offset (`pipeline.compact.duplicates`)."""
 _SKETCHES: Final = ("apache-datasketches-theta-v1", "deletion-vector-v1", "firn-")
 """Types of blobs without a key: sketches keep hashes, vectors positions, Firn's own digests."""
 
@@ -89,7 +88,7 @@ def _samples(found: Any) -> Iterator[int]:
         if {"offset", "key", "found", "expected"} <= found.keys():
             yield int(any(found.get(name) is not None for name in ("key", "value")))
         elif {"room", "reason"} <= found.keys():
-            yield int(_CONTRADICTION in str(found["reason"]))
+            yield int(SHOWS_RECORDS in str(found["reason"]))
         for one in found.values():
             yield from _samples(one)
     elif isinstance(found, list):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyiceberg.table import Table
 
 from pipeline.erase.requests import Destroyed, Erasures, Progress
-from pipeline.erase.stored import read_erasures
+from pipeline.erase.stored import ReadOnce
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake.branches import ERASURES, REMOVED_TOMBSTONES, on_branch
 from pipeline.lake.folders import job_of
@@ -58,7 +58,7 @@ def with_searches(known: Erasures, searched: Sequence[Searched], snapshot_id: in
     return known.with_progress(progress, [gone for one in searched for gone in one.destroyed(snapshot_id)])
 
 
-def erasure_conflicts(current: Table, plans: Sequence[Plan]) -> Mapping[str, ConflictError]:
+def erasure_conflicts(current: Table, plans: Sequence[Plan], erasures: ReadOnce) -> Mapping[str, ConflictError]:
     """The conflicts of ``plans`` with the requests of ``current`` and what was searched for them, by plan id.
 
     Lane `erase`: another search was published first, or a removed tombstone is gone. Other lanes: an input may have
@@ -67,7 +67,7 @@ def erasure_conflicts(current: Table, plans: Sequence[Plan]) -> Mapping[str, Con
     if ERASURES not in current.metadata.refs:
         return {}
     try:
-        known = read_erasures(current)
+        known = erasures.of(current)
     except RefusedError as error:
         # Then nothing counts as erased, and only lane `erase` has to wait.
         return {plan.id: ConflictError(str(error)) for plan in plans if plan.lane is Lane.ERASE}
@@ -103,9 +103,7 @@ def unsearched(known: Erasures, plan: Plan, made: int | None) -> str | None:
         return None
     if made is not None and not progress.sequence_number < made < progress.committed:
         return None
-    end = max((one.below for one in known.of(plan.topic_partition) if one.id <= progress.through), default=0)
-    if progress.before is not None:
-        end = min(end, progress.before)
+    end = known.searched_below(plan.topic_partition)
     for one in plan.inputs:
         if one.base_offset < end and job_of(one.path) is None:
             return (

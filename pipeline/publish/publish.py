@@ -9,7 +9,7 @@ progress of lane `erase` (C30).
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
@@ -17,6 +17,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from pipeline.care.jobs import delete_files, discard
 from pipeline.erase.change import ErasuresChange
+from pipeline.erase.stored import ReadOnce
 from pipeline.errors import ConflictError, FirnError, RefusedError
 from pipeline.history.commit_summary import summary
 from pipeline.history.properties import JOB_ID
@@ -102,12 +103,15 @@ class _Validated:
     """The part of a stage that passed: only this is committed, and only ``_validated`` creates it (C23)."""
 
     plan: Plan
-    counts: RecordCounts
+    result: PlanResult
     files: PlanFiles
     replaced: Sequence[str]
     replaced_beside: Sequence[str]
     """Lane `erase`: removed tombstones that are written anew."""
-    result: PlanResult
+
+    @property
+    def counts(self) -> RecordCounts:
+        return self.result.counts
 
 
 def _publish(lake: Lake, target: Table, identifier: str, throttle: Throttle) -> PublishResult:
@@ -148,6 +152,7 @@ class _StagedWork:
 
     stage: Stage
     validated: Mapping[str, _Validated]
+    erasures: ReadOnce = field(default_factory=ReadOnce)
 
     @property
     def table(self) -> str:
@@ -179,7 +184,7 @@ class _StagedWork:
         if not searched:
             return SnapshotCommit(target, changes)
         # The progress names the commit that it is part of.
-        progress = ErasuresChange(lambda known: with_searches(known, searched, prepared.snapshot_id))
+        progress = ErasuresChange(lambda known: with_searches(known, searched, prepared.snapshot_id), self.erasures)
         prepared = SnapshotCommit(target, {**changes, ERASURES: progress})
         return prepared
 
@@ -192,7 +197,7 @@ class _StagedWork:
             current, [one.plan for one in chosen if one.plan.id not in found], manifests
         ).conflicts
         left = [one for one in chosen if one.plan.id not in found]
-        found |= erasure_conflicts(current, [one.plan for one in left])
+        found |= erasure_conflicts(current, [one.plan for one in left], self.erasures)
         left = [one for one in left if one.plan.id not in found]
         if changed := _changed_shape(current, self.stage):
             return found | {
@@ -232,11 +237,10 @@ def _validated(lake: Lake, stage: Stage) -> tuple[Mapping[str, _Validated], Mapp
     for plan in stage.plans:
         subject = _subject(stage, plan)
         try:
-            counts = _passing(lake, stage, plan, subject).check(subject)
-            own = stage.of_plan(plan.id)
-            assert own  # otherwise it would not have passed
+            result = _passing(lake, stage, plan, subject)
+            result.counts.check(subject)
             fit[plan.id] = _Validated(
-                plan, counts, stage.files[plan.id], stage.replaced(plan), stage.replaced_beside(plan), own
+                plan, result, stage.files[plan.id], stage.replaced(plan), stage.replaced_beside(plan)
             )
         except RefusedError as error:
             refused[plan.id] = error
@@ -247,11 +251,11 @@ def _subject(stage: Stage, plan: Plan) -> str:
     return f"stage {stage.identifier}" + (f", plan {plan.id} ({plan.title})" if len(stage.plans) > 1 else "")
 
 
-def _passing(lake: Lake, stage: Stage, plan: Plan, subject: str) -> RecordCounts:
-    """The record counts of a plan whose part of the stage passed; raises RefusedError when it did not."""
+def _passing(lake: Lake, stage: Stage, plan: Plan, subject: str) -> PlanResult:
+    """The result of a plan whose part of the stage passed; raises RefusedError when it did not."""
     own, verdict = stage.of_plan(plan.id), (stage.verdicts or {}).get(plan.id)
     if own and stage.passed(plan.id):
-        return own.counts
+        return own
     if plan.stage != stage.identifier and plan.stage in stages_of(lake, plan.table):
         # The other plans of its job go on without it; its own stage holds the reason.
         Stage.load(lake, plan.stage).check()

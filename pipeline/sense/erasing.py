@@ -1,12 +1,12 @@
 """The requests to erase keys of one topic partition, and how far its files were searched for them (C30)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from pyiceberg.table import Table
 
-from pipeline.erase.requests import Progress, Request
+from pipeline.erase.requests import Erasures, Progress, Request
 from pipeline.erase.stored import read_erasures
 from pipeline.lake.folders import job_of
 from pipeline.lake.topic_partition import TopicPartition
@@ -27,7 +27,7 @@ class Erasing:
     below: int
     """No record at this offset or a higher one is meant by any request."""
     searched_below: int
-    """Likewise, by a request that ``progress`` covers; 0 where it covers none."""
+    """Likewise, by the last search (``progress``); 0 before it."""
     waiting: int
     """Number of requests that ``progress`` does not cover."""
     due_ms: int | None
@@ -37,14 +37,15 @@ class Erasing:
     """That of the snapshot of main which is looked at."""
 
     @classmethod
-    def of(cls, requests: Iterable[Request], progress: Progress | None, sequence_number: int) -> "Erasing":
-        own = tuple(requests)
+    def of(cls, known: Erasures, place: TopicPartition, sequence_number: int) -> "Erasing":
+        """What ``known`` asks of the files of ``place``, which has requests."""
+        own, progress = known.of(place), known.progress_of(place)
         through = progress.through if progress else 0
         waiting = [one for one in own if one.id > through]
         return cls(
             newest=max(one.id for one in own),
             below=max(one.below for one in own),
-            searched_below=max((one.below for one in own if one.id <= through), default=0),
+            searched_below=known.searched_below(place),
             waiting=len(waiting),
             due_ms=min(map(_due_ms, waiting), default=None),
             progress=progress,
@@ -68,8 +69,7 @@ def erasing_of(table: Table) -> Mapping[TopicPartition, Erasing]:
     """The topic partitions of ``table`` with requests. Raises RefusedError when the requests can't be read."""
     found, snapshot = read_erasures(table), table.current_snapshot()
     number = (snapshot.sequence_number or 0) if snapshot else 0
-    progress = {one.topic_partition: one for one in found.progress}
-    return {where: Erasing.of(found.of(where), progress.get(where), number) for where in found.topic_partitions}
+    return {place: Erasing.of(found, place, number) for place in found.topic_partitions}
 
 
 def _due_ms(request: Request) -> int:

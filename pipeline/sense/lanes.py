@@ -10,7 +10,7 @@ from pipeline.segments.segment import LANDED, MERGED
 from pipeline.sense.budget import Budget, can_be_cleaned_as_one, excess
 from pipeline.sense.retention import retention
 from pipeline.sense.runs import FEWEST, fitting_runs, similar_runs
-from pipeline.sense.searches import late, search
+from pipeline.sense.searches import DueSearch, late, search
 from pipeline.sense.state import PartitionState
 from pipeline.sense.triggers import dirty_reason, left_to_full, tombstone_reason
 
@@ -39,6 +39,8 @@ class Due:
     reason: str
     waiting_segments: int = 0
     """`full`: how many cleanable segments past the candidates had no room in a plan's budgets."""
+    search: DueSearch | None = None
+    """`erase`: the search that the candidates are part of."""
 
 
 def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
@@ -80,7 +82,7 @@ def _erase(state: PartitionState, force: bool) -> Due | None:
     reason = f"{own.waiting} requests to erase a key" if own.waiting or not landed else ""
     if landed:
         reason += f"{', ' * bool(reason)}{len(landed)} segments landed below what was searched"
-    return Due(Lane.ERASE, found.segments, reason)
+    return Due(Lane.ERASE, found.segments, reason, search=found)
 
 
 def _merge(state: PartitionState, force: bool) -> Due | None:

@@ -25,7 +25,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True)
-class Search:
+class DueSearch:
     """The segments to search, in offset order, on main and ``beside`` it (removed tombstones)."""
 
     segments: tuple[Segment, ...]
@@ -43,7 +43,7 @@ def obstacles(state: PartitionState) -> tuple[Obstacle, ...]:
     return tuple(sorted(found, key=lambda one: one.offset))
 
 
-def search(state: PartitionState, force: bool = False) -> Search | None:
+def search(state: PartitionState, force: bool = False) -> DueSearch | None:
     """The segments of ``state`` to search; None when nothing is due, or all of it is blocked.
 
     Requests wait for others for a while (``Erasing.due_ms``), unless ``force``; what landed late waits for nothing.
@@ -56,7 +56,7 @@ def search(state: PartitionState, force: bool = False) -> Search | None:
     if not main and (beside or own.waiting):
         # A plan has an input, and a search that finds nothing is told as well.
         main = _any(state, None if beside else before)
-    return Search(main, beside, before) if main else None
+    return DueSearch(main, beside, before) if main else None
 
 
 def late(state: PartitionState) -> tuple[Segment, ...]:
@@ -65,9 +65,9 @@ def late(state: PartitionState) -> tuple[Segment, ...]:
     Otherwise nobody could tell whether what that lane writes was searched.
     """
     own = state.erasing
-    if own is None or own.progress is None:
+    if own is None:
         return ()
-    end = own.searched_below if own.progress.before is None else min(own.searched_below, own.progress.before)
+    end = own.searched_below
     return tuple(one for one in state.segments if one.records and one.base_offset < end and not own.was_there(one))
 
 

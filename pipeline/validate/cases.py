@@ -15,7 +15,7 @@ from expectations.claim import Claim
 from expectations.column_mapping import Reading
 from expectations.tables import AFTER, BEFORE, IN_PLACE, Part
 from pipeline.erase.requests import Erasures
-from pipeline.errors import RefusedError, UnavailableError
+from pipeline.errors import RefusedError
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles, Source
 from pipeline.plan import Plan
@@ -23,7 +23,7 @@ from pipeline.plan.plan import LEVEL_OUT
 from pipeline.sense import Lane
 from pipeline.staging.result import PlanResult
 from pipeline.staging.stage import Stage
-from pipeline.validate.deletes import ListedAs, SnapshotDeletes
+from pipeline.validate.deletes import ListedAs, SnapshotDeletes, reading_for
 
 if TYPE_CHECKING:
     from expectations.claim import Lane as JudgedLane
@@ -113,10 +113,8 @@ class JudgedRecords:
 
 
 def _read(files: DataFiles, source: Source, plan: str, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    try:
+    with reading_for(plan):
         yield from files.batches(source, columns)
-    except (RefusedError, UnavailableError) as error:
-        raise type(error)(f"plan {plan} can't be validated: {error}") from error
 
 
 def reading_of(files: DataFiles, columns: Columns) -> Reading:
@@ -167,7 +165,7 @@ def cases_of(
             continue
         listed, erases = deletes.among(inputs[plan.id], plan.sequence_number), plan.lane is Lane.ERASE
         beside = [one.path for one in plan.removed_tombstones]
-        gone = {*stage.replaced(plan), *(stage.replaced_beside(plan) if plan.lane is Lane.ERASE else beside)}
+        gone = {*stage.replaced(plan), *(stage.replaced_beside(plan) if erases else beside)}
         sides = [(BEFORE if file.file_path in gone else IN_PLACE, file) for file in inputs[plan.id]]
         files = [
             # What stays must not hold a requested record even where row-level deletes hide it.
@@ -176,7 +174,7 @@ def cases_of(
         ]
         files += [listing.file(AFTER, file) for file in stage.files[plan.id].all]
         case = Case(_claim(plan, own), tuple(files), int(own.fingerprint) if trusted else None)
-        found.append(_erasing(case, plan, erasures) if plan.lane is Lane.ERASE else case)
+        found.append(_erasing(case, plan, erasures) if erases else case)
     return found
 
 

@@ -6,6 +6,7 @@ partitions than those of a case's files are left out.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -109,7 +110,14 @@ def _scope(table: Table, file: DataFile) -> str | None:
 
 
 def _rows(files: DataFiles, delete: DeleteFile, plan: str) -> Iterator[pa.RecordBatch]:
-    try:
+    with reading_for(plan):
         yield from values(files, delete) if delete.is_equality else positions(files, delete)
+
+
+@contextmanager
+def reading_for(plan: str) -> Iterator[None]:
+    """Name the ``plan`` in errors of reading a file."""
+    try:
+        yield
     except (RefusedError, UnavailableError) as error:
         raise type(error)(f"plan {plan} can't be validated: {error}") from error

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.compact.compact import compact
@@ -53,6 +54,17 @@ def test_c1_c24_a_file_that_is_listed_twice_leaves_one_copy(topic: Topic, level:
     assert (counts.records_in, counts.records_out, counts.repeated) == (before, 3, before // 2)
     assert topic.offsets() == [1, 2, 3]
     assert_balanced(topic)
+
+
+@pytest.mark.parametrize("lane", ["merge", "full"])
+def test_c26_a_segment_without_row_groups_is_refused_if_its_manifest_tells_records(topic: Topic, lane: str) -> None:
+    topic.create().land(updates("a=1", "b=1"), updates("a=2", start=2))
+    path = on_disk(topic.segments()[0].path)
+    schema = pq.read_schema(path)
+    pq.ParquetWriter(path, schema).close()
+    (outcome,) = compact(topic.lake, topic.plans(lane, force=True), topic.engine)
+    assert isinstance(outcome.error, RefusedError)
+    assert f"{path.name} holds 0 records; allowed: 2, as in the table's manifest" in str(outcome.error)
 
 
 def test_c13_merge_copies_both_listings_and_clean_keeps_one(topic: Topic) -> None:

@@ -26,7 +26,7 @@ from pipeline.lake.manifests import Manifests
 from pipeline.lake.parquet_writer import ParquetFileWriter, WriteOptions
 from pipeline.lake.snapshot_commit import Change, SnapshotCommit
 from pipeline.prove.blockers import Blocker
-from pipeline.prove.search import Search, search
+from pipeline.prove.search import SearchResult, search
 from pipeline.prove.wanted import Wanted
 from tests.support.lakes import TABLE, Row, on_disk, stored
 
@@ -105,7 +105,7 @@ def write(table: Table, rows: Sequence[Row]) -> list[DataFile]:
     return [writer.close().data_file(table.spec().spec_id)]
 
 
-def searched(lake: Lake) -> Search:
+def searched(lake: Lake) -> SearchResult:
     """The result of an exact search for all requests."""
     erasures = known(lake)
     return search(lake.table(TABLE), TABLE, Wanted(erasures.secret, erasures.requests), ENGINE)

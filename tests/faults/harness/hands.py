@@ -157,7 +157,7 @@ class Hands:
             self.land(name)
 
     def forget(self) -> None:
-        """Somebody removes a branch or a tag of their own."""
+        """Removes a branch or a tag that another writer made."""
         found = [name for name in self.table.metadata.refs if name not in ("main", *SIDE_BRANCHES)]
         if found:
             name = self.random.choice(sorted(found))

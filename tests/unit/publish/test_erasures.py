@@ -62,8 +62,7 @@ class Log:
     def state(self) -> PartitionState:
         own = tuple(sorted(self.segments.values(), key=lambda one: one.order))
         requests = self.erasures.of(TOPIC_PARTITION)
-        progress = self.erasures.progress_of(TOPIC_PARTITION)
-        erasing = Erasing.of(requests, progress, self.sequence_number) if requests else None
+        erasing = Erasing.of(self.erasures, TOPIC_PARTITION, self.sequence_number) if requests else None
         return PartitionState(TOPIC_PARTITION, own, POLICY, self.now, erasing=erasing)
 
     def land(self) -> None:

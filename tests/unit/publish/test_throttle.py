@@ -20,7 +20,7 @@ BETWEEN = 5
 
 
 def nothing() -> None:
-    """Nobody does anything."""
+    """Lets nothing happen: no other writer commits."""
 
 
 @dataclass

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.erase.requests import Progress, Request
+from pipeline.erase.requests import Erasures, Progress, Request
 from pipeline.policy import Policy
 from pipeline.segments import Segment
 from pipeline.segments.segment import RUN, TAIL, Stray
@@ -28,6 +28,11 @@ def progress(through: int = 1, before: int | None = None, *, number: int = 5, lo
     return Progress(TOPIC, PARTITION, through, before, number, 1, number + 2, log_end_kept)
 
 
+def asked(requests: tuple[Request, ...], done: Progress | None) -> Erasing:
+    """What ``requests`` ask at sequence number 9."""
+    return Erasing.of(Erasures(requests=requests, progress=(done,) if done else ()), TOPIC_PARTITION, 9)
+
+
 def state(
     *segments: Segment,
     requests: tuple[Request, ...] = (request(),),
@@ -38,7 +43,7 @@ def state(
     **policy: Any,
 ) -> PartitionState:
     ordered = tuple(sorted(segments, key=lambda one: one.order))
-    erasing = Erasing.of(requests, done, 9) if requests else None
+    erasing = asked(requests, done) if requests else None
     return PartitionState(
         TOPIC_PARTITION, ordered, Policy(**policy), now_ms, strays, removed_tombstones=removed, erasing=erasing
     )
@@ -87,7 +92,7 @@ class TestSearched:
         found = state(segment("a", 0, 9, sequence_number=5), segment("b", 3, 3, sequence_number=6), done=progress())
         assert paths(found, force=False) == ["b"]
         assert [one.path for one in late(found)] == ["b"]
-        waiting = replace(found, erasing=Erasing.of((request(), request(2)), progress(), 9))
+        waiting = replace(found, erasing=asked((request(), request(2)), progress()))
         assert paths(waiting, force=False) == ["a", "b"]
 
     @pytest.mark.parametrize(("number", "unknown"), [(5, False), (6, True), (7, False), (8, False)])
