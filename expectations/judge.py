@@ -14,10 +14,11 @@ from expectations.duck import Duck
 from expectations.erasure import derive_erasure, erasure_figures
 from expectations.findings import SAMPLES_PER_RULE, Findings
 from expectations.promises import rules_of
+from expectations.promises.promise import HIDES
 from expectations.samples import NOBODYS, samples_of, weight
 from expectations.tables import Filler, Layout, Part
 from expectations.values import values_of, wanted, with_values
-from expectations.views import derive, derive_offsets, start
+from expectations.views import COPIES, derive, derive_offsets, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -68,7 +69,8 @@ def judge(
     Raises ValueError when the claims do not belong together.
     """
     check(claims)
-    layout = Layout(schema, reading, closely=fingerprints is None, requested=requested)
+    hides = claims[0].lane in HIDES
+    layout = Layout(schema, reading, closely=fingerprints is None, requested=requested, hides=hides)
     found = _found(parts, layout, claims, fingerprints, samples, bounds)
     if samples == "full":
         values = values_of(parts, reading, wanted(found, claims))
@@ -159,7 +161,7 @@ def found_in(
         figures, fingerprints = erasure_figures(duck)
     else:
         derive(duck, layout, claims, whole=whole, settle=settle)
-        figures, fingerprints = _figures(duck, merge=claims[0].lane == "merge")
+        figures, fingerprints = _figures(duck, merge=claims[0].lane in COPIES)
     rules = {rule.name: rule for claim in claims for rule in rules_of(claim)}
     broken = _broken(duck, rules.values())
     shown = samples_of(duck, layout.reading, claims, rules, broken, samples) if samples != "none" else {}
@@ -183,7 +185,7 @@ def found_in(
 def found_at_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Shown) -> list[Findings]:
     """The findings about all records read at some offsets, regardless of their keys."""
     derive_offsets(duck, layout, claims)
-    merge = claims[0].lane in ("erase", "merge")
+    merge = claims[0].lane in ("erase", *COPIES)
     repeated = dict(duck.rows("SELECT plan, repeated FROM repeats WHERE repeated > 0"))
     rules = {rule.name: rule for claim in claims for rule in rules_of(claim) if rule.view == "offsets"}
     broken = _broken(duck, rules.values())

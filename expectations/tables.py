@@ -80,12 +80,19 @@ class Layout:
 
     closely     True when values of both sides are read; if not, a fingerprint vouches for the values on the read side
     requested   lane `erase`: the requests. Of the records that stayed in place, only those they name are held
+    hides       lanes `mask` and `lighten`: both sides are the same files, so no value is read, `closely` or not
     """
 
     schema: pa.Schema
     reading: Reading
     closely: bool
     requested: Requested | None = None
+    hides: bool = False
+
+    @property
+    def reads_values(self) -> bool:
+        """True when the values of both sides are compared."""
+        return self.closely and not self.hides
 
     @property
     def transactions(self) -> bool:
@@ -94,12 +101,13 @@ class Layout:
 
     def columns(self, side: str) -> tuple[str, ...]:
         """The columns of the table of `side`, except the key, which comes last."""
-        of_values = {AFTER: _OF_VALUES, BEFORE: _OF_VALUES if self.closely else (), IN_PLACE: ("tombstone",)}[side]
+        both = _OF_VALUES if self.reads_values else ()
+        of_values = {AFTER: () if self.hides else _OF_VALUES, BEFORE: both, IN_PLACE: ("tombstone",)}[side]
         return (*_ALWAYS, *of_values, *(_OF_TRANSACTIONS if self.reading.of_transactions(self.schema.names) else ()))
 
     def wanted(self, part: Part) -> tuple[str, ...]:
         """The columns to read from `part`."""
-        if part.side == AFTER or (part.side == BEFORE and self.closely):
+        if not self.hides and (part.side == AFTER or (part.side == BEFORE and self.closely)):
             return tuple(self.schema.names)
         judges_tombstones = part.side == IN_PLACE and part.tombstones and self.requested is None
         told_by = self.reading.told_by if judges_tombstones else ()

@@ -45,6 +45,9 @@ _COMMIT, _ABORT = "0001", "0000"
 MARK = 'hash(hash(1, key, "offset"))'
 """Mark that identifies a record when a fingerprint vouches for the rest of it, as SQL."""
 
+COPIES = ("merge", "lighten")
+"""Lanes after which every record that was visible is there unchanged, repeated ones included."""
+
 WORD = '"offset" & -64'
 """First of the 64 neighbouring offsets around a record's offset, as SQL."""
 
@@ -73,12 +76,12 @@ def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, whole: bool =
     The claims share lane and level out. `whole`: the tables hold whole plans, not some of their keys. `settle`: a plan
     whose sums agree is not compared record by record.
     """
-    merge = claims[0].lane == "merge"
+    merge = claims[0].lane in COPIES
     start(duck, layout, claims)
     statements = [
-        *_sums(merge, layout.closely),
-        *_offsets(merge, layout.closely, whole=whole),
-        _unsettled(merge, settle=settle),
+        *_sums(merge, layout.reads_values),
+        *_offsets(merge, layout.reads_values, whole=whole),
+        _unsettled(merge, hides=layout.hides, settle=settle),
         _special(merge),
         *_transactions(layout),
         _groups(merge),
@@ -91,7 +94,7 @@ def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, whole: bool =
 def derive_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
     """Create the views about offsets only, over all records read at some offsets."""
     start(duck, layout, claims)
-    for statement in _offsets(claims[0].lane == "merge", layout.closely, whole=True):
+    for statement in _offsets(claims[0].lane in COPIES, layout.reads_values, whole=True):
         duck.run(statement)
 
 
@@ -140,12 +143,13 @@ def _side(name: str, table: str, layout: Layout) -> str:
     has = layout.columns(table)
     missing = {
         "tombstone": "NULL::BOOLEAN",
+        "fingerprint": "NULL::UBIGINT",
         "control": "false",
         "transactional": "false",
         "producer": "NULL::BIGINT",
     }
     added = "".join(f", {sql} AS {column}" for column, sql in missing.items() if column not in has)
-    mark = "fingerprint" if layout.closely else MARK
+    mark = "fingerprint" if layout.reads_values else MARK
     return f"CREATE VIEW {name} AS SELECT *{added}, {mark} AS mark FROM {table}"
 
 
@@ -178,9 +182,10 @@ def _sums(merge: bool, closely: bool) -> list[str]:
     ]
 
 
-def _unsettled(merge: bool, *, settle: bool) -> str:
+def _unsettled(merge: bool, *, hides: bool, settle: bool) -> str:
     written = "written_sums.every" if merge else "written_sums.keyed"
-    rare = "OR elsewhere > 0" if merge else "OR told OR coalesce(transactions, 0) > 0 OR last > log_end"
+    elsewhere = "" if hides else "OR elsewhere > 0"
+    rare = elsewhere if merge else "OR told OR coalesce(transactions, 0) > 0 OR last > log_end"
     return f"""CREATE TABLE unsettled AS SELECT plan FROM plans LEFT JOIN read_sums USING (plan)
         LEFT JOIN newest USING (plan) LEFT JOIN written_sums USING (plan)
         WHERE coalesce(newest.keys, 0) != coalesce({written}, 0)

@@ -59,6 +59,7 @@ class Visible:
 
     def __init__(self, duck: Duck, listed: Iterable[Listed]) -> None:
         deletes = {one.name: one for entry in listed for one in entry.deletes}
+        self._numbers = {name: number for number, name in enumerate(deletes)}
         self._known: dict[tuple[str, ...], str] = {}
         """Tables of equality deletes, by the columns that they compare."""
         duck.run("CREATE TABLE deletes (number INTEGER, sequence BIGINT, scope VARCHAR, names VARCHAR)")
@@ -96,9 +97,12 @@ class Visible:
         named = dict(zip(columns, plain.column_names, strict=True))
         taken = pa.table({"place": places, **dict(zip(plain.column_names, plain.columns, strict=True))})
         entry = pa.table({"file": [name], "own_sequence": [listed.sequence_number], "own_scope": [listed.scope]})
+        # The same file may be read with other deletes on another side.
+        own = pa.table({"number": pa.array((self._numbers[one.name] for one in listed.deletes), pa.int32())})
         hidden = [
             """SELECT place FROM taken CROSS JOIN entry SEMI JOIN (
-                SELECT file, pos FROM positions JOIN deletes USING (number) JOIN entry USING (file)
+                SELECT file, pos FROM positions JOIN deletes USING (number) SEMI JOIN own USING (number)
+                JOIN entry USING (file)
                 WHERE sequence >= own_sequence AND (scope = own_scope OR names = file)
             ) AS known ON place = known.pos AND entry.file = known.file"""
         ]
@@ -108,11 +112,11 @@ class Visible:
             )
             hidden.append(
                 f"""SELECT place FROM taken SEMI JOIN (
-                    SELECT * FROM {table} JOIN deletes USING (number) CROSS JOIN entry
+                    SELECT * FROM {table} JOIN deletes USING (number) SEMI JOIN own USING (number) CROSS JOIN entry
                     WHERE sequence > own_sequence AND (scope IS NULL OR scope = own_scope)
                 ) AS known ON {same}"""
             )
-        with duck.seeing(taken=taken, entry=entry):
+        with duck.seeing(taken=taken, entry=entry, own=own):
             found = duck.table(" UNION ALL ".join(hidden)).column("place").to_numpy()
         seen = np.ones(records.num_rows, dtype=np.bool_)
         seen[found - first] = False

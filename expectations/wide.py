@@ -56,7 +56,7 @@ class KeyBuckets:
                 of_key = 'CASE WHEN key IS NULL THEN hash(7, "offset") ELSE hash(7, key) END'
                 yield from _by_bucket(duck.table(_bucketed("*", part.side, of_key, self.keys)), part.side, 0)
                 if part.side == BEFORE:
-                    columns = f"* REPLACE (NULL AS horizon{', NULL AS tombstone' if self.layout.closely else ''})"
+                    columns = f"* REPLACE (NULL AS horizon{', NULL AS tombstone' if self.layout.reads_values else ''})"
                     offsets = duck.table(_bucketed(columns, BEFORE, f"hash(7, {WORD})", self.offsets))
                     yield from _by_bucket(offsets, _OFFSETS, self.keys)
                 for name in _TOLD:

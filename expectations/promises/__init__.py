@@ -21,6 +21,7 @@ from expectations.promises.every_lane import (
     SAME_RECORDS,
     WHOLE_FILES,
 )
+from expectations.promises.hiding import SAME_VISIBLE_RECORDS
 from expectations.promises.records import (
     DISTINCT_OFFSETS,
     LOG_END_KEPT,
@@ -41,6 +42,7 @@ PROMISES = (
     OTHER_RECORDS_UNCHANGED,
     LEVELS_KEPT,
     LOG_END_NOT_ERASED,
+    SAME_VISIBLE_RECORDS,
     SAME_RECORDS,
     ONE_RECORD_PER_KEY,
     NEWEST_RECORD_KEPT,

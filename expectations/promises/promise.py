@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from expectations.claim import Claim
 
 CLEANINGS = ("clean", "tier", "full")
-EVERY_LANE = ("erase", "merge", *CLEANINGS)
+HIDES = ("mask", "lighten")
+"""Lanes that write delete files only: what was read and what is there afterwards are the same data files."""
+EVERY_LANE = ("erase", *HIDES, "merge", *CLEANINGS)
 
 MADE = {"merge": "the merged segments", "clean": "the cleaned run", "tier": "the new run", "full": "the new tail"}
 """Name of each lane's output in sentences."""

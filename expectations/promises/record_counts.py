@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from expectations.promises.promise import HIDES
 from expectations.verdict import Sample
 from expectations.wording import count, size
 
@@ -48,6 +49,13 @@ def sentence(claim: Claim) -> str:
         else ""
     )
     deleted = f"; {count(claim.deleted, 'record')} deleted by other writers left behind" if claim.deleted else ""
+    if claim.lane in HIDES:
+        return (
+            f"The record counts add up: {count(claim.records_in, 'record')} visible before = {claim.records_out:,} "
+            f"visible + {claim.superseded:,} superseded; {count(claim.segments_in_place, 'segment')} of "
+            f"{size(claim.bytes_in_place)} left in place, {size(claim.bytes_out)} of position deletes written; "
+            f"{count(claim.deleted, 'record')} hidden before"
+        )
     return (
         f"The record counts add up: {count(claim.records_in, 'record')} read = {claim.records_out:,} kept + "
         f"{claim.superseded:,} superseded + {count(claim.tombstones_removed, 'tombstone')} removed + "

@@ -28,7 +28,7 @@ from pyiceberg.typedef import Record
 from infra.bench.metadata import data_file
 from pipeline.lake import Lake, records
 from pipeline.lake.manifest_entries import RawManifest, RawManifestWriter
-from pipeline.lake.snapshot_commit import added_entry, manifest_writer
+from pipeline.lake.manifest_writers import added_entry, manifest_writer
 from tests.support.lakes import on_disk
 
 DAY_MS: Final = 86_400_000

@@ -26,8 +26,9 @@ from pipeline.lake.branch_snapshot import place
 from pipeline.lake.columns import Columns
 from pipeline.lake.manifest_entries import LAYOUT, RawManifest, RawManifestWriter
 from pipeline.lake.manifest_replacement import Replacement
+from pipeline.lake.manifest_writers import schema_of
 from pipeline.lake.manifests import Manifests, ahead
-from pipeline.lake.snapshot_commit import SnapshotCommit, schema_of
+from pipeline.lake.snapshot_commit import SnapshotCommit
 from pipeline.prove.telling import Telling
 
 TRIES: Final = 3

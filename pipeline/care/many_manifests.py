@@ -12,7 +12,7 @@ from pyiceberg.types import PrimitiveType
 
 from pipeline.errors import RefusedError
 from pipeline.lake.manifest_entries import ALONE, TOGETHER
-from pipeline.lake.snapshot_commit import schema_of
+from pipeline.lake.manifest_writers import schema_of
 from pipeline.prove.telling import Telling
 
 MAX_ENTRIES: Final = 20_000

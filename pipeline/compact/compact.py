@@ -15,6 +15,7 @@ from pipeline.care.sweep import forget_failures
 from pipeline.compact.counts import counts_of
 from pipeline.compact.erase import erased
 from pipeline.compact.inputs import PlanInputs
+from pipeline.compact.lighten import lightened
 from pipeline.compact.partitions import Partitions
 from pipeline.compact.results import results
 from pipeline.compact.rewrite import Target
@@ -28,14 +29,16 @@ from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles
 from pipeline.lake.folders import job_folder
+from pipeline.lake.manifest_writers import check_positions
 from pipeline.lake.parquet_writer import WriteOptions
 from pipeline.lake.records import DICTIONARY_OF
 from pipeline.plan import Job, Plan, jobs_of
 from pipeline.plan.failure import mark
 from pipeline.policy import samples_of
 from pipeline.sense import Lane
+from pipeline.sense.lanes import HIDING
 from pipeline.staging.open import OpenedStage, open_stage
-from pipeline.staging.result import PlanResult, StagedResult, files_by_plan
+from pipeline.staging.result import PlanResult, StagedResult, files_by_plan, with_deletes
 from pipeline.staging.stage import Stage, missing
 
 _PLAN_FAILED = (RefusedError, WorkerLostError)
@@ -147,6 +150,8 @@ def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Firn
     the stage meanwhile.
     """
     stage, plans = opened.stage, [plan for plan in opened.stage.plans if plan.id not in opened.conflicts]
+    if plans[0].lane in HIDING:
+        check_positions(stage.table)
     target = _target(stage)
     with ExitStack() as undo:
         # No result names these files yet, so no other process knows of them.
@@ -155,6 +160,8 @@ def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Firn
         inputs = _inputs(opened, plans)
         if plans[0].lane is Lane.ERASE:
             done, failed = erased(inputs, read_erasures(stage.table), target, engine, stage.title)
+        elif plans[0].lane is Lane.LIGHTEN:
+            done, failed = lightened(inputs, target, engine, stage.title)
         else:
             done, failed = results(inputs, target, engine, stage.title)
         again = next((error for error in failed.values() if not isinstance(error, _PLAN_FAILED)), None)
@@ -221,7 +228,9 @@ def _result(opened: OpenedStage, plans: Sequence[Plan], done: Mapping[str, Resul
     spec_id = table.spec().spec_id
     files = [file.data_file(spec_id) for plan in plans for file in done[plan.id].files]
     owners = {plan.topic_partition: plan.id for plan in plans}
-    by_plan = files_by_plan(table, f"stage {stage.identifier}", owners, files)
+    subject, inputs = f"stage {stage.identifier}", {one.path: plan.id for plan in plans for one in plan.inputs}
+    deletes = [file.data_file() for plan in plans for file in done[plan.id].deletes]
+    by_plan = with_deletes(subject, files_by_plan(table, subject, owners, files), inputs, deletes)
     told = {
         plan.id: PlanResult(
             counts=counts_of(plan, by_plan[plan.id], done[plan.id]),
@@ -229,15 +238,17 @@ def _result(opened: OpenedStage, plans: Sequence[Plan], done: Mapping[str, Resul
             in_place=tuple(sorted(done[plan.id].in_place)),
             destroyed=done[plan.id].destroyed,
             log_end_kept=done[plan.id].log_end_kept,
+            merged=done[plan.id].merged,
         )
         for plan in plans
     }
     conflicts = {plan_id: str(conflict) for plan_id, conflict in opened.conflicts.items()}
-    return StagedResult.of(table, stage.documents.location, stage.opening, told, conflicts, files, core_ms)
+    return StagedResult.of(table, stage.documents.location, stage.opening, told, conflicts, files, core_ms, deletes)
 
 
 def _check_there(stage: Stage, done: Mapping[str, Result]) -> None:
     lengths = {file.path: file.bytes for result in done.values() for file in result.files}
+    lengths |= {file.path: file.bytes for result in done.values() for file in result.deletes}
     gone = missing(lengths, lengths, stage.stored())
     if gone:
         raise ConflictError(

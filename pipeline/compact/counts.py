@@ -9,11 +9,14 @@ from pipeline.compact.tasks import Result
 from pipeline.history.record_counts import RecordCounts
 from pipeline.plan import Input, Plan
 from pipeline.sense import Lane
+from pipeline.sense.lanes import HIDING
 from pipeline.staging.result import PlanFiles
 
 
 def counts_of(plan: Plan, files: PlanFiles, result: Result) -> RecordCounts:
     """The record counts of ``plan``, whose result is in ``files``."""
+    if plan.lane in HIDING:
+        return _of_hidden(plan, files, result)
     counts = result.counts
     taken = [segment for segment in plan.inputs if segment.path not in result.in_place]
     in_place = [segment for segment in plan.inputs if segment.path in result.in_place]
@@ -41,6 +44,26 @@ def counts_of(plan: Plan, files: PlanFiles, result: Result) -> RecordCounts:
         segments_in_place=len(in_place),
         records_in_place=sum(segment.records for segment in in_place),
         bytes_in_place=sum(segment.bytes for segment in in_place),
+    )
+
+
+def _of_hidden(plan: Plan, files: PlanFiles, result: Result) -> RecordCounts:
+    """The counts of a lane that hides: all segments stay, and the bytes written are those of its delete files."""
+    deleted, superseded = result.counts[Outcome.DELETED], result.counts[Outcome.SUPERSEDED]
+    visible = plan.records - deleted
+    return RecordCounts(
+        records_in=visible,
+        records_out=visible - superseded,
+        superseded=superseded,
+        tombstones_removed=0,
+        quarantined=0,
+        deleted=deleted,
+        bytes_in=0,
+        bytes_out=sum(file.file_size_in_bytes for file in files.deletes),
+        segments_in=0,
+        segments_out=0,
+        segments_in_place=len(plan.inputs),
+        bytes_in_place=plan.bytes,
     )
 
 

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +36,7 @@ class HiddenRecords:
         self._files = files
         self._from = {one.source.path: one for one in found}
         self._lock = Lock()
-        self._kinds: tuple[_Kind, ...] | None = None
+        self._kinds: tuple[_Positions, _Values] | None = None
         self._flags: dict[str, Flags] = {}
 
     def of(self, source: Source) -> Flags | None:
@@ -49,23 +48,28 @@ class HiddenRecords:
         if own is None:
             return None
         with self._lock:
-            if self._kinds is None:
-                every = tuple(self._from.values())
-                self._kinds = (_Positions.read(self._files, every), _Values.read(self._files, every))
             if source.path not in self._flags:
                 flags = np.zeros(source.records, dtype=np.bool_)
-                for kind in self._kinds:
+                for kind in self._known():
                     kind.hide(own, flags)
                 self._flags[source.path] = flags
             return self._flags[source.path]
 
+    def by_positions(self, source: Source) -> Flags:
+        """A flag per record of the data file, true where a position delete hides it; raises as ``of``."""
+        flags = np.zeros(source.records, dtype=np.bool_)
+        own = self._from.get(source.path)
+        if own is not None:
+            with self._lock:
+                positions, _ = self._known()
+            positions.hide(own, flags)
+        return flags
 
-class _Kind(Protocol):
-    """One kind of row-level deletes."""
-
-    def hide(self, file: DeletedFrom, flags: Flags) -> None:
-        """Set the ``flags`` of the records in ``file`` that it hides."""
-        ...
+    def _known(self) -> "tuple[_Positions, _Values]":
+        if self._kinds is None:
+            every = tuple(self._from.values())
+            self._kinds = (_Positions.read(self._files, every), _Values.read(self._files, every))
+        return self._kinds
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ class _Positions:
         return cls(found)
 
     def hide(self, file: DeletedFrom, flags: Flags) -> None:
+        """Set the ``flags`` of the records in ``file`` that it hides."""
         for places in self.found.get(file.source.path, ()):
             # Readers ignore what is past the end of a file.
             flags[places[places < len(flags)]] = True
@@ -123,6 +128,7 @@ class _Values:
         return cls(files, {group: _Newest.read(files, own) for group, own in groups.items()})
 
     def hide(self, file: DeletedFrom, flags: Flags) -> None:
+        """Set the ``flags`` of the records in ``file`` that it hides."""
         for group in {_group(self.files, delete) for delete in file.deletes.files if delete.is_equality}:
             newest, start = self.known[group], 0
             for batch in self.files.batches(file.source, newest.names):

@@ -107,6 +107,13 @@ class PlanInputs:
         """Flags of the records in the file that row-level deletes hide (C27); None where no delete reaches it."""
         return self._hidden.of(segment.source)
 
+    def hidden_by_values(self, segment: InputSegment) -> Flags:
+        """Flags of the records in the file that equality deletes hide, and no position delete."""
+        hidden = self.hidden(segment)
+        if hidden is None:
+            return np.zeros(segment.records, dtype=np.bool_)
+        return hidden & ~self._hidden.by_positions(segment.source)
+
     def visible(self, segment: InputSegment) -> int:
         """Number of records of ``segment`` that readers see."""
         hidden = self.hidden(segment)

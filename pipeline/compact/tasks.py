@@ -15,6 +15,7 @@ from pipeline.compact.outcome import Outcome
 from pipeline.compact.rewrite import Rewritten, Target, rewrite
 from pipeline.compact.survey import Survey, survey
 from pipeline.lake.parquet_writer import WrittenFile
+from pipeline.lake.position_deletes import WrittenDeletes
 from pipeline.sense import Lane
 from pipeline.staging.result import DestroyedFile
 
@@ -40,6 +41,10 @@ class Result:
     """Lane `erase`: the inputs that held records of requested keys."""
     log_end_kept: bool = False
     """Lane `erase`: a requested record stays because it is the log end."""
+    deletes: tuple[WrittenDeletes, ...] = ()
+    """Lanes that hide: the position delete files."""
+    merged: tuple[str, ...] = ()
+    """Lanes that hide: paths of older position delete files whose rows ``deletes`` take over."""
 
     @classmethod
     def of(cls, parts: Sequence[Rewritten], in_place: frozenset[str]) -> "Result":

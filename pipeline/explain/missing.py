@@ -13,6 +13,8 @@ from pipeline.sense.searches import obstacles
 RULES = {
     Lane.RETAIN: "C19",
     Lane.ERASE: "C30",
+    Lane.MASK: "C28",
+    Lane.LIGHTEN: "C27",
     Lane.MERGE: "C13",
     Lane.CLEAN: "C14",
     Lane.TIER: "C15",
@@ -38,6 +40,10 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
         return Reason(RULES[lane], kept or "it holds no record")
     if lane is Lane.ERASE:
         return _no_search(state)
+    if lane is Lane.LIGHTEN:
+        return _nothing_to_lighten(state)
+    if lane is Lane.MASK:
+        return Reason(RULES[lane], "nothing is masked")
     if not state.policy.compacts and lane is not Lane.MERGE:
         return Reason("C19", "its topic is not compacted (cleanup.policy = delete)")
     if lane in _COUNTED:
@@ -61,6 +67,15 @@ def _no_search(state: PartitionState) -> Reason:
     if state.erasing.waiting:
         return Reason(RULES[Lane.ERASE], "requests to erase a key wait for others", state.erasing.due_ms)
     return Reason(RULES[Lane.ERASE], "all requests to erase a key are served")
+
+
+def _nothing_to_lighten(state: PartitionState) -> Reason:
+    """Why lane ``lighten`` is not due in ``state``."""
+    most = max((one.equality_deletes for one in state.segments), default=0)
+    needed = state.policy.lighten_equality_deletes
+    if most < needed:
+        return Reason(RULES[Lane.LIGHTEN], f"{most} of {needed} equality delete files")
+    return Reason(RULES[Lane.LIGHTEN], f"no segment that {most} equality delete files reach can be an input")
 
 
 def _ahead(state: PartitionState) -> str:

@@ -1,7 +1,12 @@
-"""Row-level delete files that a commit leaves without a data file to apply to: they leave with it (C27)."""
+"""Row-level delete files that a commit leaves without a data file that needs them: they leave with it (C27).
 
-from collections.abc import Iterable, Mapping, Sequence
+Lane `lighten` leaves the data files where they are, and writes as positions what equality deletes hide in them: these
+data files are *covered* up to a data sequence number, and need no equality delete up to it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from pyiceberg.manifest import DataFile, ManifestEntry
@@ -30,39 +35,55 @@ def needless(
     removed: Iterable[DataEntry],
     left: Iterable[DataEntry],
     added: Iterable[DataEntry],
+    covered: Mapping[str, int] = MappingProxyType({}),
 ) -> frozenset[str]:
     """Paths of the delete files among ``deletes`` that apply to a ``removed`` data file, and to none ``left`` or
-    ``added``. One that names several data files is needed while its partition has a file that it might name."""
+    ``added``. One that names several data files is needed while its partition has a file that it might name.
+
+    An equality delete that applies to a file in ``covered`` leaves likewise; it need not apply to those that are
+    covered (by path) up to its data sequence number.
+    """
     every = RowDeletes(deletes, specs)
-    reaching = {
-        delete for one in removed for delete in every.files(place_of(one.file), one.file.file_path, one.sequence_number)
+    left = list(left)
+    reaching = {delete for one in removed for delete in _reaching(every, one)}
+    reaching |= {
+        delete
+        for one in left
+        if one.file.file_path in covered
+        for delete in _reaching(every, one)
+        if delete.is_equality and delete.sequence_number <= covered[one.file.file_path]
     }
     if not reaching:
         return frozenset()
     named = {entry.data_file.file_path: only_path(entry.data_file) for entry in deletes}
     # A file that only names removed ones is needed no more; of the others the oldest file of each place decides.
-    asked = {delete for delete in reaching if delete.is_equality or named[delete.path] is None}
-    places = {_place(delete) for delete in asked}
-    oldest = _oldest(left, places) if asked else {}
+    by_place = {delete for delete in reaching if not delete.is_equality and named[delete.path] is None}
+    by_value = {delete for delete in reaching if delete.is_equality}
+    oldest = _oldest(left, {_place(delete) for delete in by_place}) if by_place else {}
     # No position delete names a file that this commit adds.
-    with_added = _oldest(added, places, oldest)
-    needed = {
-        delete
-        for delete in asked
-        if _applies(delete, with_added if delete.is_equality else oldest, everywhere=is_global(specs, delete))
-    }
+    needing = [_uncovered(one, covered) for one in (*left, *added) if one.file.record_count] if by_value else []
+    oldest_needing = _oldest(needing, {_place(delete) for delete in by_value})
+    needed = {delete for delete in by_place if _applies(delete, oldest, everywhere=False)}
+    needed |= {delete for delete in by_value if _applies(delete, oldest_needing, everywhere=is_global(specs, delete))}
     return frozenset(delete.path for delete in reaching - needed)
+
+
+def _reaching(deletes: RowDeletes, one: DataEntry) -> Iterator[DeleteFile]:
+    yield from deletes.files(place_of(one.file), one.file.file_path, one.sequence_number)
+
+
+def _uncovered(one: DataEntry, covered: Mapping[str, int]) -> DataEntry:
+    """``one`` with the data sequence number past which equality deletes still hide records of it."""
+    return DataEntry(one.file, max(one.sequence_number, covered.get(one.file.file_path, 0)))
 
 
 def _place(delete: DeleteFile) -> _Place:
     return delete.source.spec_id, delete.source.partition
 
 
-def _oldest(
-    found: Iterable[DataEntry], places: set[_Place], known: Mapping[_Place | None, int] | None = None
-) -> dict[_Place | None, int]:
-    """The lowest data sequence number of each of ``places``, and of all (None), those ``known`` included."""
-    oldest = dict(known or {})
+def _oldest(found: Iterable[DataEntry], places: set[_Place]) -> dict[_Place | None, int]:
+    """The lowest data sequence number of each of ``places``, and of all (None)."""
+    oldest: dict[_Place | None, int] = {}
     for one in found:
         number = one.sequence_number
         if None not in oldest or number < oldest[None]:

@@ -106,6 +106,8 @@ class RowDeletes:
         self._naming = {path: _Group(own) for path, own in naming.items()}
         self.any = bool(everywhere or at or naming)
         """True when there are row-level deletes at all."""
+        self.any_equality = any(one.is_equality for own in (everywhere, *at.values()) for one in own)
+        """True when there are equality deletes."""
 
     def reaching(self, place: str, path: str, sequence_number: int) -> Reach:
         """The deletes that may apply to a data file with this place, path and data sequence number, in figures."""
@@ -118,6 +120,11 @@ class RowDeletes:
         """The same deletes as files, the oldest first."""
         every = (one for group in self._groups(place, path) for one in group.since(sequence_number))
         return sorted(every, key=lambda delete: (delete.sequence_number, delete.path))
+
+    def equality_numbers(self, place: str | None) -> Sequence[int]:
+        """Data sequence numbers, sorted, of the equality deletes that reach files of one place alone; None: of all."""
+        group = self._everywhere if place is None else self._at.get(place)
+        return group.equality_numbers if group else ()
 
     def _groups(self, place: str, path: str) -> Iterator["_Group"]:
         yield self._everywhere
@@ -133,6 +140,11 @@ class _Group:
         every = list(deletes)
         self._positions = _Sorted([one for one in every if not one.is_equality])
         self._equality = _Sorted([one for one in every if one.is_equality])
+
+    @property
+    def equality_numbers(self) -> Sequence[int]:
+        """Data sequence numbers of the equality deletes, sorted."""
+        return self._equality.numbers
 
     def reaching(self, number: int) -> Reach:
         """Figures of ``since``."""
@@ -152,15 +164,15 @@ class _Sorted:
 
     def __init__(self, deletes: Sequence[DeleteFile]) -> None:
         self.deletes = sorted(deletes, key=lambda delete: (delete.sequence_number, delete.path))
-        self._numbers = [one.sequence_number for one in self.deletes]
+        self.numbers = [one.sequence_number for one in self.deletes]
         figures = [_figures(one) for one in reversed(self.deletes)]
         self._totals = [*accumulate(figures, Reach.plus, initial=NOTHING)][::-1]
 
     def from_(self, number: int) -> int:
-        return bisect_left(self._numbers, number)
+        return bisect_left(self.numbers, number)
 
     def past(self, number: int) -> int:
-        return bisect_right(self._numbers, number)
+        return bisect_right(self.numbers, number)
 
     def totals(self, place: int) -> Reach:
         return self._totals[place]
@@ -186,8 +198,14 @@ def only_path(delete: DataFile) -> str | None:
 
     Bounds are truncated above, if at all, by rounding up, so equal ones are whole.
     """
+    lower, upper = bounds_of_paths(delete)
+    return lower if lower == upper else None
+
+
+def bounds_of_paths(delete: DataFile) -> tuple[str | None, str | None]:
+    """The first and the last data file that a position delete file names, by its bounds; None where they don't say."""
     lower, upper = (delete.lower_bounds or {}).get(FILE_PATH), (delete.upper_bounds or {}).get(FILE_PATH)
-    return lower.decode() if lower is not None and lower == upper else None
+    return None if lower is None else lower.decode(), None if upper is None else upper.decode()
 
 
 def is_global(specs: Mapping[int, PartitionSpec], delete: DeleteFile) -> bool:

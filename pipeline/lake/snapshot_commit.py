@@ -1,4 +1,4 @@
-"""One atomic commit that moves data files on main and side branches, prepared before the compare-and-swap.
+"""One atomic commit that moves data and delete files on main and side branches, prepared before the compare-and-swap.
 
 PyIceberg's ``overwrite()`` reads every manifest twice between its base snapshot and its commit. Against a streaming
 writer that appends several times a second it never wins: with 50 manifests a try took 0.3 s here, an append 0.1 s.
@@ -19,13 +19,9 @@ from pyiceberg.manifest import (
     DataFile,
     ManifestContent,
     ManifestEntry,
-    ManifestEntryStatus,
     ManifestFile,
     ManifestWriter,
-    write_manifest,
 )
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import (
     Operation,
@@ -37,9 +33,10 @@ from pyiceberg.table.snapshots import (
 from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdate
 
 from pipeline.errors import ConflictError
-from pipeline.lake.branch_snapshot import AVRO_CODEC, BranchChange, BranchSnapshot, SnapshotContents, is_live, place
+from pipeline.lake.branch_snapshot import BranchChange, BranchSnapshot, SnapshotContents, is_live, place
 from pipeline.lake.catalog import Lake
 from pipeline.lake.manifest_entries import without
+from pipeline.lake.manifest_writers import added_entry, manifest_writer, write_deletes
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.needless_deletes import DataEntry, needless
 
@@ -51,12 +48,19 @@ class Change:
 
     ``sequence_numbers`` are the data sequence numbers of added files that do not take the commit's, by path: those of
     the snapshot that their records were read from (as Iceberg's own rewrites do by ``use-starting-sequence-number``).
+
+    ``deletes`` are row-level delete files to add, ``removed_deletes`` paths of those to take out. ``covered`` are data
+    files, by path, of which everything is among the position deletes that equality deletes up to this data sequence
+    number hide: such an equality delete file leaves once it is needed for no other data file.
     """
 
     removed: Collection[str] = ()
     added: Sequence[DataFile] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
     sequence_numbers: Mapping[str, int] = field(default_factory=dict)
+    deletes: Sequence[DataFile] = ()
+    removed_deletes: Collection[str] = ()
+    covered: Mapping[str, int] = field(default_factory=dict)
 
     def on(self, target: Table, branch: str) -> BranchSnapshot:
         """The branch's part of a commit to ``target``."""
@@ -127,10 +131,10 @@ class _Files(BranchSnapshot):
 
     def __init__(self, target: Table, name: str, change: Change) -> None:
         super().__init__(name, target.metadata.new_snapshot_id())
+        self._change = change
         self._removed = frozenset(change.removed)
         self._added = change.added
         self._numbers = change.sequence_numbers
-        self._summary = change.summary
         self._own_manifests: list[ManifestFile] = []
         self._without: dict[tuple[str, frozenset[str]], ManifestFile] = {}
         """Manifests as rewritten, by the path of the former one and the delete files that leave it."""
@@ -154,19 +158,21 @@ class _Files(BranchSnapshot):
     ) -> tuple[list[ManifestFile], list[DataFile]]:
         """The manifests that the new snapshot takes over from its parent, and the removed data files."""
         kept, taken = [], []
-        going_deletes = self._needless(target, files, manifests) if self._removed else frozenset()
+        removed_deletes = frozenset(self._change.removed_deletes)
+        going_deletes = removed_deletes | self._needless(target, files, manifests)
+        missing = {*self._removed, *removed_deletes}
         for manifest in files:
             leaving = self._removed if manifest.content == ManifestContent.DATA else going_deletes
             if leaving:
                 entries = manifests.of(manifest)
                 going = [entry.data_file for entry in entries if entry.data_file.file_path in leaving]
+                missing.difference_update(file.file_path for file in going)
                 anew = self._rewritten(target, manifest, entries, going) if going else None
                 if anew:
                     manifest = anew
                     taken += going
             if manifest.added_snapshot_id == self.snapshot_id or is_live(manifest):
                 kept.append(manifest)
-        missing = self._removed - {file.file_path for file in taken}
         if missing:
             raise ConflictError(f"{len(missing)} files to be removed are not live, first {min(missing)}")
         return kept, taken
@@ -174,7 +180,7 @@ class _Files(BranchSnapshot):
     def _needless(self, target: Table, files: Sequence[ManifestFile], manifests: Manifests) -> frozenset[str]:
         """Paths of the delete files that nothing needs after this commit, on this very snapshot."""
         listed = [manifest for manifest in files if manifest.content == ManifestContent.DELETES]
-        if not listed:
+        if not listed or not (self._removed or self._change.covered):
             return frozenset()
         deletes = list(manifests.live(listed))
         data = manifests.live(manifest for manifest in files if manifest.content == ManifestContent.DATA)
@@ -183,7 +189,7 @@ class _Files(BranchSnapshot):
         for entry in data:
             (removed if entry.data_file.file_path in self._removed else left).append(DataEntry.of(entry))
         added = [DataEntry(file, self._numbers.get(file.file_path, self.sequence_number)) for file in self._added]
-        return needless(deletes, target.specs(), removed, left, added)
+        return needless(deletes, target.specs(), removed, left, added, self._change.covered)
 
     def _rewritten(
         self, target: Table, manifest: ManifestFile, entries: Sequence[ManifestEntry], going: Sequence[DataFile]
@@ -209,7 +215,7 @@ class _Files(BranchSnapshot):
         return self._without[key]
 
     def _own(self, target: Table) -> list[ManifestFile]:
-        """The manifests of the added files, one per partition spec, in the files' order; written once.
+        """The manifests of the added files, one per content and partition spec, in the files' order; written once.
 
         They inherit the snapshot's sequence number where they have none of their own.
         """
@@ -221,6 +227,11 @@ class _Files(BranchSnapshot):
                         if file.spec_id == spec_id:
                             writer.add(added_entry(file, self.snapshot_id, self._numbers.get(file.file_path)))
                 self._own_manifests.append(writer.to_manifest_file())
+            deletes = self._change.deletes
+            for spec_id in dict.fromkeys(file.spec_id for file in deletes):
+                own = [file for file in deletes if file.spec_id == spec_id]
+                location = place(target, f"{uuid.uuid4()}-m0.avro")
+                self._own_manifests.append(write_deletes(target, spec_id, location, self.snapshot_id, own))
         return self._own_manifests
 
     def _writer(self, target: Table, spec_id: int) -> ManifestWriter:
@@ -230,35 +241,18 @@ class _Files(BranchSnapshot):
     def _summarise(self, target: Table, parent: Snapshot | None, taken: Sequence[DataFile]) -> Summary:
         """Iceberg's totals, continued from the branch's parent, and the caller's properties."""
         totals = SnapshotSummaryCollector()
-        for file in self._added:
+        for file in (*self._added, *self._change.deletes):
             totals.add_file(file, target.schema(), target.specs()[file.spec_id])
         for file in taken:
             totals.remove_file(file, target.schema(), target.specs()[file.spec_id])
-        # Iceberg's own OverwriteFiles also names a commit that only adds APPEND, and one that only removes DELETE.
-        operation = Operation.APPEND if not taken else Operation.OVERWRITE if self._added else Operation.DELETE
+        # As Iceberg's own OverwriteFiles and RowDelta name it: a commit that only adds data is an APPEND, and one that
+        # adds none a DELETE.
+        removes = taken or self._change.deletes
+        operation = Operation.APPEND if not removes else Operation.OVERWRITE if self._added else Operation.DELETE
         return update_snapshot_summaries(
-            Summary(operation=operation, **totals.build(), **self._summary),
+            Summary(operation=operation, **totals.build(), **self._change.summary),
             parent.summary if parent else None,
         )
-
-
-def manifest_writer(target: Table, spec: PartitionSpec, location: str, snapshot_id: int) -> ManifestWriter:
-    """A writer of data manifests for ``target`` at ``location``."""
-    return write_manifest(
-        format_version=target.metadata.format_version,
-        spec=spec,
-        schema=schema_of(target, spec),
-        output_file=target.io.new_output(location),
-        snapshot_id=snapshot_id,
-        avro_compression=AVRO_CODEC,
-    )
-
-
-def added_entry(file: DataFile, snapshot_id: int, sequence_number: int | None = None) -> ManifestEntry:
-    """The manifest entry that adds ``file``; it inherits the snapshot's data sequence number unless it has one."""
-    return ManifestEntry.from_args(
-        status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, sequence_number=sequence_number, data_file=file
-    )
 
 
 def _without_bounds(entry: ManifestEntry) -> ManifestEntry:
@@ -276,14 +270,6 @@ def _without_bounds(entry: ManifestEntry) -> ManifestEntry:
         file_sequence_number=entry.file_sequence_number,
         data_file=DataFile.from_args(**kept),
     )
-
-
-def schema_of(target: Table, spec: PartitionSpec) -> Schema:
-    """The newest schema with all columns of ``spec``: a dropped column's values still need a type."""
-    sources = {field.source_id for field in spec.fields}
-    schemas = sorted(target.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
-    fitting = (schema for schema in (target.schema(), *schemas) if sources <= schema.field_ids)
-    return next(fitting, target.schema())
 
 
 def _delete(target: Table, paths: Iterable[str]) -> None:

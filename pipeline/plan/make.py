@@ -19,7 +19,7 @@ from pipeline.segments.segment import TAIL
 from pipeline.sense import EVERYTHING, Due, Lane, PartitionState, Scope, Sensed, due, read_once
 from pipeline.sense.budget import keys_of
 from pipeline.sense.erasing import Erasing
-from pipeline.sense.lanes import ANY_POLICY
+from pipeline.sense.lanes import ANY_POLICY, HIDING
 from pipeline.sense.searches import DueSearch
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,8 @@ def plan_work(
 
     Plans come in the order of work (see ``pipeline.plan.order``), within the budgets of one run of a lane
     (``firn.run.max.bytes`` and so on). `retain` counts in none of them: it reads and writes only metadata. Nor does
-    `erase`: what it rewrites is as much as was requested, and all of it must go at once.
+    `erase`: what it rewrites is as much as was requested, and all of it must go at once; nor `lighten`, which reads a
+    few columns, and whose deletes leave only when all that they reach is done together.
 
     ``scope`` restricts the plans, whose reason names it. A plan that failed on the same segments before is left out
     unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an unknown table, a table
@@ -128,8 +129,10 @@ def _work(lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: st
         found = waiting(failed_plans(lake, identifier), (candidate.plan for candidate in due))
         failed = {plan.id: marker for plan, marker in found}
     possible = [candidate for candidate in due if candidate.plan.id not in failed]
-    if lane in (Lane.RETAIN, Lane.ERASE) or not states:
+    if lane in (Lane.RETAIN, Lane.ERASE, Lane.LIGHTEN) or not states:
         plans = [candidate.plan for candidate in possible]
+        if lane is Lane.LIGHTEN:
+            plans = relieving(plans, sensed.segments)
         return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states)
     # Budgets of a run are the table's, the same in the policy of every topic.
     admission = admit(possible, RunBudget.of(states[0].policy))
@@ -146,6 +149,19 @@ def candidates(
         if (plan := plan_partition(lane, segments, state, force, asked)) is not None and plan.changes
     ]
     return [_candidate(plan, state) for plan, state in sorted(found, key=lambda one: rank(*one))]
+
+
+def relieving(plans: list[Plan], segments: Segments) -> list[Plan]:
+    """Those of ``plans`` of lane `lighten` after which an equality delete file leaves the table, by their jobs.
+
+    The others would be due for ever: what a delete file reaches is in another job, has no plan, or is no segment.
+    """
+    found = []
+    for job in jobs_of(plans) if segments.equality else ():
+        inputs = [one.path for plan in job for one in plan.inputs]
+        relieved = segments.equality.relieved(inputs) if segments.equality else frozenset[str]()
+        found += [plan for plan in job if any(one.path in relieved for one in plan.inputs)]
+    return found
 
 
 def behind_ms(segments: Segments, now_ms: int) -> int:
@@ -166,7 +182,7 @@ def _first(lines: Iterable[str], count: int, rest: str) -> Iterator[str]:
 
 def _candidate(plan: Plan, state: PartitionState) -> Candidate:
     head = [segment for segment in inputs_of(plan, state) if segment.level != TAIL]
-    return Candidate(plan, 0 if plan.lane in (Lane.ERASE, Lane.MERGE) else keys_of(head))
+    return Candidate(plan, 0 if plan.lane in (Lane.ERASE, Lane.LIGHTEN, Lane.MERGE) else keys_of(head))
 
 
 def plan_partition(
@@ -197,12 +213,13 @@ def plan_partition(
         clean_below=min(outside, default=None),
         log_end_offset=state.log_end_offset,
         kept_from=None if state.kept_from == state.log_end_offset else state.kept_from,
-        sequence_number=segments.sequence_number,
+        sequence_number=segments.snapshot_number if lane in HIDING else segments.sequence_number,
         delete_retention_ms=policy.delete_retention_ms + behind_ms(segments, state.now_ms),
         cleaner_threads=policy.cleaner_threads,
         waiting_segments=work.waiting_segments,
         transactional=_transactional(lane, inputs),
         markers=() if lane in ANY_POLICY else state.transactions.deciding(inputs),
+        position_deletes_max=policy.position_deletes_max if lane in HIDING else 0,
     )
     if work.search and state.erasing:
         return _searching(plan, work.search, state.erasing).sealed()

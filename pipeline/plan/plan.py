@@ -20,8 +20,9 @@ from pipeline.sense import Lane
 from pipeline.sense.transactions import Marker
 
 LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.TIER: RUN, Lane.FULL: TAIL}
-"""Levels of the segments that each lane makes. Lane ``retain`` only drops segments, ``erase`` keeps their levels."""
-STAGED = (Lane.ERASE, *LEVEL_OUT)
+"""Levels of the segments that each lane makes. Lane ``retain`` only drops segments, ``erase`` keeps their levels, and
+``mask`` and ``lighten`` leave all segments in place."""
+STAGED = (Lane.ERASE, Lane.MASK, Lane.LIGHTEN, *LEVEL_OUT)
 """The lanes whose results are staged and validated before they are published."""
 FOLDER_OF_JOB = re.compile(f"/{DATA_FOLDER}/[0-9a-f]{{16}}/")
 """Matches the path of every data file written by Firn: the folder of its job below the table's data."""
@@ -136,7 +137,8 @@ class Plan(BaseModel):
     on nothing is removed unless a newer record supersedes it (C4, C27). None: the log end itself."""
     sequence_number: Count | None = None
     """Data sequence number that the results keep: that of the snapshot planned on, so that equality deletes which land
-    meanwhile apply to them (C27). None: that of their own commit."""
+    meanwhile apply to them (C27). None: that of their own commit. Of lanes that hide: the same number, up to which the
+    plan knows the equality deletes; later ones apply to what stays in place."""
     delete_retention_ms: Count
     """Milliseconds past ``now_ms`` for which a tombstone stays that this plan's cleaning stamps (C8): the policy's
     value plus the lag of the clock behind an earlier commit of Firn's."""
@@ -150,6 +152,8 @@ class Plan(BaseModel):
     """Markers outside the inputs that decide transactions which began inside."""
     search: Search | None = None
     """Lane ``erase`` only."""
+    position_deletes_max: Count = 0
+    """Lanes that hide: number of position delete files per Iceberg partition beyond which the plan merges them."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -164,6 +168,13 @@ class Plan(BaseModel):
     def changes(self) -> bool:
         """True when there is anything to do: a tail without a head may stay as it is, even when asked for."""
         return not all(segment.may_stay for segment in self.inputs)
+
+    @property
+    def known_through(self) -> int:
+        """Data sequence number up to which the plan knows equality deletes; RefusedError when it does not say."""
+        if self.sequence_number is None:
+            raise RefusedError(f"plan {self.id} of lane {self.lane} does not say which deletes it knows; plan again")
+        return self.sequence_number
 
     @property
     def searched(self) -> Search:

@@ -323,6 +323,22 @@ class Policy(BaseModel):
         alias="erase.object.versions",
         description="`none`: the operator's word that the object store keeps no older versions of deleted files.",
     )
+    lighten_equality_deletes: int = Field(
+        default=16,
+        ge=1,
+        le=LONG_MAX,
+        alias="lighten.equality.deletes",
+        description="`lighten` is due when this many equality delete files reach a segment; one where they hold up the "
+        "other lanes.",
+    )
+    position_deletes_max: int = Field(
+        default=8,
+        ge=1,
+        le=LONG_MAX,
+        alias="position.deletes.max",
+        description="Position delete files per Iceberg partition beyond which a lane that hides records merges them "
+        "into its own.",
+    )
     side_branches: bool = Field(
         default=True,
         alias="side.branches",

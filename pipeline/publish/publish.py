@@ -4,7 +4,8 @@ This is the last step of write–audit–publish. Each try loads the target, rep
 commits on top of it. After a lost race it loads, checks and tries again (PyIceberg's own retry would commit on an
 unchecked snapshot). A plan without a passing verdict, or in conflict with later changes, is left out and named (C20,
 C22). Records without a key and removed tombstones go to their branches with the same commit (C5, C9), and so does the
-progress of lane `erase` (C30).
+progress of lane `erase` (C30). Lanes that hide add delete files and remove no segment; the equality delete files that
+lane `lighten` makes needless leave with its commit, decided on the same load (C27).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -173,7 +174,10 @@ class _StagedWork:
         told = summary(target, self.job_id, [one.plan for one in chosen], counts, result.core_ms if result else 0)
         replaced = [path for one in chosen for path in one.replaced]
         kept = [file for one in chosen for file in one.files.kept]
-        changes = {MAIN_BRANCH: Change(replaced, kept, told, _sequence_numbers(chosen))}
+        numbers = _sequence_numbers(chosen)
+        deletes = [file for one in chosen for file in one.files.deletes]
+        merged = [path for one in chosen for path in one.result.merged]
+        changes = {MAIN_BRANCH: Change(replaced, kept, told, numbers, deletes, merged, _covered(chosen))}
         quarantined = [file for one in chosen for file in one.files.quarantined]
         removed = [file for one in chosen for file in one.files.removed_tombstones]
         beside = [path for one in chosen for path in one.replaced_beside]
@@ -285,6 +289,17 @@ def _sequence_numbers(chosen: Sequence[_Validated]) -> dict[str, int]:
         for one in chosen
         if one.plan.sequence_number is not None
         for file in one.files.kept
+    }
+
+
+def _covered(chosen: Sequence[_Validated]) -> dict[str, int]:
+    """Data files, by path, of which plans of lane `lighten` hide by positions all that equality deletes up to these
+    data sequence numbers hide."""
+    return {
+        segment.path: one.plan.known_through
+        for one in chosen
+        if one.plan.lane is Lane.LIGHTEN
+        for segment in one.plan.inputs
     }
 
 

@@ -44,6 +44,7 @@ _INTEGERS: Final = (
     "copies",
     "holding_deletes",
     "deletes",
+    "equality_deletes",
 )
 _OPTIONAL: Final = ("tombstones", "committed_ms", "keys", "first_horizon_ms", "last_horizon_ms", "hidden")
 _BOOLEANS: Final = ("by_firn", "whole", "transactional", "control")
@@ -106,6 +107,7 @@ class Arrays:
     holding_deletes: Ints
     hidden: Ints
     deletes: Ints
+    equality_deletes: Ints
 
     @classmethod
     def of(cls, segments: Iterable[Segment]) -> "Arrays":

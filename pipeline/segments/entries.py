@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.history.clocks import CommitClock
+from pipeline.lake.equality_reach import EqualityReach
 from pipeline.lake.row_deletes import RowDeletes
 from pipeline.segments import arrays
 from pipeline.segments.arrays import Arrays, ByPartition, Ints
@@ -24,8 +25,9 @@ from pipeline.segments.segment import Segment, Stray
 if TYPE_CHECKING:
     from pipeline.lake.topic_partition import TopicPartition
 
-_OF_DELETES: Final = ("row_deletes", "holding_deletes", "hidden", "deletes")
-_OF_SNAPSHOTS: Final = ("committed_ms", "by_firn", "whole", "copies", *_OF_DELETES)
+_OF_DELETES: Final = ("row_deletes", "equality_deletes", "hidden", "deletes")
+_HOLDING: Final = "holding_deletes"
+_OF_SNAPSHOTS: Final = ("committed_ms", "by_firn", "whole", "copies", _HOLDING, *_OF_DELETES)
 """Facts of a segment that its entry alone does not hold."""
 
 SCHEMA: Final = pa.schema(
@@ -85,6 +87,14 @@ class Found:
             return False
         return not facts.unread.isdisjoint((*self.rows["path"].to_pylist(), *(one.path for one in self.strays)))
 
+    def reached_by_equality(self, deletes: RowDeletes) -> EqualityReach | None:
+        """The equality delete files among ``deletes`` and the data files that they reach; None without any."""
+        if not deletes.any_equality:
+            return None
+        rows = (self.rows[name].to_pylist() for name in ("path", "place", "data_sequence_number"))
+        strays = ((one.path, one.place, one.data_sequence_number) for one in self.strays)
+        return EqualityReach.of(deletes, (*zip(*rows, strict=True), *strays))
+
     def arrays(
         self, commits: Mapping[int, CommitClock], deletes: RowDeletes, times_of_commits: bool, levels_apart: bool
     ) -> Arrays:
@@ -138,10 +148,9 @@ def _reached(rows: pa.Table, deletes: RowDeletes, levels_apart: bool) -> dict[st
         files = (rows[name].to_pylist() for name in ("place", "path", "data_sequence_number"))
         numbers[:] = [deletes.reaching(*file) for file in zip(*files, strict=True)]
     columns = {name: numbers[:, place] for place, name in enumerate(_OF_DELETES)}
-    is_unknown = columns["holding_deletes"] > 0
+    is_unknown = columns["equality_deletes"] > 0
     columns["hidden"] = np.minimum(columns["hidden"], rows["records"].to_numpy())
-    if not levels_apart:
-        columns["holding_deletes"] = np.zeros(rows.num_rows, dtype=np.int64)
+    columns[_HOLDING] = columns["equality_deletes"] if levels_apart else np.zeros(rows.num_rows, dtype=np.int64)
     return {name: pa.array(values, mask=is_unknown if name == "hidden" else None) for name, values in columns.items()}
 
 
@@ -184,6 +193,7 @@ def _copied(first: Segment, again: Segment) -> Segment:
         holding_deletes=max(first.holding_deletes, again.holding_deletes),
         hidden=None if first.hidden is None or again.hidden is None else first.hidden + again.hidden,
         deletes=max(first.deletes, again.deletes),
+        equality_deletes=max(first.equality_deletes, again.equality_deletes),
         copies=first.copies + again.copies,
     )
 

@@ -14,7 +14,7 @@ from pipeline.segments.footers import Footers
 from pipeline.segments.listed import ListedFile
 from pipeline.segments.segment import LANDED, LEVELS, RUN, Segment, Stray
 
-VERSION = 2
+VERSION = 3
 """Version of cached facts (``segments/cache.py``); raise it when the same entry gives other facts."""
 
 REWRITE = "rewrite it under the present partitioning: rewrite_data_files with rewrite-all"
@@ -200,6 +200,8 @@ class Facts:
             topics=self._topic.range(file) if self._topic else (topic, topic),
             partitions=self._partition.range(file) if self._partition else (partition, partition),
             base_offset=max(offsets[0], 0) if offsets else 0,
+            place=file.place,
+            data_sequence_number=file.sequence_number,
         )
 
     def _times(self, file: ListedFile) -> tuple[int, int] | None:

@@ -40,6 +40,8 @@ def read(
         ByPartition(found.arrays(commit_clocks(table), deletes, teller.times_of_commits, teller.levels_apart)),
         tuple({stray.path: stray for stray in found.strays}.values()),
         sequence_number=None if teller.levels_apart or snapshot is None else snapshot.sequence_number,
+        snapshot_number=None if snapshot is None else snapshot.sequence_number,
+        equality=found.reached_by_equality(deletes),
     )
 
 

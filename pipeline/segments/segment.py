@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from pipeline.lake.equality_reach import EqualityReach
 from pipeline.lake.topic_partition import TopicPartition
 
 LANDED, MERGED, RUN, TAIL = 0, 1, 2, 3
@@ -66,6 +67,8 @@ class Segment:
     """At most so many records are hidden by row-level deletes; None: only the records tell (equality deletes)."""
     deletes: int = 0
     """Digest of the row-level delete files that may apply, 0 without any (``pipeline.lake.row_deletes``)."""
+    equality_deletes: int = 0
+    """Number of equality delete files among those that may apply."""
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -95,6 +98,9 @@ class Stray:
     """Lowest and highest partition it may hold; None as for ``topics``."""
     base_offset: int
     """Lowest offset it may hold; 0 when its metadata does not say."""
+    place: str = ""
+    """Partition spec and partition values, by which row-level deletes apply (``pipeline.lake.row_deletes``)."""
+    data_sequence_number: int = 0
 
     def may_hold(self, topic_partition: TopicPartition) -> bool:
         """True when it may hold a record of ``topic_partition``."""
@@ -124,6 +130,10 @@ class Segments:
     sequence_number: int | None = None
     """Data sequence number that rewritten records keep, so that equality deletes which land meanwhile apply to them:
     the snapshot's. None where the table is partitioned by level: there the commit's own."""
+    snapshot_number: int | None = None
+    """Sequence number of the snapshot; None where there is none."""
+    equality: EqualityReach | None = None
+    """The equality delete files of the snapshot; None without any."""
     newest_clock_ms: int | None = None
     """Latest clock (epoch milliseconds) of a plan that Firn published on the table; None where its history has none."""
 

@@ -49,6 +49,11 @@ def _erase_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[
     yield from map(arrived_ms, late(state))
 
 
+def _lighten_since(_state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
+    # Nothing tells when a delete file landed but its snapshot; it did so after the segments that it reaches.
+    yield max(map(arrived_ms, inputs), default=None)
+
+
 def _merge_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
     yield _crossed(inputs, lambda count: count >= state.policy.merge_segments)
 
@@ -79,13 +84,15 @@ def _full_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[in
 
 
 def _nothing(_state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[int | None]:
-    """Yield nothing: lane `retain` counts in no budget, so none of its plans wait."""
+    """Yield nothing: lane `retain` counts in no budget, so none of its plans wait; lane `mask` is never due."""
     yield None
 
 
 _DUE_SINCE: Final[dict[Lane, Callable[[PartitionState, Sequence[Segment]], Iterator[int | None]]]] = {
     Lane.RETAIN: _nothing,
     Lane.ERASE: _erase_since,
+    Lane.MASK: _nothing,
+    Lane.LIGHTEN: _lighten_since,
     Lane.MERGE: _merge_since,
     Lane.CLEAN: _clean_since,
     Lane.TIER: _tier_since,

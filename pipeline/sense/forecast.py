@@ -19,8 +19,6 @@ def due_at(state: PartitionState, lanes: Collection[Lane] = tuple(Lane)) -> int 
     Time only ever adds to what is cleanable and past its limit, so that what is due stays due: among the few clocks at
     which anything changes a binary search finds the first.
     """
-    if state.blockers:
-        return None
     return state.now_ms if _is_due(state, lanes) else due_later(state, lanes)
 
 

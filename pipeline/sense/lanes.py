@@ -1,4 +1,4 @@
-"""When a lane is due for a topic partition, for which segments, and why (C12 to C16, C19)."""
+"""When a lane is due for a topic partition, for which segments, and why (C12 to C16, C19, C27)."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,14 +20,18 @@ class Lane(StrEnum):
 
     RETAIN = "retain"
     ERASE = "erase"
+    MASK = "mask"
+    LIGHTEN = "lighten"
     MERGE = "merge"
     CLEAN = "clean"
     TIER = "tier"
     FULL = "full"
 
 
-ANY_POLICY = frozenset({Lane.RETAIN, Lane.ERASE, Lane.MERGE})
+ANY_POLICY = frozenset({Lane.RETAIN, Lane.ERASE, Lane.LIGHTEN, Lane.MERGE})
 """The lanes that lose no record to a newer one: the others are for topics that are compacted (C19)."""
+HIDING = frozenset({Lane.MASK, Lane.LIGHTEN})
+"""The lanes whose result is position delete files: all inputs stay in the table, and no record is written."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
     """
     if not state.policy.compacts and lane not in ANY_POLICY:
         return None
-    if state.blockers and lane is not Lane.RETAIN:
+    if state.blockers and lane not in (Lane.RETAIN, Lane.LIGHTEN):
         return None
     found = _CHECKS[lane](state, force)
     return None if found and waits_for_erasure(found, state) else found
@@ -58,7 +62,7 @@ def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
 
 def waits_for_erasure(found: Due, state: PartitionState) -> tuple[Segment, ...]:
     """Segments of ``found`` that lane ``erase`` has to search first, because they landed below what it has searched."""
-    if found.lane in (Lane.RETAIN, Lane.ERASE):
+    if found.lane in (Lane.RETAIN, Lane.ERASE, *HIDING):
         return ()
     taken = {one.path for one in found.candidates + (state.tail_inputs if found.lane is Lane.FULL else ())}
     return tuple(one for one in late(state) if one.path in taken)
@@ -83,6 +87,30 @@ def _erase(state: PartitionState, force: bool) -> Due | None:
     if landed:
         reason += f"{', ' * bool(reason)}{len(landed)} segments landed below what was searched"
     return Due(Lane.ERASE, found.segments, reason, search=found)
+
+
+def _mask(_state: PartitionState, _force: bool) -> Due | None:
+    """C28: nothing is masked."""
+    return None
+
+
+def _lighten(state: PartitionState, force: bool) -> Due | None:
+    """C27: the equality delete files that reach a segment are many, or hold up the other lanes.
+
+    Whatever else blocks a topic partition does not matter here: its records stay where they are.
+    """
+    reached = tuple(one for one in state.segments if one.equality_deletes and _may_be_lightened(one, state))
+    most = max((one.equality_deletes for one in reached), default=0)
+    holds = any(one.holding_deletes for one in reached)
+    needed = 1 if force or holds else state.policy.lighten_equality_deletes
+    if not reached or most < needed:
+        return None
+    return Due(Lane.LIGHTEN, reached, f"{most} of {needed} equality delete files")
+
+
+def _may_be_lightened(segment: Segment, state: PartitionState) -> bool:
+    """False for a file that is listed twice: its listings may have different deletes, and share its positions."""
+    return segment.copies == 1 and segment.problem is None and not excess(segment, state.policy)
 
 
 def _merge(state: PartitionState, force: bool) -> Due | None:
@@ -173,6 +201,8 @@ def _full(state: PartitionState, force: bool) -> Due | None:
 _CHECKS: dict[Lane, Callable[[PartitionState, bool], Due | None]] = {
     Lane.RETAIN: _retain,
     Lane.ERASE: _erase,
+    Lane.MASK: _mask,
+    Lane.LIGHTEN: _lighten,
     Lane.MERGE: _merge,
     Lane.CLEAN: _clean,
     Lane.TIER: _tier,

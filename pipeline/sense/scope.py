@@ -39,6 +39,11 @@ class Scope:
                 f"lane {lane} can't keep to {self}; allowed: topics and topic partitions, because a key is erased from "
                 "all of a topic partition at once"
             )
+        if lane is Lane.LIGHTEN and self.bounds != UNBOUNDED:
+            return (
+                f"lane {lane} can't keep to {self}; allowed: topics and topic partitions, because an equality delete "
+                "applies whatever the offset"
+            )
         if lane is Lane.FULL and self.bounds.begins:
             return f"lane {lane} can't keep to {self}; allowed: upper bounds, because it cleans a log from its start"
         return None

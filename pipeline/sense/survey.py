@@ -120,6 +120,20 @@ def _retain(figures: Figures, _: bool) -> Bools:
     return goes
 
 
+def _mask(figures: Figures, _: bool) -> Bools:
+    return np.zeros(len(figures.arrays.topic), dtype=np.bool_)
+
+
+def _lighten(figures: Figures, force: bool) -> Bools:
+    """So many equality delete files reach a segment, or one where they hold up the other lanes."""
+    arrays = figures.arrays
+    if force:
+        return figures.count(arrays.equality_deletes > 0) > 0
+    many = arrays.equality_deletes >= figures.each_segment(lambda policy: policy.lighten_equality_deletes)
+    found: Bools = figures.count(many | (arrays.holding_deletes > 0)) > 0
+    return found
+
+
 def _merge(figures: Figures, force: bool) -> Bools:
     whole = figures.each(lambda policy: policy.merge_segments)
     return _so_many(figures, figures.landed & ~figures.active, FEWEST if force else whole, left=not force)
@@ -188,6 +202,8 @@ def _full(figures: Figures, force: bool) -> Bools:
 
 _AT_LEAST: dict[Lane, Callable[[Figures, bool], Bools]] = {
     Lane.RETAIN: _retain,
+    Lane.MASK: _mask,
+    Lane.LIGHTEN: _lighten,
     Lane.MERGE: _merge,
     Lane.CLEAN: _clean,
     Lane.TIER: _tier,

@@ -13,6 +13,7 @@ from pipeline.lake.manifests import Manifests
 from pipeline.lake.row_deletes import FileDeletes, digest_of_all, is_global
 from pipeline.plan import Plan
 from pipeline.segments.live_inputs import LiveInputs
+from pipeline.sense.lanes import HIDING
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,8 @@ def _problem(plan: Plan, listed: Mapping[str, Sequence[DataFile]]) -> str | None
 
 def _without_later(target: Table, plan: Plan, deletes: FileDeletes) -> FileDeletes:
     """``deletes`` of an input without the equality deletes that landed since ``plan`` and will reach its results, which
-    keep the sequence number of its snapshot: those of the table's present partition spec, or of all."""
+    keep the sequence number of its snapshot: those of the table's present partition spec, or of all. They reach what
+    lanes that hide leave in place as well."""
     if plan.sequence_number is None:
         return deletes
     number, spec_id = plan.sequence_number, target.spec().spec_id
@@ -114,7 +116,7 @@ def _without_later(target: Table, plan: Plan, deletes: FileDeletes) -> FileDelet
         if not (
             one.is_equality
             and one.sequence_number > number
-            and (one.source.spec_id == spec_id or is_global(target.specs(), one))
+            and (plan.lane in HIDING or one.source.spec_id == spec_id or is_global(target.specs(), one))
         )
     )
     return FileDeletes(deletes.sequence_number, kept)

@@ -1,11 +1,11 @@
-"""The result of one try to compact a job: its data files as an Iceberg manifest, and its record counts."""
+"""The result of one try to compact a job: its data and delete files as Iceberg manifests, and its record counts."""
 
 import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
@@ -15,8 +15,9 @@ from pipeline.errors import RefusedError
 from pipeline.history.record_counts import RecordCounts
 from pipeline.lake.branches import QUARANTINED, REMOVED
 from pipeline.lake.columns import Columns
+from pipeline.lake.manifest_writers import added_entry, manifest_writer, write_deletes
 from pipeline.lake.mapping import COLUMNS
-from pipeline.lake.snapshot_commit import added_entry, manifest_writer
+from pipeline.lake.row_deletes import bounds_of_paths
 from pipeline.lake.topic_partition import TopicPartition
 
 MANIFEST_SUFFIX: Final = ".avro"
@@ -39,7 +40,8 @@ class PlanResult(BaseModel):
 
     ``fingerprint`` is the judge's, over the kept records as they were read: a decimal number. Segments ``in_place``
     (paths) lose no records and stay in the table as they are. Of lane `erase`: the ``destroyed`` files, and whether a
-    requested record stays because it is the log end (C4).
+    requested record stays because it is the log end (C4). Of lanes that hide: position delete files (paths) that are
+    ``merged`` into the plan's own and leave.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,6 +51,7 @@ class PlanResult(BaseModel):
     in_place: tuple[str, ...] = ()
     destroyed: tuple[DestroyedFile, ...] = ()
     log_end_kept: bool = False
+    merged: tuple[str, ...] = ()
 
 
 class Manifest(BaseModel):
@@ -61,11 +64,18 @@ class Manifest(BaseModel):
     sha256: str
 
 
+class DeletesManifest(Manifest):
+    """A manifest of delete files of one partition spec."""
+
+    spec_id: int
+
+
 class StagedResult(BaseModel):
     """Result of one try. A plan without one was refused, or must be made again because of ``conflicts``.
 
     ``opening`` is the digest of the document of plans that the try worked on. ``conflicts`` are messages by plan id.
-    ``manifest`` is None when no plan keeps any record. ``schema_id``, ``spec_id`` and ``columns`` describe the table as
+    ``manifest`` is None when no plan wrote data files; ``deletes`` list the position delete files of lanes that hide.
+    ``schema_id``, ``spec_id`` and ``columns`` describe the table as
     the files were written for it. ``core_ms`` is the core time that the try took, milliseconds.
     """
 
@@ -80,6 +90,7 @@ class StagedResult(BaseModel):
     conflicts: Mapping[str, str] = Field(default_factory=dict)
     manifest: Manifest | None
     core_ms: int = 0
+    deletes: tuple[DeletesManifest, ...] = ()
 
     @classmethod
     def of(
@@ -91,8 +102,9 @@ class StagedResult(BaseModel):
         conflicts: Mapping[str, str],
         files: Sequence[DataFile],
         core_ms: int = 0,
+        deletes: Sequence[DataFile] = (),
     ) -> "StagedResult":
-        """The result of ``plans``, with ``files`` listed in a new manifest below ``folder``."""
+        """The result of ``plans``, with ``files`` and ``deletes`` listed in new manifests below ``folder``."""
         attempt = uuid.uuid4().hex
         return cls(
             attempt=attempt,
@@ -104,6 +116,7 @@ class StagedResult(BaseModel):
             conflicts=conflicts,
             manifest=_written(table, f"{folder}/{attempt}{MANIFEST_SUFFIX}", files) if files else None,
             core_ms=core_ms,
+            deletes=tuple(_deletes_written(table, f"{folder}/{attempt}", deletes)),
         )
 
     def shaped(self, table: Table) -> Table:
@@ -127,58 +140,78 @@ class StagedResult(BaseModel):
         return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
     def abandon(self, table: Table) -> None:
-        """Delete the manifest before the result is recorded; on failure it becomes an orphan."""
-        if self.manifest:
-            with suppress(OSError):
-                table.io.delete(self.manifest.location)
+        """Delete the manifests before the result is recorded; on failure they become orphans."""
+        for one in (self.manifest, *self.deletes):
+            if one:
+                with suppress(OSError):
+                    table.io.delete(one.location)
 
     def files(self, table: Table) -> list[DataFile]:
         """The data files, with full metrics, read from the manifest in ``table``'s store.
 
         Raises FileNotFoundError when the manifest is gone, RefusedError when it is not the one that was written.
         """
-        if self.manifest is None:
-            return []
-        found = table.io.new_input(self.manifest.location)
-        with found.open() as stream:
-            content = stream.read()
-        if hashlib.sha256(content).hexdigest() != self.manifest.sha256:
-            raise RefusedError(
-                f"the list of staged files {self.manifest.location} has {len(content)} bytes and another SHA-256; "
-                f"allowed: {self.manifest.bytes} bytes, {self.manifest.sha256}"
-            )
-        listed = ManifestFile.from_args(
-            manifest_path=self.manifest.location,
-            manifest_length=self.manifest.bytes,
-            partition_spec_id=self.spec_id,
-            content=ManifestContent.DATA,
-            sequence_number=0,
-            min_sequence_number=0,
-            added_snapshot_id=0,
+        return _listed(table, self.manifest, self.spec_id, ManifestContent.DATA) if self.manifest else []
+
+    def delete_files(self, table: Table) -> list[DataFile]:
+        """The position delete files; raises as ``files``."""
+        listed = (_listed(table, one, one.spec_id, ManifestContent.DELETES) for one in self.deletes)
+        return [file for own in listed for file in own]
+
+
+def _listed(table: Table, manifest: Manifest, spec_id: int, content: ManifestContent) -> list[DataFile]:
+    with table.io.new_input(manifest.location).open() as stream:
+        held = stream.read()
+    if hashlib.sha256(held).hexdigest() != manifest.sha256:
+        raise RefusedError(
+            f"the list of staged files {manifest.location} has {len(held)} bytes and another SHA-256; "
+            f"allowed: {manifest.bytes} bytes, {manifest.sha256}"
         )
-        return [entry.data_file for entry in listed.fetch_manifest_entry(table.io)]
+    listed = ManifestFile.from_args(
+        manifest_path=manifest.location,
+        manifest_length=manifest.bytes,
+        partition_spec_id=spec_id,
+        content=content,
+        sequence_number=0,
+        min_sequence_number=0,
+        added_snapshot_id=0,
+    )
+    return [entry.data_file for entry in listed.fetch_manifest_entry(table.io)]
 
 
 def _written(table: Table, location: str, files: Sequence[DataFile]) -> Manifest:
     with manifest_writer(table, table.spec(), location, 0) as writer:
         for file in files:
             writer.add(added_entry(file, 0))
+    return Manifest(location=location, **_sealed(table, location))
+
+
+def _deletes_written(table: Table, start: str, deletes: Sequence[DataFile]) -> Iterator[DeletesManifest]:
+    for spec_id in dict.fromkeys(file.spec_id for file in deletes):
+        location = f"{start}-deletes-{spec_id}{MANIFEST_SUFFIX}"
+        write_deletes(table, spec_id, location, 0, [file for file in deletes if file.spec_id == spec_id])
+        yield DeletesManifest(location=location, spec_id=spec_id, **_sealed(table, location))
+
+
+def _sealed(table: Table, location: str) -> dict[str, Any]:
     with table.io.new_input(location).open() as stream:
         content = stream.read()
-    return Manifest(location=location, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 @dataclass(frozen=True)
 class PlanFiles:
-    """Data files of a plan's result by target branch: main, quarantine, removed tombstones."""
+    """Data files of a plan's result by target branch: main, quarantine, removed tombstones; and its position delete
+    files, for main."""
 
     kept: list[DataFile]
     quarantined: list[DataFile]
     removed_tombstones: list[DataFile]
+    deletes: list[DataFile] = field(default_factory=list)
 
     @property
     def all(self) -> list[DataFile]:
-        return [*self.kept, *self.quarantined, *self.removed_tombstones]
+        return [*self.kept, *self.quarantined, *self.removed_tombstones, *self.deletes]
 
 
 def files_by_plan(
@@ -198,3 +231,19 @@ def files_by_plan(
         level = columns.level_of(table, file)
         {QUARANTINED: own.quarantined, REMOVED: own.removed_tombstones}.get(level or 0, own.kept).append(file)
     return found
+
+
+def with_deletes(
+    subject: str, files: Mapping[str, PlanFiles], inputs: Mapping[str, str], deletes: Sequence[DataFile]
+) -> Mapping[str, PlanFiles]:
+    """``files`` (by plan id) with the position delete files ``deletes``; ``inputs`` are plan ids by path of an input.
+
+    Raises RefusedError for a delete file that names data files of no plan, or of several.
+    """
+    for file in deletes:
+        owners = {inputs.get(path or "") for path in bounds_of_paths(file)}
+        plan_id = next(iter(owners)) if len(owners) == 1 else None
+        if plan_id is None:
+            raise RefusedError(f"{subject}: {file.file_path} hides records of other files; allowed: inputs of one plan")
+        files[plan_id].deletes.append(file)
+    return files

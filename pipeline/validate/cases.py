@@ -21,9 +21,10 @@ from pipeline.lake.data_files import DataFiles, Source
 from pipeline.plan import Plan
 from pipeline.plan.plan import LEVEL_OUT
 from pipeline.sense import Lane
+from pipeline.sense.lanes import HIDING
 from pipeline.staging.result import PlanResult
 from pipeline.staging.stage import Stage
-from pipeline.validate.deletes import ListedAs, SnapshotDeletes, reading_for
+from pipeline.validate.deletes import JudgedDelete, ListedAs, SnapshotDeletes, reading_for
 
 if TYPE_CHECKING:
     from expectations.claim import Lane as JudgedLane
@@ -73,7 +74,10 @@ class Case:
 
     @property
     def read(self) -> int:
-        """File bytes that are read with values; of lane `erase` the keys as well of all that stays."""
+        """File bytes that are read with values; of lane `erase` the keys as well of all that stays. Lanes that hide
+        read no values."""
+        if self.claim.lane in HIDING:
+            return sum(file.bytes for file in self.files) // _ENCODED
         values = sum(file.bytes for file in self.files if file.side == AFTER or self.fingerprint is None)
         left = (file.bytes for file in self.files if file.side == IN_PLACE and self.secret is not None)
         return values + sum(left) // _ENCODED
@@ -164,6 +168,11 @@ def cases_of(
         if own is None or plan.id not in inputs:
             continue
         listed, erases = deletes.among(inputs[plan.id], plan.sequence_number), plan.lane is Lane.ERASE
+        if plan.lane in HIDING:
+            entries = {one.file_path: listed.get(one.file_path, deletes.entry(one)) for one in inputs[plan.id]}
+            both = _both_sides(listing, plan, inputs[plan.id], entries, own, stage.files[plan.id].deletes)
+            found.append(Case(_claim(plan, own), tuple(both), int(own.fingerprint) if trusted else None))
+            continue
         beside = [one.path for one in plan.removed_tombstones]
         gone = {*stage.replaced(plan), *(stage.replaced_beside(plan) if erases else beside)}
         sides = [(BEFORE if file.file_path in gone else IN_PLACE, file) for file in inputs[plan.id]]
@@ -204,6 +213,22 @@ class Listing:
 
     def _id(self, name: str) -> int:
         return int(self.schema.find_field(name).field_id)
+
+
+def _both_sides(
+    listing: Listing,
+    plan: Plan,
+    inputs: Sequence[DataFile],
+    entries: Mapping[str, ListedAs],
+    result: PlanResult,
+    staged: Sequence[DataFile],
+) -> Iterator[JudgedFile]:
+    """The files of a plan that hides, before and after: the same ones, with other deletes."""
+    deletes, merged = [JudgedDelete.staged(one) for one in staged], frozenset(result.merged)
+    for file in inputs:
+        entry = entries[file.file_path]
+        yield listing.file(BEFORE, file, entry)
+        yield listing.file(AFTER, file, entry.after(plan, merged, deletes))
 
 
 def _paths(inputs: Mapping[str, Sequence[DataFile]]) -> Iterator[str]:

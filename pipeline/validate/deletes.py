@@ -5,10 +5,11 @@ partitions than those of a case's files are left out.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
@@ -18,10 +19,15 @@ from pyiceberg.transforms import VoidTransform
 
 from expectations.visible import Deletes, Listed
 from pipeline.errors import RefusedError, UnavailableError
-from pipeline.lake.data_files import DataFiles
+from pipeline.lake.data_files import DataFiles, Source
 from pipeline.lake.delete_rows import compared, positions, values
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.row_deletes import DeleteFile, only_path, place_of
+from pipeline.plan import Plan
+from pipeline.sense import Lane
+
+_NEWEST: Final = 2**63 - 1
+"""Data sequence number past all others."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,12 @@ class JudgedDelete:
     def is_past(self, number: int | None) -> bool:
         """True for an equality delete with a data sequence number past ``number``."""
         return number is not None and self.file.is_equality and self.file.sequence_number > number
+
+    @classmethod
+    def staged(cls, file: DataFile) -> "JudgedDelete":
+        """A position delete ``file`` that is not committed yet: it will be newer than all that the table holds."""
+        source = replace(Source.of(file), kind="delete file")
+        return cls(DeleteFile(source, _NEWEST), place_of(file), _only(file))
 
     def told(self, files: DataFiles, plan: str) -> Deletes:
         """The delete file in the judge's form; messages name the ``plan``."""
@@ -50,6 +62,15 @@ class ListedAs:
     sequence_number: int
     scope: str
     deletes: tuple[JudgedDelete, ...]
+
+    def after(self, plan: Plan, merged: Collection[str], staged: Sequence[JudgedDelete]) -> "ListedAs":
+        """The entry once ``plan`` of a lane that hides is published: the ``staged`` deletes have come, and those at the
+        paths ``merged`` are gone; after lane `lighten` all equality deletes that it knew."""
+        without_values = plan.lane is Lane.LIGHTEN
+        kept = (
+            one for one in self.deletes if one.file.path not in merged and not (without_values and one.file.is_equality)
+        )
+        return replace(self, deletes=(*kept, *staged))
 
     def told(self, files: DataFiles, plan: str) -> Listed:
         """The entry in the judge's form."""
@@ -83,6 +104,10 @@ class SnapshotDeletes:
             if entry.data_file.file_path in wanted
         }
         return cls(deletes, numbers)
+
+    def entry(self, file: DataFile) -> ListedAs:
+        """The entry of ``file``, where none of these deletes applies to it."""
+        return ListedAs(self.numbers.get(file.file_path, 0), place_of(file), ())
 
     def among(self, files: Iterable[DataFile], until: int | None = None) -> dict[str, ListedAs]:
         """The entries of the data ``files`` of one case, by path; none where no delete can apply. Equality deletes

@@ -140,13 +140,20 @@ class _Share:
 
 
 def _wide(records: JudgedRecords, case: Case, samples: "Shown", engine: Engine) -> "Findings":
+    from expectations.promises.promise import HIDES
     from expectations.tables import Layout
     from expectations.wide import KeyBuckets
 
     trusted = case.fingerprint is not None
     keys = min(max(engine.parallelism, -(-case.held // HELD_BYTES)), MOST_BUCKETS)
     buckets = KeyBuckets(
-        Layout(records.schema, records.reading, closely=not trusted, requested=requested([case])),
+        Layout(
+            records.schema,
+            records.reading,
+            closely=not trusted,
+            requested=requested([case]),
+            hides=case.claim.lane in HIDES,
+        ),
         case.claim,
         keys,
         max(1, keys // 4),

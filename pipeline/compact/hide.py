@@ -1,0 +1,145 @@
+"""Hides records where they are: position delete files instead of new segments (lanes `mask` and `lighten`).
+
+The data files of a plan stay in the table. Each Iceberg partition gets one delete file per plan; where older ones are
+many and name only inputs of the plan, it takes their rows over, and they leave with the same commit.
+"""
+
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from pipeline.compact.inputs import InputSegment, PlanInputs
+from pipeline.compact.latest_per_key import Flags, Longs
+from pipeline.compact.outcome import Outcome
+from pipeline.compact.results import failure
+from pipeline.compact.rewrite import Target
+from pipeline.compact.tasks import Result
+from pipeline.engine import Engine
+from pipeline.errors import FirnError
+from pipeline.lake.data_files import DataFiles
+from pipeline.lake.delete_rows import PATH, POS, positions
+from pipeline.lake.position_deletes import PositionDeleteWriter, WrittenDeletes
+from pipeline.lake.row_deletes import DeleteFile
+
+_NONE: Final[Longs] = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Hiding:
+    """What a plan hides: sorted ``positions`` in each file, by path, that no position delete hides yet.
+
+    ``superseded`` of their records were visible, because a newer record of their key is; ``deleted`` is the number of
+    records of all inputs that were hidden before.
+    """
+
+    inputs: PlanInputs
+    positions: Mapping[str, Longs] = field(repr=False)
+    superseded: int = 0
+    deleted: int = 0
+
+
+def places(hidden: Flags | None, found: Flags) -> Longs:
+    """The places in a file of the visible records that are ``found``, given the ``hidden`` ones among all records."""
+    if hidden is None:
+        return np.flatnonzero(found)
+    visible: Longs = np.flatnonzero(~hidden)
+    return visible[found]
+
+
+def hide(
+    hidings: Sequence[Hiding], target: Target, engine: Engine, title: str
+) -> tuple[dict[str, Result], dict[str, FirnError]]:
+    """Write the delete files of ``hidings``; their results, and the errors of the others, by plan id."""
+    tasks = [_HideTask(one, target) for one in hidings]
+    weights = [sum(len(own) for own in one.positions.values()) for one in hidings]
+    written = engine.map(_perform, tasks, weights=weights, title=f"hide {title}")
+    done: dict[str, Result] = {}
+    failed: dict[str, FirnError] = {}
+    for one, result in zip(hidings, written, strict=True):
+        if isinstance(result, Result):
+            done[one.inputs.plan.id] = result
+        else:
+            failed[one.inputs.plan.id] = failure(one.inputs, result)
+    return done, failed
+
+
+@dataclass(frozen=True)
+class _HideTask:
+    """Write the delete files of one plan."""
+
+    hiding: Hiding
+    target: Target
+
+    def __call__(self) -> Result:
+        hiding = self.hiding
+        segments = hiding.inputs.segments
+        groups: dict[tuple[int, tuple[Any, ...]], list[InputSegment]] = defaultdict(list)
+        for one in segments:
+            groups[one.source.spec_id, one.source.partition].append(one)
+        deletes: list[WrittenDeletes] = []
+        merged: list[str] = []
+        for (spec_id, partition), own in groups.items():
+            old = _mergeable(hiding.inputs, own)
+            rows = _rows(hiding, own, old)
+            merged += old
+            if rows:
+                deletes.append(self._written(spec_id, partition, rows))
+        counts = Counter({Outcome.SUPERSEDED: hiding.superseded, Outcome.DELETED: hiding.deleted})
+        in_place = frozenset(one.path for one in segments)
+        return Result((), counts, 0, in_place, deletes=tuple(deletes), merged=tuple(merged))
+
+    def _written(self, spec_id: int, partition: tuple[Any, ...], rows: Mapping[str, Longs]) -> WrittenDeletes:
+        path = f"{self.target.folder}/{uuid.uuid4()}-deletes.parquet"
+        output = self.hiding.inputs.files.io(path).new_output(path)
+        with PositionDeleteWriter(output, spec_id, partition) as writer:
+            for name in sorted(rows):
+                writer.write(name, rows[name])
+            return writer.close()
+
+
+def _perform(task: _HideTask) -> Result:
+    return task()
+
+
+def _rows(hiding: Hiding, segments: Sequence[InputSegment], old: Mapping[str, Mapping[str, Longs]]) -> dict[str, Longs]:
+    """The rows of a delete file: positions by data file, those of ``old`` delete files included."""
+    found = {}
+    for one in segments:
+        applying = frozenset(delete.path for delete in one.deletes.files) if one.deletes else frozenset[str]()
+        parts = [own[one.path] for path, own in old.items() if path in applying and one.path in own]
+        every: Longs = np.unique(np.concatenate([hiding.positions.get(one.path, _NONE), *parts]))
+        # Readers ignore what is past the end of a file.
+        every = every[every < one.records]
+        if len(every):
+            found[one.path] = every
+    return found
+
+
+def _mergeable(inputs: PlanInputs, segments: Sequence[InputSegment]) -> dict[str, dict[str, Longs]]:
+    """The rows of position delete files of one Iceberg partition that only name inputs of the plan, by their paths, and
+    in each by data file; none unless there are too many."""
+    deletes = {delete for one in segments if one.deletes for delete in one.deletes.files if not delete.is_equality}
+    place = (segments[0].source.spec_id, segments[0].source.partition)
+    own = [one for one in deletes if (one.source.spec_id, one.source.partition) == place]
+    if len(own) <= inputs.plan.position_deletes_max:
+        return {}
+    known = frozenset(one.path for one in segments)
+    rows = {one.path: _named(inputs.files, one, known) for one in sorted(own, key=lambda one: one.path)}
+    return {path: found for path, found in rows.items() if found is not None}
+
+
+def _named(files: DataFiles, delete: DeleteFile, known: Collection[str]) -> dict[str, Longs] | None:
+    """The rows of ``delete`` by data file; None when it names another file than those ``known``."""
+    parts: dict[str, list[Longs]] = defaultdict(list)
+    for batch in positions(files, delete):
+        encoded = batch.column(PATH).dictionary_encode()
+        codes, held = encoded.indices.to_numpy(), batch.column(POS).to_numpy()
+        for code, path in enumerate(encoded.dictionary.to_pylist()):
+            if path not in known:
+                return None
+            parts[path].append(held[codes == code])
+    return {path: np.concatenate(own) for path, own in parts.items()}

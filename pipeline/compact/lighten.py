@@ -1,0 +1,86 @@
+"""Lane `lighten`: finds the records that equality deletes hide, and hides them by their positions instead (C27).
+
+Only the columns that the equality deletes compare are read of the data files, and no record is written.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.compact.hide import Hiding, hide
+from pipeline.compact.inputs import InputSegment, PlanInputs
+from pipeline.compact.latest_per_key import Longs
+from pipeline.compact.results import failure
+from pipeline.compact.rewrite import Target
+from pipeline.compact.tasks import WHOLE_BYTES, Result
+from pipeline.engine import Engine
+from pipeline.errors import FirnError
+
+
+@dataclass(frozen=True)
+class FoundPositions:
+    """Places of the records that equality deletes alone hide, by path of their file, and the number of all that are
+    hidden in some way."""
+
+    positions: Mapping[str, Longs]
+    deleted: int
+
+
+@dataclass(frozen=True)
+class LightenTask:
+    """Find what equality deletes hide in some segments of a plan."""
+
+    inputs: PlanInputs
+
+    def __call__(self) -> FoundPositions:
+        found = {one.path: np.flatnonzero(self.inputs.hidden_by_values(one)) for one in self.inputs.segments}
+        deleted = sum(one.records - self.inputs.visible(one) for one in self.inputs.segments)
+        return FoundPositions({path: own for path, own in found.items() if len(own)}, deleted)
+
+
+def lightened(
+    plans: Sequence[PlanInputs], target: Target, engine: Engine, title: str
+) -> tuple[dict[str, Result], dict[str, FirnError]]:
+    """The results of ``plans`` of lane `lighten`, and the errors of the others, by plan id."""
+    tasks = [(one.plan.id, LightenTask(one.only(group))) for one in plans for group in _groups(one.segments)]
+    weights = [task.inputs.bytes for _, task in tasks]
+    done = engine.map(_perform, [task for _, task in tasks], weights=weights, title=f"lighten {title}")
+    by_id = {one.plan.id: one for one in plans}
+    positions: dict[str, dict[str, Longs]] = {plan_id: {} for plan_id in by_id}
+    deleted: Counter[str] = Counter()
+    failed: dict[str, FirnError] = {}
+    for (plan_id, _), part in zip(tasks, done, strict=True):
+        if isinstance(part, FoundPositions):
+            positions[plan_id] |= part.positions
+            deleted[plan_id] += part.deleted
+        else:
+            failed.setdefault(plan_id, failure(by_id[plan_id], part))
+    found = [
+        Hiding(inputs, positions[plan_id], deleted=deleted[plan_id])
+        for plan_id, inputs in by_id.items()
+        if plan_id not in failed
+    ]
+    written, not_written = hide(found, target, engine, title)
+    return written, failed | not_written
+
+
+def _perform(task: LightenTask) -> FoundPositions:
+    return task()
+
+
+def _groups(segments: Sequence[InputSegment]) -> Iterator[list[InputSegment]]:
+    """``segments`` in groups of one Iceberg partition and at most WHOLE_BYTES, one at least: files of a partition share
+    their deletes."""
+    places: dict[tuple[object, ...], list[InputSegment]] = defaultdict(list)
+    for one in segments:
+        places[one.source.spec_id, one.source.partition].append(one)
+    for own in places.values():
+        group: list[InputSegment] = []
+        for one in own:
+            if group and sum(held.source.bytes for held in (*group, one)) > WHOLE_BYTES:
+                yield group
+                group = []
+            group.append(one)
+        yield group
