@@ -28,6 +28,7 @@ from pipeline.lake import Lake
 from pipeline.run import LaneRun
 from pipeline.run import run as run_lanes
 from pipeline.sense import Lane, ScopeBounds
+from pipeline.sense.lanes import HIDING
 
 
 def run(
@@ -82,6 +83,13 @@ def _show(result: LaneRun) -> None:
     for snapshot_id, own in by_snapshot.items():
         counts = RecordCounts.total(own)
         shared = f" of {len(own):,} plans" if len(own) > 1 else ""
+        if result.lane in HIDING:
+            show.line(
+                f"{result.lane}: snapshot {snapshot_id}{shared}: {counts.segments_in_place:,} segments stay; "
+                f"{counts.records_out:,} of {counts.records_in:,} records are visible as before "
+                f"({counts.superseded:,} superseded, {counts.deleted:,} hidden before)"
+            )
+            continue
         deleted = f"; {counts.deleted:,} that others had deleted left behind" if counts.deleted else ""
         show.line(
             f"{result.lane}: snapshot {snapshot_id}{shared}: {counts.segments_in:,} segments with "

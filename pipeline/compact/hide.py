@@ -128,11 +128,11 @@ def _mergeable(inputs: PlanInputs, segments: Sequence[InputSegment]) -> dict[str
     if len(own) <= inputs.plan.position_deletes_max:
         return {}
     known = frozenset(one.path for one in segments)
-    rows = {one.path: _named(inputs.files, one, known) for one in sorted(own, key=lambda one: one.path)}
+    rows = {one.path: rows_named(inputs.files, one, known) for one in sorted(own, key=lambda one: one.path)}
     return {path: found for path, found in rows.items() if found is not None}
 
 
-def _named(files: DataFiles, delete: DeleteFile, known: Collection[str]) -> dict[str, Longs] | None:
+def rows_named(files: DataFiles, delete: DeleteFile, known: Collection[str]) -> dict[str, Longs] | None:
     """The rows of ``delete`` by data file; None when it names another file than those ``known``."""
     parts: dict[str, list[Longs]] = defaultdict(list)
     for batch in positions(files, delete):

@@ -11,7 +11,7 @@ from pipeline.errors import RefusedError
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.segments.arrays import Arrays
 from pipeline.sense.bounds import UNBOUNDED, ScopeBounds
-from pipeline.sense.lanes import Lane
+from pipeline.sense.lanes import HIDING, Lane
 
 SHOWN = 20
 """So many topics or partitions are named when one that was asked for is not there."""
@@ -39,10 +39,10 @@ class Scope:
                 f"lane {lane} can't keep to {self}; allowed: topics and topic partitions, because a key is erased from "
                 "all of a topic partition at once"
             )
-        if lane is Lane.LIGHTEN and self.bounds != UNBOUNDED:
+        if lane in HIDING and self.bounds != UNBOUNDED:
             return (
-                f"lane {lane} can't keep to {self}; allowed: topics and topic partitions, because an equality delete "
-                "applies whatever the offset"
+                f"lane {lane} can't keep to {self}; allowed: topics and topic partitions, because its delete files are "
+                "about all of a topic partition"
             )
         if lane is Lane.FULL and self.bounds.begins:
             return f"lane {lane} can't keep to {self}; allowed: upper bounds, because it cleans a log from its start"

@@ -179,7 +179,8 @@ class PartitionState:
                 found.append(
                     f"segment {segment} has {segment.holding_deletes} equality delete files, and the table is "
                     "partitioned by level: a cleaning would take records out of the reach of later ones; allowed: "
-                    "none, or a table that was adopted with equality deletes in it"
+                    "none (lane lighten turns them into position deletes), or a table that was adopted with equality "
+                    "deletes in it"
                 )
             elif segment.row_deletes and segment.copies > 1:
                 found.append(

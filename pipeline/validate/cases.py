@@ -1,6 +1,6 @@
 """The case of each plan: its claim, and the data files of every side, in the form that the judge reads."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
@@ -170,6 +170,7 @@ def cases_of(
         listed, erases = deletes.among(inputs[plan.id], plan.sequence_number), plan.lane is Lane.ERASE
         if plan.lane in HIDING:
             entries = {one.file_path: listed.get(one.file_path, deletes.entry(one)) for one in inputs[plan.id]}
+            _check_merged(stage, plan, own, entries.values())
             both = _both_sides(listing, plan, inputs[plan.id], entries, own, stage.files[plan.id].deletes)
             found.append(Case(_claim(plan, own), tuple(both), int(own.fingerprint) if trusted else None))
             continue
@@ -213,6 +214,13 @@ class Listing:
 
     def _id(self, name: str) -> int:
         return int(self.schema.find_field(name).field_id)
+
+
+def _check_merged(stage: Stage, plan: Plan, result: PlanResult, entries: Iterable[ListedAs]) -> None:
+    """Raise RefusedError when a delete file that leaves, because the plan merges it, names other files than inputs."""
+    leaving = {one for entry in entries for one in entry.deletes if one.file.path in result.merged}
+    for one in leaving:
+        one.check_names(DataFiles.of(stage.table, stage.identifier), plan)
 
 
 def _both_sides(

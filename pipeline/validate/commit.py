@@ -41,6 +41,10 @@ from pipeline.validate.deletes import SnapshotDeletes
 if TYPE_CHECKING:
     from expectations.claim import Lane as JudgedLane
 
+VERIFIABLE = (Lane.LIGHTEN, *LEVEL_OUT)
+"""Lanes whose commits tell enough to be judged again."""
+_COPIES = (Lane.LIGHTEN, Lane.MERGE)
+"""Lanes that keep every record."""
 _MICROS = 1000
 """Microseconds per millisecond."""
 
@@ -96,7 +100,7 @@ def _snapshot(table: Table, identifier: str, snapshot_id: int | None) -> Snapsho
         if not _has_result(table, found):
             raise RefusedError(
                 f"table {identifier}: snapshot {snapshot_id} was not published by Firn; allowed: a commit of the "
-                f"lanes {', '.join(LEVEL_OUT)}"
+                f"lanes {', '.join(VERIFIABLE)}"
             )
         return found
     for one in ancestors(table):
@@ -104,13 +108,13 @@ def _snapshot(table: Table, identifier: str, snapshot_id: int | None) -> Snapsho
             return one
     raise RefusedError(
         f"table {identifier} holds no snapshot that Firn published; allowed: a commit of the lanes "
-        f"{', '.join(LEVEL_OUT)}"
+        f"{', '.join(VERIFIABLE)}"
     )
 
 
 def _has_result(table: Table, snapshot: Snapshot) -> bool:
     plans = plans_of(table, snapshot)
-    return bool(plans) and all(plan.lane in {lane.value for lane in LEVEL_OUT} for plan in plans)
+    return bool(plans) and all(plan.lane in {lane.value for lane in VERIFIABLE} for plan in plans)
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,8 @@ class _Commit:
         owner, lane = plan.topic_partition, Lane(plan.lane)
         listing = Listing(self.table.schema(), self.columns)
         removed, stayed, added = self._moved(owner)
+        if lane is Lane.LIGHTEN:
+            return self._lightened(plan, listing, stayed)
         left = [file for file in stayed if lane is Lane.FULL and self._level(file) == TAIL]
         listed = self._deletes.among((*removed, *left), self._number_of(added))
         files = [listing.file(BEFORE, file, listed.get(file.file_path)) for file in removed]
@@ -140,6 +146,28 @@ class _Commit:
             files += self._beside(listing, plan)
         taken = {file.file_path for file in (*removed, *left)}
         return Case(self._claim(plan, lane, taken, removed, added), tuple(files), None)
+
+    def _lightened(self, plan: PublishedPlan, listing: Listing, stayed: Sequence[DataFile]) -> Case:
+        """The case of a plan of lane `lighten`: its inputs with the deletes of the snapshot before, and of its own.
+
+        Equality deletes may have landed after it was made, which it did not know: of the numbers up to which it may
+        have known them, the one counts at which it took so many files and records.
+        """
+        told = plan.counts
+        known, inputs = None, list(stayed)
+        for number in sorted({one.file.sequence_number for one in self._deletes.deletes if one.file.is_equality}):
+            reached = [file for file in stayed if self._deletes.has_values(file, number)]
+            records = sum(file.record_count for file in reached)
+            if (len(reached), records) == (told.segments_in_place, told.records_in + told.deleted):
+                known, inputs = number, reached
+        after = SnapshotDeletes.of(self.table, self.snapshot, (one.path for one in self._segments))
+        files = [
+            listing.file(side, file, deletes.among(inputs, known).get(file.file_path))
+            for side, deletes in ((BEFORE, self._deletes), (AFTER, after))
+            for file in inputs
+        ]
+        claim = self._claim(plan, Lane.LIGHTEN, {file.file_path for file in inputs}, (), ())
+        return Case(claim, tuple(files), None)
 
     def last_of(self, case: Case) -> Iterator[int]:
         """The highest offset that the plan read, if any."""
@@ -223,7 +251,7 @@ class _Commit:
         outside = [one for one in own if one.path not in taken and one.records]
         strays = segments.strays_of(plan.topic_partition)
         bases = [*(one.base_offset for one in outside), *(stray.base_offset for stray in strays)]
-        transactional = lane is not Lane.MERGE and any(
+        transactional = lane not in _COPIES and any(
             one.transactional or one.control for one in own if one.path in taken
         )
         now_ms = CommitClock.of(self.snapshot).at_ms
@@ -234,10 +262,10 @@ class _Commit:
             topic=plan.topic,
             partition=plan.partition,
             now_ms=now_ms,
-            level_out=LEVEL_OUT[lane],
+            level_out=LEVEL_OUT.get(lane, 0),
             clean_below=min(bases, default=None),
             log_end_offset=max((one.last_offset for one in own if one.records), default=-1),
-            delete_retention_ms=self._retention(removed, added, now_ms) if lane is not Lane.MERGE else 0,
+            delete_retention_ms=self._retention(removed, added, now_ms) if lane not in _COPIES else 0,
             transactional=transactional,
             markers=tuple(self._markers(one.path for one in outside if one.control)) if transactional else (),
             **plan.counts.model_dump(exclude={"expired"}),

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -20,7 +21,7 @@ from pyiceberg.transforms import VoidTransform
 from expectations.visible import Deletes, Listed
 from pipeline.errors import RefusedError, UnavailableError
 from pipeline.lake.data_files import DataFiles, Source
-from pipeline.lake.delete_rows import compared, positions, values
+from pipeline.lake.delete_rows import PATH, compared, positions, values
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.row_deletes import DeleteFile, only_path, place_of
 from pipeline.plan import Plan
@@ -47,6 +48,18 @@ class JudgedDelete:
         """A position delete ``file`` that is not committed yet: it will be newer than all that the table holds."""
         source = replace(Source.of(file), kind="delete file")
         return cls(DeleteFile(source, _NEWEST), place_of(file), _only(file))
+
+    def check_names(self, files: DataFiles, plan: Plan) -> None:
+        """Raise RefusedError when this position delete file, which ``plan`` merges, names another data file than its
+        inputs: its records would be visible again."""
+        inputs = pa.array([one.path for one in plan.inputs], pa.large_string())
+        for rows in _rows(files, self.file, plan.id):
+            others = rows.column(PATH).filter(pc.invert(pc.is_in(rows.column(PATH), value_set=inputs)))
+            if len(others):
+                raise RefusedError(
+                    f"plan {plan.id} ({plan.title}) would remove delete file {self.file.path}, which names "
+                    f"{others[0].as_py()}; allowed: one that names inputs of the plan alone"
+                )
 
     def told(self, files: DataFiles, plan: str) -> Deletes:
         """The delete file in the judge's form; messages name the ``plan``."""
@@ -104,6 +117,14 @@ class SnapshotDeletes:
             if entry.data_file.file_path in wanted
         }
         return cls(deletes, numbers)
+
+    def has_values(self, file: DataFile, number: int) -> bool:
+        """True when an equality delete with a data sequence number up to ``number`` applies to ``file``."""
+        own, place = self.numbers.get(file.file_path, 0), place_of(file)
+        return any(
+            one.file.is_equality and own < one.file.sequence_number <= number and one.scope in (None, place)
+            for one in self.deletes
+        )
 
     def entry(self, file: DataFile) -> ListedAs:
         """The entry of ``file``, where none of these deletes applies to it."""

@@ -10,7 +10,7 @@ import pytest
 
 from tests.airflow.conftest import TABLES, LocalAirflow
 
-LANES = ("erase", "merge", "clean", "tier", "full")
+LANES = ("erase", "mask", "lighten", "merge", "clean", "tier", "full")
 
 PARSE = """
 import json, os, sys, time

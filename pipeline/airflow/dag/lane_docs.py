@@ -3,10 +3,10 @@
 DAG = """
 ### {table}
 
-Kafka-grade log compaction, lane by lane: **retain** → **erase** → **merge** → **clean** → **tier** → **full**. Each
-lane plans what is due by the table's own properties and compacts it, with or without Spark. Great Expectations
-validates every result before one atomic commit publishes it, while writers keep appending. When nothing is due, Spark
-does not start.
+Kafka-grade log compaction, lane by lane: **retain** → **erase** → **mask** → **lighten** → **merge** → **clean** →
+**tier** → **full**. Each lane plans what is due by the table's own properties and compacts it, with or without Spark.
+Great Expectations validates every result before one atomic commit publishes it, while writers keep appending. When
+nothing is due, Spark does not start.
 
 - A run starts when a threshold is crossed, on schedule (`{schedule}`, UTC), or manually (▶ opens a form).
 - A run decides as of its logical date, or as of the time it was due. A backfill compacts as of each of its dates.
@@ -23,6 +23,11 @@ LANES = {
 other records and segments stay as they are.
 
 `firn erase TABLE --status` tells what is in the way.""",
+    "mask": """Hides superseded records by position deletes, without rewriting a segment. Off.""",
+    "lighten": """Turns equality deletes into position deletes, which cost readers less, and lets the equality delete
+files go. No segment is rewritten, and readers see the same.
+
+`firn.lighten.equality.deletes`, `firn.position.deletes.max`""",
     "merge": """Merges landed segments (L0) into fewer, larger ones (L1). No record is lost or changed.
 
 `firn.merge.segments`, `firn.segment.bytes`, `firn.leave.to.full.fraction`""",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pipeline.sense import Scope
 
 RETAIN = "retain"
-LANES = ("erase", "merge", "clean", "tier", "full")
+LANES = ("erase", "mask", "lighten", "merge", "clean", "tier", "full")
 ALL = "all"
 
 _RECORDS, _THRESHOLDS = "Which records", "Thresholds"
@@ -27,12 +27,18 @@ def params() -> dict[str, Param]:
         "ask": _switch("Ask before publishing: the run shows the figures and waits for approval."),
         "topics": _names("Only these topics, one per line. Empty: all."),
         "partitions": _names("Only these topic partitions, such as orders-3, one per line. Empty: all."),
-        "from_offset": _offset("Only segments that start at this offset or later. Not for lanes erase, full, retain."),
-        "until_offset": _offset(
-            "Stop before the first segment that ends past this offset. Not for lanes erase, retain."
+        "from_offset": _offset(
+            "Only segments that start at this offset or later. Not for lanes erase, full, lighten, mask, retain."
         ),
-        "from_time": _time("Only segments without an older timestamp. Not for lanes erase, full, retain."),
-        "until_time": _time("Stop before the first segment with a newer timestamp. Not for lanes erase, retain."),
+        "until_offset": _offset(
+            "Stop before the first segment that ends past this offset. Not for lanes erase, lighten, mask, retain."
+        ),
+        "from_time": _time(
+            "Only segments without an older timestamp. Not for lanes erase, full, lighten, mask, retain."
+        ),
+        "until_time": _time(
+            "Stop before the first segment with a newer timestamp. Not for lanes erase, lighten, mask, retain."
+        ),
         "properties": Param(
             {},
             type="object",

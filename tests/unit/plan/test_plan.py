@@ -255,6 +255,7 @@ CHANGES: dict[str, Any] = {
     "waiting_segments": 1,
     "transactional": True,
     "markers": [[1, 2, True]],
+    "position_deletes_max": 3,
 }
 
 
