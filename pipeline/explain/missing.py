@@ -8,6 +8,7 @@ from math import inf
 
 from pipeline.explain.reason import Reason
 from pipeline.sense import Lane, PartitionState, due, retention
+from pipeline.sense.budget import excess
 from pipeline.sense.searches import obstacles
 
 RULES = {
@@ -71,11 +72,13 @@ def _no_search(state: PartitionState) -> Reason:
 
 def _nothing_to_lighten(state: PartitionState) -> Reason:
     """Why lane ``lighten`` is not due in ``state``."""
+    for segment in state.segments:
+        if segment.equality_deletes and (problem := next(iter(excess(segment, state.policy)), None)):
+            return Reason("C18", problem)
     most = max((one.equality_deletes for one in state.segments), default=0)
-    needed = state.policy.lighten_equality_deletes
-    if most < needed:
-        return Reason(RULES[Lane.LIGHTEN], f"{most} of {needed} equality delete files")
-    return Reason(RULES[Lane.LIGHTEN], f"no segment that {most} equality delete files reach can be an input")
+    if not most and any(one.holding_deletes for one in state.segments):
+        return Reason(RULES[Lane.LIGHTEN], "each equality delete file reaches a data file that no plan takes")
+    return Reason(RULES[Lane.LIGHTEN], f"{most} of {state.policy.lighten_equality_deletes} equality delete files")
 
 
 def _ahead(state: PartitionState) -> str:

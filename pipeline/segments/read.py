@@ -1,15 +1,20 @@
 """Reads the segments of a table's current snapshot from its manifests, without a JVM and without listing a bucket."""
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 
 from pipeline.history.clocks import commit_clocks
+from pipeline.lake.equality_reach import EqualityReach
 from pipeline.lake.manifests import Manifests, ahead
 from pipeline.lake.row_deletes import DeleteFile, RowDeletes, place_of
-from pipeline.segments.arrays import ByPartition
+from pipeline.segments.arrays import Arrays, ByPartition
 from pipeline.segments.cache import ManifestCache
 from pipeline.segments.entries import Found
 from pipeline.segments.facts import Facts
@@ -33,16 +38,27 @@ def read(
     deletes = RowDeletes(known.live(one for one in listed if one.content == ManifestContent.DELETES), table.specs())
     data = [one for one in listed if one.content == ManifestContent.DATA]
     found = _found(table, teller, data, manifests, cache)
+    equality = found.reached_by_equality(deletes)
+    arrays = found.arrays(commit_clocks(table), deletes, teller.times_of_commits, teller.levels_apart)
     return Segments(
         identifier,
         str(table.metadata.table_uuid),
         snapshot.snapshot_id if snapshot else None,
-        ByPartition(found.arrays(commit_clocks(table), deletes, teller.times_of_commits, teller.levels_apart)),
+        ByPartition(_relieved(arrays, equality) if equality else arrays),
         tuple({stray.path: stray for stray in found.strays}.values()),
         sequence_number=None if teller.levels_apart or snapshot is None else snapshot.sequence_number,
         snapshot_number=None if snapshot is None else snapshot.sequence_number,
-        equality=found.reached_by_equality(deletes),
+        equality=equality,
     )
+
+
+def _relieved(arrays: Arrays, equality: EqualityReach) -> Arrays:
+    """``arrays`` with no equality deletes counted where none of them could leave the table: each reaches a stray, or a
+    segment that is listed twice or has another problem."""
+    facts = zip(arrays.path.to_pylist(), arrays.problem.to_pylist(), arrays.copies.tolist(), strict=True)
+    relieved = equality.relieved([path for path, problem, copies in facts if problem is None and copies == 1])
+    own = pc.is_in(arrays.path, value_set=pa.array(sorted(relieved), pa.string())).to_numpy(zero_copy_only=False)
+    return replace(arrays, equality_deletes=np.where(own, arrays.equality_deletes, 0))
 
 
 def _found(

@@ -68,7 +68,8 @@ class Segment:
     deletes: int = 0
     """Digest of the row-level delete files that may apply, 0 without any (``pipeline.lake.row_deletes``)."""
     equality_deletes: int = 0
-    """Number of equality delete files among those that may apply."""
+    """Number of equality delete files among those that may apply; 0 where each of these is needed by a data file that
+    no plan takes, so that it can't leave the table."""
 
     @property
     def order(self) -> tuple[int, int, str]:

@@ -99,18 +99,13 @@ def _lighten(state: PartitionState, force: bool) -> Due | None:
 
     Whatever else blocks a topic partition does not matter here: its records stay where they are.
     """
-    reached = tuple(one for one in state.segments if one.equality_deletes and _may_be_lightened(one, state))
+    reached = tuple(one for one in state.segments if one.equality_deletes)
     most = max((one.equality_deletes for one in reached), default=0)
     holds = any(one.holding_deletes for one in reached)
     needed = 1 if force or holds else state.policy.lighten_equality_deletes
-    if not reached or most < needed:
+    if most < needed or any(excess(one, state.policy) for one in reached):
         return None
     return Due(Lane.LIGHTEN, reached, f"{most} of {needed} equality delete files")
-
-
-def _may_be_lightened(segment: Segment, state: PartitionState) -> bool:
-    """False for a file that is listed twice: its listings may have different deletes, and share its positions."""
-    return segment.copies == 1 and segment.problem is None and not excess(segment, state.policy)
 
 
 def _merge(state: PartitionState, force: bool) -> Due | None:

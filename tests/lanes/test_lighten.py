@@ -24,7 +24,7 @@ from pipeline.lake.row_deletes import partition_values
 from pipeline.publish import publish
 from pipeline.publish.publish import publish_job
 from pipeline.run.run import run
-from pipeline.sense import Lane, sense_table
+from pipeline.sense import Lane, due, sense_table
 from pipeline.validate import validate
 from pipeline.validate.verify import verify
 from tests.lanes.test_equality_deletes import Row, Upserts, upserts
@@ -125,6 +125,14 @@ def test_c27_it_waits_until_they_are_many(lake: Lake, engine: Engine) -> None:
     assert left(table) == 0
 
 
+def delete_keys(topic: Topic, *keys: bytes) -> None:
+    """An equality delete in each partition of the table, as Flink would commit them."""
+    table = topic.lake.table(topic.table)
+    places_of = {(one.spec_id, partition_values(one)) for one in data_files(table)}
+    deletes = [equality_file(table, ["key"], [(key,) for key in keys], *place) for place in sorted(places_of, key=repr)]
+    add(topic.lake, topic.table, deletes)
+
+
 class TestLevels:
     """A table that is partitioned by level: its topic partitions wait by name while equality deletes reach them."""
 
@@ -132,17 +140,8 @@ class TestLevels:
     def topic(self, topic: Topic) -> Topic:
         return topic.land(updates("a=1", "b=1", "c=1"), updates("a=2", "d=1", start=3))
 
-    def delete_keys(self, topic: Topic, *keys: bytes) -> None:
-        """An equality delete in each partition of the table, as Flink would commit them."""
-        table = topic.lake.table(topic.table)
-        places_of = {(one.spec_id, partition_values(one)) for one in data_files(table)}
-        deletes = [
-            equality_file(table, ["key"], [(key,) for key in keys], *place) for place in sorted(places_of, key=repr)
-        ]
-        add(topic.lake, topic.table, deletes)
-
     def test_c20_c27_it_frees_the_other_lanes(self, topic: Topic) -> None:
-        self.delete_keys(topic, b"b", b"d")
+        delete_keys(topic, b"b", b"d")
         assert topic.plans("full", force=True) == []
         _, (state,) = sense_table(topic.lake, topic.table, NOW)
         assert "equality delete files" in state.blockers[0]
@@ -153,14 +152,14 @@ class TestLevels:
         assert delete_files(topic.lake.table(topic.table)) == set()
 
     def test_c27_it_is_due_at_once_where_other_lanes_wait(self, topic: Topic) -> None:
-        self.delete_keys(topic, b"b")
+        delete_keys(topic, b"b")
         (plan,) = topic.plans("lighten")
         assert plan.reason == "1 of 1 equality delete files"
 
     def test_c27_each_level_has_positions_in_its_own_partition(self, topic: Topic) -> None:
         topic.clean("full", force=True)
         topic.land(updates("e=1", "b=2", start=5))
-        self.delete_keys(topic, b"b")
+        delete_keys(topic, b"b")
         topic.clean("lighten")
         written = delete_files(topic.lake.table(topic.table))
         assert len(written) == 2, "level 3 and level 0"
@@ -173,9 +172,12 @@ class TestLevels:
         """And is not planned again and again."""
         table = topic.lake.table(topic.table)
         add(topic.lake, topic.table, [], data_files(table)[:1])
-        self.delete_keys(topic, b"b")
+        delete_keys(topic, b"b")
         before = len(equality_deletes(topic.lake.table(topic.table)))
         assert topic.plans("lighten", force=True) == []
+        _, (state,) = sense_table(topic.lake, topic.table, NOW)
+        assert due(Lane.LIGHTEN, state, force=True) is None
+        assert missing(Lane.LIGHTEN, state).text == "each equality delete file reaches a data file that no plan takes"
         assert len(equality_deletes(topic.lake.table(topic.table))) == before
 
     def test_c27_transactions_and_records_without_a_key_do_not_matter(self, topic: Topic) -> None:
@@ -183,7 +185,7 @@ class TestLevels:
         with topic.lake.table(topic.table).transaction() as transaction:
             transaction.set_properties({"firn.null.keys": "fail"})
         topic.append([updates("x=1", start=5)[0]._replace(key=None)])
-        self.delete_keys(topic, b"b")
+        delete_keys(topic, b"b")
         topic.clean("lighten")
         assert [one.offset for one in topic.seen()] == [0, 2, 3, 4, 5]
 
