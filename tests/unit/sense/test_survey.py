@@ -51,6 +51,8 @@ def segments(draw: st.DrawFn, foul: bool = True) -> Segment:
         first_horizon_ms=draw(HORIZONS),
         last_horizon_ms=draw(HORIZONS),
         problem=draw(st.sampled_from([None] * 9 + ["is wrong"])) if records and foul else None,
+        equality_deletes=draw(st.sampled_from([0, 0, 0, 1, 3])) if foul else 0,
+        holding_deletes=draw(st.sampled_from([0] * 9 + [1])) if foul else 0,
     )
     return replace(
         made,
@@ -80,6 +82,7 @@ POLICIES = st.fixed_dictionaries(
         "plan_max_bytes": st.sampled_from([50, 2**63 - 1]),
         "plan_max_records": st.sampled_from([5, 2**63 - 1]),
         "null_keys": st.sampled_from(["quarantine", "fail"]),
+        "lighten_equality_deletes": st.sampled_from([1, 2, 2**63 - 1]),
     },
 ).map(Policy.model_validate)
 
