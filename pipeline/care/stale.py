@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 from pyiceberg.table import Table
 
 from pipeline import clock
 from pipeline.care.limits import SETTLED_MS
 from pipeline.errors import FirnError, GoneError
+from pipeline.history.published_plans import published
 from pipeline.lake import Lake
 from pipeline.lake.folders import Stored, newest_ms
 from pipeline.lake.job_documents import JobDocuments
@@ -17,7 +19,12 @@ from pipeline.plan.plan import stage_name
 from pipeline.policy import Policies
 from pipeline.policy.policy import UNLIMITED
 from pipeline.segments.live_inputs import LiveInputs
+from pipeline.sense import Lane
+from pipeline.sense.lanes import HIDING
 from pipeline.staging.stage import Stage
+
+_IN_PLACE: Final = (Lane.ERASE, *HIDING)
+"""Lanes whose inputs may all be live after the publication."""
 
 
 class End(Enum):
@@ -86,6 +93,7 @@ class _Reasons:
     def __init__(
         self, target: Table, identifier: str, stages: Sequence[Stage], own: frozenset[str], now_ms: int
     ) -> None:
+        self._target = target
         self._policy = Policies.parse(identifier, target.properties).default
         self._own = own
         self._now_ms = now_ms
@@ -121,6 +129,8 @@ class _Reasons:
         if all(gone):
             # A stage stays while at least one of its plans can be published.
             return f"its input {gone[0]} is no longer live" if gone else "none of its plans can be published"
+        if stage.plans and stage.plans[0].lane in _IN_PLACE and published(self._target, stage.job_id) is not None:
+            return "it was published"
         if stage.failure:
             newest = self._newest_failures[stage.plans[0].topic_partition, stage.plans[0].lane]
             return None if newest == stage.identifier else f"{newest} failed later"

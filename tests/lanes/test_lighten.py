@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,14 @@ from pipeline.publish import publish
 from pipeline.publish.publish import publish_job
 from pipeline.run.run import run
 from pipeline.sense import Lane, due, sense_table
+from pipeline.staging.stage import stages_of
 from pipeline.validate import validate
 from pipeline.validate.verify import verify
 from tests.lanes.test_equality_deletes import Row, Upserts, upserts
 from tests.support.lakes import on_disk
 from tests.support.row_deletes import add, data_files, delete_at, delete_files, equality_file
 from tests.support.topics import DAY, NOW, Topic, updates
+from tests.support.watched import Killed, Nth, die, watched
 
 _numbers = itertools.count()
 
@@ -247,6 +250,26 @@ class TestMeanwhile:
         assert table.seqs() == [1, 3, 4]
         assert left(table) == 0
 
+    def test_c22_a_commit_that_wins_the_race_has_its_deletes_applied(self, table: Upserts) -> None:
+        """Decided anew on the snapshot that is committed on: what landed during the try keeps what it needs."""
+        table.append(Row(0, 1), Row(1, 2))
+        table.delete(["id"], (1,))
+        (stage,) = table.topic.validated(table.topic.plans("lighten", force=True))
+
+        def others() -> None:
+            table.append(Row(2, 1), Row(3, 3))
+            table.delete(["id"], (2,), (3,))
+
+        raced = Nth(1, others, "before swap")
+        done = publish(watched(table.topic.lake, raced), stage)
+        assert raced.acted
+        assert done.attempts == 2
+        assert table.seqs() == [2]
+        assert left(table) == 1, "the later one"
+        table.topic.clean("lighten", force=True)
+        assert table.seqs() == [2]
+        assert left(table) == 0
+
     def test_c22_a_position_delete_on_an_input_is_a_conflict(self, table: Upserts) -> None:
         table.append(Row(0, 1), Row(1, 2))
         table.delete(["id"], (1,))
@@ -416,6 +439,23 @@ class TestTwice:
             assert table.seqs() == [1]
             assert left(table) == 0
             assert len(table.deletes()) == 1
+
+    @pytest.mark.parametrize("nth", [4, 7, 9, 11, 13, 15, 17, 20])
+    def test_c25_killed_at_a_call_of_the_catalog(self, table: Upserts, nth: int) -> None:
+        lake, name = table.topic.lake, table.topic.table
+        table.append(Row(0, 1), Row(1, 2))
+        table.delete(["id"], (1,))
+        killer = Nth(nth, die)
+        with suppress(Killed):
+            list(run(watched(lake, killer), name, NOW, table.topic.engines, (Lane.LIGHTEN,), force=True))
+        assert killer.acted
+        assert table.seqs() == [1], "whether it was published or not"
+        done = list(run(lake, name, NOW, table.topic.engines, (Lane.LIGHTEN,), force=True))
+        assert [one.failures for one in done if one.failures] == []
+        assert table.seqs() == [1]
+        assert left(table) == 0
+        assert len(table.deletes()) == 1
+        assert stages_of(lake, name) == [], "nothing is left lying about"
 
     def test_c23_a_staged_delete_file_that_is_gone_is_refused(self, table: Upserts) -> None:
         table.append(Row(0, 1), Row(1, 2))
