@@ -1,0 +1,136 @@
+"""C27: every way in which lane `lighten` could go wrong is found by the judge: a record too many, one too few."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from expectations import Claim, Findings
+from expectations.column_mapping import KAFKAS
+from expectations.findings import rows
+from expectations.judge import Limits, judge
+from expectations.tables import AFTER, BEFORE, Layout
+from expectations.visible import Deletes, Listed
+from expectations.wide import KeyBuckets
+from tests.support.judged import CLAIM, PAST, RECORD_COUNTS, SCHEMA, Record, part, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from expectations import Part
+
+HELD = [
+    Record(0, b"a", level=None),
+    Record(1, b"b", level=3),
+    Record(2, None, level=None),
+    Record(3, b"a", None, level=3, delete_horizon=PAST),
+    Record(3, b"a", None, level=3, delete_horizon=PAST),
+    Record(4, b"c", level=1),
+]
+"""Records of one data file, one of them twice; `b` is hidden by value, and the first by position."""
+FILE = "data/one.parquet"
+LIGHTEN = replace(
+    CLAIM,
+    lane="lighten",
+    level_out=0,
+    log_end_offset=4,
+    segments_in=0,
+    segments_out=0,
+    bytes_in=0,
+    records_in=4,
+    records_out=4,
+    superseded=0,
+    tombstones_removed=0,
+    quarantined=0,
+    deleted=2,
+    segments_in_place=1,
+)
+
+
+def by_value(*keys: bytes) -> Deletes:
+    def read() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"key": pa.array(keys, pa.large_binary())})
+
+    return Deletes("equality", 2, "place", None, ("key",), read)
+
+
+def by_place(name: str, *places: int, number: int = 2) -> Deletes:
+    def read() -> Iterator[pa.RecordBatch]:
+        rows = {"file_path": pa.array([FILE] * len(places), pa.large_string()), "pos": pa.array(places, pa.int64())}
+        yield pa.RecordBatch.from_pydict(rows)
+
+    return Deletes(name, number, "place", None, (), read)
+
+
+def sides(after: Sequence[Deletes], before: Sequence[Deletes] | None = None) -> list[Part]:
+    """The data file as it is read with the deletes before, and after."""
+    known = [by_value(b"b", b"x"), by_place("old", 0)] if before is None else before
+    return [
+        replace(part(side, table(HELD)), name=FILE, records=len(HELD), plan=0, listed=Listed(1, "place", tuple(own)))
+        for side, own in ((BEFORE, known), (AFTER, after))
+    ]
+
+
+def broken(parts: list[Part], claim: Claim = LIGHTEN) -> dict[str, int]:
+    (found,) = judge(parts, SCHEMA, [claim], KAFKAS, fingerprints=[0], samples="full")
+    (closely,) = judge(parts, SCHEMA, [claim], KAFKAS, samples="full")
+    assert closely.broken == found.broken, "values are the same files'"
+    wide = _in_buckets(parts, claim)
+    assert (wide.broken, wide.figures["records_in"]) == (found.broken, found.figures["records_in"])
+    assert found.figures["deleted"] == 2
+    return dict(found.broken)
+
+
+def _in_buckets(parts: Sequence[Part], claim: Claim) -> Findings:
+    """What the judge finds when it spreads the records over buckets."""
+    buckets = KeyBuckets(Layout(SCHEMA, KAFKAS, closely=False, hides=True), claim, 3, 2)
+    moved: dict[int, list[pa.Table]] = {}
+    for bucket, records in buckets.spread(parts, Limits()):
+        moved.setdefault(bucket, []).append(records)
+    return Findings.together(
+        buckets.gather(bucket, moved.get(bucket, []), "none", Limits()) for bucket in range(buckets.every)
+    )
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [by_place("old", 0), by_place("new", 1)],
+        [by_place("merged", 0, 1)],
+        [by_place("old", 0), by_place("new", 0, 1)],
+        [by_place("old", 0), by_value(b"b", b"x")],
+    ],
+)
+def test_c27_the_same_is_visible(after: list[Deletes]) -> None:
+    assert broken(sides(after)) == {}
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ([by_place("old", 0)], {"visible_again": 1}),
+        ([by_place("new", 1)], {"visible_again": 1}),
+        ([], {"visible_again": 2}),
+        ([by_place("old", 0), by_place("new", 2)], {"visible_again": 1, "no_longer_visible": 1}),
+        ([by_place("old", 0), by_place("new", 1, 3)], {"no_longer_visible": 1}),
+        ([by_place("old", 0), by_place("new", 1, 3, 4)], {"no_longer_visible": 2}),
+        ([by_place("old", 0), by_place("new", 1, 2)], {"no_longer_visible": 1}),
+        ([by_place("old", 0), by_place("new", 1, 5)], {"no_longer_visible": 1}),
+        ([by_place("old", 0), by_place("new", 1, number=0)], {"visible_again": 1}),
+    ],
+)
+def test_c27_a_record_more_or_less_is_noticed(after: list[Deletes], expected: dict[str, int]) -> None:
+    """The last one is older than the data file, and does not apply to it."""
+    assert broken(sides(after)) == expected
+
+
+@pytest.mark.parametrize("name", ["records_in", "records_out", "deleted", "superseded"])
+def test_c24_wrong_counts_are_noticed(name: str) -> None:
+    parts = sides([by_place("old", 0), by_place("new", 1)])
+    (found,) = judge(parts, SCHEMA, [LIGHTEN], KAFKAS, fingerprints=[0])
+    assert [row.promise.name for row in rows(LIGHTEN, found) if row.broken] == []
+    wrong = Claim.from_dict(LIGHTEN.to_dict() | {name: 5})
+    assert [row.promise.name for row in rows(wrong, found) if row.broken] == [RECORD_COUNTS]
