@@ -130,6 +130,27 @@ class Policy(BaseModel):
         alias="tombstone.fraction",
         description="`full` is due when tombstones past their delete horizon exceed this fraction of the tail.",
     )
+    mask_max_lag_ms: int = Field(
+        default=NEVER,
+        ge=NEVER,
+        le=LONG_MAX,
+        alias="mask.max.lag.ms",
+        description="`mask` hides superseded records this long after the newer one has landed; -1: never.",
+    )
+    mask_max_fraction: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        alias="mask.max.fraction",
+        description="`full` is due when more than this fraction of a tail segment or run is hidden; 1: never for this.",
+    )
+    mask_max_tail_bytes: int = Field(
+        default=128 * GIB,
+        ge=1,
+        le=LONG_MAX,
+        alias="mask.max.tail.bytes",
+        description="`mask` leaves a topic partition alone whose tail is larger: its keys cost too much to compare.",
+    )
     tier_runs: int = Field(
         default=10, ge=2, le=LONG_MAX, alias="tier.runs", description="L2 runs of similar size combined into one."
     )
@@ -344,6 +365,11 @@ class Policy(BaseModel):
         alias="side.branches",
         description="The catalog accepts several snapshots per commit. Set by `firn create` and `firn adopt`.",
     )
+
+    @property
+    def masks(self) -> bool:
+        """True when superseded records are hidden before a cleaning removes them (C28)."""
+        return self.compacts and self.mask_max_lag_ms != NEVER
 
     @property
     def compacts(self) -> bool:

@@ -21,6 +21,7 @@ KAFKA_DEFAULTS = {
 
 
 SPECIAL = {
+    "mask.max.fraction": "0.5",
     "cleanup.policy": "compact",
     "null.keys": "fail",
     "profile": "kafka",
