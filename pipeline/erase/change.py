@@ -1,37 +1,23 @@
 """The change of branch `firn_erasures` that a commit carries out beside main's."""
 
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import (
-    Operation,
-    Snapshot,
-    SnapshotSummaryCollector,
-    Summary,
-    update_snapshot_summaries,
-)
-from pyiceberg.table.update import SetStatisticsUpdate, TableUpdate
 
 from pipeline.erase.requests import Erasures
 from pipeline.erase.stored import ReadOnce, blobs_of
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
-from pipeline.lake.branch_snapshot import BranchSnapshot, SnapshotContents, place
+from pipeline.lake.branch_file import BranchFile
+from pipeline.lake.branch_snapshot import BranchSnapshot
 from pipeline.lake.branches import ERASURES, HAS_SIDE_BRANCHES, has_side_branches
 from pipeline.lake.manifests import Manifests
-from pipeline.lake.puffin import write_puffin
+from pipeline.lake.puffin import Blob
 from pipeline.lake.snapshot_commit import Change, SnapshotCommit
 
-if TYPE_CHECKING:
-    from pyiceberg.table.statistics import StatisticsFile
-
 Edit = Callable[[Erasures], Erasures]
-
-_SUFFIX: Final = ".puffin"
 
 
 @dataclass(frozen=True)
@@ -78,33 +64,16 @@ def check_has_branches(table: Table, identifier: str) -> None:
         )
 
 
-class _Erasures(BranchSnapshot):
-    """The part of a commit that writes the erasures anew. The branch lists no file."""
+class _Erasures(BranchFile):
+    """The part of a commit that writes the erasures anew."""
 
     def __init__(self, name: str, snapshot_id: int, change: ErasuresChange) -> None:
-        super().__init__(name, snapshot_id)
+        super().__init__(name, snapshot_id, "erasures")
         self._change = change
-        self._written: list[StatisticsFile] = []
 
-    @property
-    def prepared(self) -> list[str]:
-        return [one.statistics_path for one in self._written]
-
-    @property
-    def unused(self) -> list[str]:
-        return self.prepared[:-1]
-
-    def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:  # noqa: ARG002
+    def blobs(self, target: Table) -> list[Blob]:
         # Main's snapshot, which is the first of the commit, has this number.
         committed = target.metadata.next_sequence_number()
         new = self._change.edit(self._change.known.of(target))
         progress = tuple(one if one.committed else replace(one, committed=committed) for one in new.progress)
-        location = place(target, f"erasures-{self.snapshot_id}-{uuid.uuid4()}{_SUFFIX}")
-        blobs = blobs_of(replace(new, progress=progress))
-        self._written.append(write_puffin(target, location, blobs, self.snapshot_id, self.sequence_number))
-        totals = Summary(operation=Operation.APPEND, **SnapshotSummaryCollector().build())
-        return SnapshotContents([], [], update_snapshot_summaries(totals, parent.summary if parent else None))
-
-    def updates(self, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
-        """Add ``snapshot`` and its statistics file, and move the branch to it."""
-        return *super().updates(snapshot), SetStatisticsUpdate.model_validate({"statistics": self._written[-1]})
+        return blobs_of(replace(new, progress=progress))

@@ -4,17 +4,18 @@ Rows are Arrow streams and certificates JSON, each kind a blob of its own.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
-from typing import Any, Final, TypeVar
+from dataclasses import asdict
+from typing import Final
 
 import pyarrow as pa
 from pyiceberg.table import Table
 
 from pipeline.erase.requests import Certificate, Destroyed, Erasures, Looked, Progress, Request
 from pipeline.errors import RefusedError
+from pipeline.lake.branch_file import location_on
 from pipeline.lake.branches import ERASURES
 from pipeline.lake.puffin import Blob, read_puffin
+from pipeline.lake.typed_rows import rows_as_bytes, rows_of
 
 REQUESTS: Final = "firn-erasure-requests-v1"
 PROGRESS: Final = "firn-erasure-progress-v1"
@@ -24,25 +25,16 @@ LOOKED: Final = "firn-erasure-looked-v1"
 """Only in tables whose tombstones are requests."""
 _KEY_OF_DIGESTS: Final = "secret"
 """Property of the blob of requests: the secret in hexadecimal."""
-_TYPES: Final[Mapping[Any, pa.DataType]] = {
-    int: pa.int64(),
-    str: pa.string(),
-    bytes: pa.binary(),
-    bool: pa.bool_(),
-    int | None: pa.int64(),
-}
-
-R = TypeVar("R", Request, Progress, Destroyed, Looked)
 
 
 def blobs_of(erasures: Erasures) -> list[Blob]:
     """The blobs that hold ``erasures``."""
     return [
-        Blob(REQUESTS, _rows(Request, erasures.requests), {_KEY_OF_DIGESTS: erasures.secret.hex()}),
-        Blob(PROGRESS, _rows(Progress, erasures.progress)),
-        Blob(DESTROYED, _rows(Destroyed, erasures.destroyed)),
+        Blob(REQUESTS, rows_as_bytes(Request, erasures.requests), {_KEY_OF_DIGESTS: erasures.secret.hex()}),
+        Blob(PROGRESS, rows_as_bytes(Progress, erasures.progress)),
+        Blob(DESTROYED, rows_as_bytes(Destroyed, erasures.destroyed)),
         Blob(CERTIFICATES, json.dumps([asdict(one) for one in erasures.certificates]).encode()),
-        *([Blob(LOOKED, _rows(Looked, erasures.looked))] if erasures.looked else []),
+        *([Blob(LOOKED, rows_as_bytes(Looked, erasures.looked))] if erasures.looked else []),
     ]
 
 
@@ -60,11 +52,11 @@ def read_erasures(table: Table) -> Erasures:
     try:
         return Erasures(
             bytes.fromhex(blobs[REQUESTS].properties[_KEY_OF_DIGESTS]),
-            _read(Request, blobs[REQUESTS]),
-            _read(Progress, blobs[PROGRESS]),
-            _read(Destroyed, blobs[DESTROYED]),
+            rows_of(Request, blobs[REQUESTS]),
+            rows_of(Progress, blobs[PROGRESS]),
+            rows_of(Destroyed, blobs[DESTROYED]),
             tuple(Certificate(**one) for one in json.loads(blobs[CERTIFICATES].content)),
-            _read(Looked, blobs[LOOKED]) if LOOKED in blobs else (),
+            rows_of(Looked, blobs[LOOKED]) if LOOKED in blobs else (),
         )
     except (KeyError, ValueError, TypeError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
@@ -90,34 +82,8 @@ def location_of(table: Table) -> str | None:
 
     Raises RefusedError when another tool took the file off its snapshot.
     """
-    ref = table.metadata.refs.get(ERASURES)
-    if ref is None:
-        return None
-    for one in table.metadata.statistics:
-        if one.snapshot_id == ref.snapshot_id:
-            return one.statistics_path
-    raise RefusedError(
-        f"table {'.'.join(table.name())}: snapshot {ref.snapshot_id} of branch {ERASURES} has no statistics file any "
-        "more, so the requests to erase keys are unknown; allowed: the file that Firn attached (drop the branch and "
-        "request again)"
+    lost = (
+        "the requests to erase keys are unknown; allowed: the file that Firn attached (drop the branch and request "
+        "again)"
     )
-
-
-def _rows(kind: type[R], rows: Sequence[R]) -> bytes:
-    schema = _schema(kind)
-    columns = [pa.array([getattr(row, name) for row in rows], schema.field(name).type) for name in schema.names]
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_batch(pa.record_batch(columns, schema=schema))
-    return bytes(sink.getvalue())
-
-
-def _read(kind: type[R], blob: Blob) -> tuple[R, ...]:
-    table = pa.ipc.open_stream(blob.content).read_all().select(_schema(kind).names)
-    if table.schema != _schema(kind):
-        raise ValueError(f"{blob.type} has other columns than {', '.join(_schema(kind).names)}")
-    return tuple(kind(*row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True))
-
-
-def _schema(kind: type[Any]) -> pa.Schema:
-    return pa.schema([pa.field(field.name, _TYPES[field.type]) for field in fields(kind)])
+    return location_on(table, ERASURES, lost)

@@ -1,12 +1,13 @@
 """Older snapshots, which still hold what a request means: what keeps them, and which expire for its sake (C30)."""
 
 from collections.abc import Collection, Iterable
+from typing import Final
 
 from pyiceberg.table import Table
 
 from pipeline.erase.requests import Erasures, Request
 from pipeline.lake import Lake
-from pipeline.lake.branches import ERASURES, QUARANTINE
+from pipeline.lake.branches import ERASURES, MASKS, QUARANTINE
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.prove.blockers import Blocker, of_keepers
 from pipeline.prove.inventory import keepers_of
@@ -14,6 +15,9 @@ from pipeline.prove.telling import Telling
 from pipeline.segments import read
 from pipeline.segments.cache import ManifestCache
 from pipeline.segments.removed_tombstones import removed_tombstones
+
+_WITHOUT_KEYS: Final = (QUARANTINE, ERASURES, MASKS)
+"""Branches that hold no record with a key."""
 
 
 def expires_ms(rows: Iterable[Request]) -> int | None:
@@ -81,6 +85,6 @@ def older_snapshots(table: Table, erasures: Erasures, request: int) -> list[Bloc
         return []
     older = {one.snapshot_id for one in table.metadata.snapshots if (one.sequence_number or 0) < erased}
     why = "from before the erasure, may still hold records of the key"
-    # Heads of main and `firn_tombstones` were searched; the other branches of Firn's hold no record with a key.
-    keepers = (one for one in keepers_of(table, older) if one.kind != "head" and one.name not in (QUARANTINE, ERASURES))
+    # Heads of main and `firn_tombstones` were searched; so were no others of Firn's: they hold no key.
+    keepers = (one for one in keepers_of(table, older) if one.kind != "head" and one.name not in _WITHOUT_KEYS)
     return of_keepers(keepers, why, table.properties, expires_ms(rows))

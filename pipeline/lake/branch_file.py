@@ -1,0 +1,78 @@
+"""What a side branch remembers: a Puffin file, the statistics file of the branch's head. The branch lists no data.
+
+Every Iceberg client keeps such a file as long as its snapshot, and readers of main never see it.
+"""
+
+import uuid
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import SetStatisticsUpdate, TableUpdate
+
+from pipeline.errors import RefusedError
+from pipeline.lake.branch_snapshot import BranchSnapshot, SnapshotContents, place
+from pipeline.lake.manifests import Manifests
+from pipeline.lake.puffin import Blob, write_puffin
+
+if TYPE_CHECKING:
+    from pyiceberg.table.statistics import StatisticsFile
+
+_SUFFIX: Final = ".puffin"
+
+
+class BranchFile(BranchSnapshot):
+    """The part of a commit that writes the file of a branch anew, in every try on what the branch then holds."""
+
+    def __init__(self, name: str, snapshot_id: int, title: str) -> None:
+        super().__init__(name, snapshot_id)
+        self._title = title
+        self._written: list[StatisticsFile] = []
+
+    @abstractmethod
+    def blobs(self, target: Table) -> Sequence[Blob]:
+        """The content that the file has after a commit on ``target``; ConflictError when it does not fit there."""
+
+    @property
+    def prepared(self) -> list[str]:
+        return [one.statistics_path for one in self._written]
+
+    @property
+    def unused(self) -> list[str]:
+        return self.prepared[:-1]
+
+    def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:  # noqa: ARG002
+        blobs = self.blobs(target)
+        location = place(target, f"{self._title}-{self.snapshot_id}-{uuid.uuid4()}{_SUFFIX}")
+        self._written.append(write_puffin(target, location, blobs, self.snapshot_id, self.sequence_number))
+        totals = Summary(operation=Operation.APPEND, **SnapshotSummaryCollector().build())
+        return SnapshotContents([], [], update_snapshot_summaries(totals, parent.summary if parent else None))
+
+    def updates(self, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+        """Add ``snapshot`` and its statistics file, and move the branch to it."""
+        return *super().updates(snapshot), SetStatisticsUpdate.model_validate({"statistics": self._written[-1]})
+
+
+def location_on(table: Table, branch: str, lost: str) -> str | None:
+    """Location of the file that ``branch`` of ``table`` holds; None without the branch.
+
+    Raises RefusedError when another tool took the file off its snapshot; ``lost`` says what that means.
+    """
+    ref = table.metadata.refs.get(branch)
+    if ref is None:
+        return None
+    for one in table.metadata.statistics:
+        if one.snapshot_id == ref.snapshot_id:
+            return one.statistics_path
+    raise RefusedError(
+        f"table {'.'.join(table.name())}: snapshot {ref.snapshot_id} of branch {branch} has no statistics file any "
+        f"more, so {lost}"
+    )
