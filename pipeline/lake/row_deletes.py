@@ -75,11 +75,13 @@ class Reach(NamedTuple):
     """At most so many records are hidden by the position deletes."""
     digest: int = 0
     """Equal for the same delete files; 0 for none."""
+    newest: int = 0
+    """The highest data sequence number of a delete file; 0 for none."""
 
     def plus(self, other: "Reach") -> "Reach":
         """The figures of both; no file is in both."""
         sums = (self.files + other.files, self.equality + other.equality, self.hidden + other.hidden)
-        return Reach(*sums, (self.digest + other.digest) & _DIGITS)
+        return Reach(*sums, (self.digest + other.digest) & _DIGITS, max(self.newest, other.newest))
 
 
 NOTHING: Final = Reach()
@@ -180,7 +182,8 @@ class _Sorted:
 
 def _figures(delete: DeleteFile) -> Reach:
     of_values = delete.is_equality
-    return Reach(1, int(of_values), 0 if of_values else delete.source.records, digest_of(delete.path))
+    hidden = 0 if of_values else delete.source.records
+    return Reach(1, int(of_values), hidden, digest_of(delete.path), delete.sequence_number)
 
 
 def digest_of(path: str) -> int:

@@ -67,6 +67,8 @@ class Segment:
     """At most so many records are hidden by row-level deletes; None: only the records tell (equality deletes)."""
     deletes: int = 0
     """Digest of the row-level delete files that may apply, 0 without any (``pipeline.lake.row_deletes``)."""
+    newest_delete: int = 0
+    """The highest data sequence number of a row-level delete file that may apply; 0 without any."""
     equality_deletes: int = 0
     """Number of equality delete files among those that may apply; 0 where each of these is needed by a data file that
     no plan takes, so that it can't leave the table."""

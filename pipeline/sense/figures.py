@@ -5,7 +5,7 @@ dirty that is. P is the number of topic partitions, N that of segments, as in ``
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -17,6 +17,7 @@ from pipeline.policy import Policies, Policy
 from pipeline.segments import Segment
 from pipeline.segments.arrays import Arrays, Bools, Ints
 from pipeline.segments.segment import LANDED, TAIL
+from pipeline.sense.masking import Masking
 from pipeline.sense.transactions import Transactions
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -33,12 +34,14 @@ class Figures:
     now_ms: int
     removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]]
     transactions: Mapping[TopicPartition, Transactions]
+    masking: Mapping[TopicPartition, Masking] = field(default_factory=dict)
 
     @cached_property
     def dirty_ratio(self) -> Floats:
         """[P] Cleanable head bytes / (tail bytes + cleanable head bytes); 0 where there is neither (C12)."""
         total = self.tail_bytes + self.cleanable_bytes
-        found: Floats = np.divide(self.cleanable_bytes, total, out=np.zeros(len(total)), where=total > 0)
+        dirty = self.cleanable_bytes + self.garbage_bytes
+        found: Floats = np.divide(dirty, total, out=np.zeros(len(total)), where=total > 0)
         return found
 
     @cached_property
@@ -165,10 +168,30 @@ class Figures:
         return self.sum(self.arrays.bytes, self.tail)
 
     @cached_property
+    def hidden(self) -> Ints:
+        """[N] Number of records of each segment that are known to be hidden, as in ``Masking``."""
+        found = np.zeros(len(self.arrays.records), dtype=np.int64)
+        for where, masking in self.masking.items():
+            place = self.arrays.place(where) if masking.hidden else None
+            if place is not None:
+                own = slice(int(self.arrays.starts[place]), int(self.arrays.starts[place + 1]))
+                found[own] = [masking.hidden.get(path, 0) for path in self.arrays.path[own].to_pylist()]
+        return np.where(self.arrays.row_deletes > 0, np.minimum(found, self.arrays.records), 0)
+
+    @cached_property
+    def garbage_bytes(self) -> Ints:
+        """[P] As in ``PartitionState``."""
+        if not self.hidden.any():
+            return np.zeros(len(self.arrays.topic), dtype=np.int64)
+        # Exact in integers of any size, as there.
+        each = self.arrays.bytes.astype(object) * self.hidden // np.maximum(self.arrays.records, 1)
+        return self.sum(each.astype(np.int64), self.tail)
+
+    @cached_property
     def bytes_until_full(self) -> Floats:
         """[P] As in ``PartitionState``."""
         ratio = self.each(lambda policy: policy.min_cleanable_dirty_ratio)
         with np.errstate(divide="ignore", invalid="ignore"):  # a ratio of 1 is never exceeded
-            enough = ratio / (1 - ratio) * self.tail_bytes
+            enough = ratio / (1 - ratio) * self.tail_bytes - self.garbage_bytes / (1 - ratio)
         found: Floats = np.where(ratio < 1, enough, np.inf) - self.sum(self.arrays.bytes, self.head)
         return found

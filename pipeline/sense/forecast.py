@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from pipeline.policy.policy import LONG_MAX
+from pipeline.sense.comparing import landed_ms
 from pipeline.sense.lanes import Lane, due
 from pipeline.sense.state import PartitionState
 from pipeline.sense.triggers import last_full_ms
@@ -51,6 +52,8 @@ def _turning_points(state: PartitionState) -> Iterator[int]:
         yield from (clock + policy.full_interval_ms + 1 for clock in since)
     if state.erasing and state.erasing.due_ms is not None:
         yield state.erasing.due_ms
+    if policy.masks:
+        yield from (landed_ms(segment) + policy.mask_max_lag_ms for segment in state.segments)
     if policy.deletes and policy.retention_ms >= 0:
         yield from (segment.newest_ms + policy.retention_ms + 1 for segment in state.segments)
     for segment in state.tail:

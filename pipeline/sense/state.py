@@ -13,6 +13,7 @@ from pipeline.segments.segment import LANDED, TAIL
 from pipeline.sense.bounds import UNBOUNDED, ScopeBounds
 from pipeline.sense.budget import excess, excess_beside, excess_keys, small
 from pipeline.sense.erasing import Erasing
+from pipeline.sense.masking import UNMASKED, Masking, garbage_bytes
 from pipeline.sense.transactions import NO_TRANSACTIONS, Transactions, Undecided
 
 
@@ -44,6 +45,8 @@ class PartitionState:
     """The bounds that a person asked for."""
     erasing: Erasing | None = None
     """Its requests to erase keys; None without one."""
+    masking: Masking = UNMASKED
+    """What lane `mask` has compared and hidden."""
 
     @cached_property
     def tail(self) -> tuple[Segment, ...]:
@@ -130,15 +133,24 @@ class PartitionState:
         return sum(segment.bytes for segment in self.cleanable)
 
     @property
+    def garbage_bytes(self) -> int:
+        """Bytes of the tail that hold hidden records, until a rewrite removes them (C28). All of the cleanable head
+        counts as dirty as it is."""
+        return sum(garbage_bytes(self.masking, segment) for segment in self.tail)
+
+    @property
     def uncleanable_bytes(self) -> int:
         """Head bytes that C10, C11 or the policy hold back; they count on neither side of the dirty ratio."""
         return sum(segment.bytes for segment in self.head) - self.cleanable_bytes
 
     @property
     def dirty_ratio(self) -> float:
-        """Cleanable head bytes / (tail bytes + cleanable head bytes); 0 when there is neither (C12)."""
+        """Cleanable head bytes / (tail bytes + cleanable head bytes); 0 when there is neither (C12).
+
+        Bytes of the tail that are hidden count as dirty (C28).
+        """
         total = self.tail_bytes + self.cleanable_bytes
-        return self.cleanable_bytes / total if total else 0.0
+        return (self.cleanable_bytes + self.garbage_bytes) / total if total else 0.0
 
     @property
     def bytes_until_full(self) -> float:
@@ -147,7 +159,7 @@ class PartitionState:
         Negative when there are more; infinite where no ratio is enough.
         """
         ratio = self.policy.min_cleanable_dirty_ratio
-        enough = ratio / (1 - ratio) * self.tail_bytes if ratio < 1 else inf
+        enough = ratio / (1 - ratio) * self.tail_bytes - self.garbage_bytes / (1 - ratio) if ratio < 1 else inf
         return enough - sum(segment.bytes for segment in self.head)
 
     @property
@@ -164,7 +176,9 @@ class PartitionState:
     def kept_from(self) -> int:
         """The first offset that may be the highest that readers see: the log end, or less where row-level deletes may
         hide the log end (C4, C27); -1 when they may hide every record."""
-        return max((segment.last_offset for segment in self.segments if not segment.row_deletes), default=-1)
+        whole = max((segment.last_offset for segment in self.segments if not segment.row_deletes), default=-1)
+        seen = self.masking.shows_end(self.segments)
+        return whole if seen is None else max(whole, seen)
 
     @cached_property
     def blockers(self) -> tuple[str, ...]:

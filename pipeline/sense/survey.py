@@ -28,6 +28,7 @@ from pipeline.sense.budget import small
 from pipeline.sense.erasing import Erasing
 from pipeline.sense.figures import Figures, Floats
 from pipeline.sense.lanes import Lane
+from pipeline.sense.masking import UNMASKED, Masking
 from pipeline.sense.runs import FEWEST
 from pipeline.sense.state import PartitionState
 from pipeline.sense.transactions import NO_TRANSACTIONS, Transactions
@@ -51,10 +52,14 @@ class DueSurvey:
     """Of the states; ``may_be_due`` does not know them."""
     erasing: Mapping[TopicPartition, Erasing] = field(default_factory=dict)
     """Requests to erase keys."""
+    masking: Mapping[TopicPartition, Masking] = field(default_factory=dict)
+    """What lane `mask` has compared and hidden."""
 
     @cached_property
     def _figures(self) -> Figures:
-        return Figures(self.arrays, self.policies, self.now_ms, self.removed_tombstones, self.transactions)
+        return Figures(
+            self.arrays, self.policies, self.now_ms, self.removed_tombstones, self.transactions, self.masking
+        )
 
     def state(self, place: int) -> PartitionState:
         """The state of the topic partition at ``place`` among the P."""
@@ -69,6 +74,7 @@ class DueSurvey:
             self.transactions.get(where, NO_TRANSACTIONS),
             self.bounds,
             self.erasing.get(where),
+            self.masking.get(where, UNMASKED),
         )
 
     def places(self, lane: Lane, force: bool = False) -> list[int]:
@@ -194,7 +200,10 @@ def _full(figures: Figures, force: bool) -> Bools:
     expired = figures.sum(np.where(wholly, arrays.stamped, np.minimum(arrays.stamped, 1)), past)
     records = figures.sum(arrays.records, figures.tail)
     cleanable = figures.count(figures.cleanable) > 0
-    found = (cleanable & asked) | (expired > each(lambda policy: policy.tombstone_fraction) * records)
+    most = figures.each_segment(lambda policy: policy.mask_max_fraction)
+    taken = figures.tail | (figures.cleanable & (arrays.level == RUN))
+    masked = figures.count(taken & (figures.hidden > most * arrays.records)) > 0
+    found = (cleanable & asked) | (expired > each(lambda policy: policy.tombstone_fraction) * records) | masked
     if force:
         found |= cleanable | (figures.count(figures.tail) > 0)
     return found & figures.compacts

@@ -18,6 +18,7 @@ from pipeline.segments.removed_tombstones import removed_tombstones
 from pipeline.sense.bounds import UNBOUNDED
 from pipeline.sense.erasing import Erasing, erasing_of
 from pipeline.sense.lanes import Lane
+from pipeline.sense.masking import masking_of
 from pipeline.sense.scope import EVERYTHING, Scope
 from pipeline.sense.state import PartitionState
 from pipeline.sense.survey import DueSurvey
@@ -76,7 +77,17 @@ def read_once(
     transactions = transactions_of(table, segments, restricted) if look_at_transactions else {}
     removed = removed_tombstones(lake, identifier, cache)
     erasing, unknown = _erasing(table)
-    survey = DueSurvey(arrays, policies, now_ms, segments.strays, removed, transactions, scope.bounds, erasing)
+    survey = DueSurvey(
+        arrays,
+        policies,
+        now_ms,
+        segments.strays,
+        removed,
+        transactions,
+        scope.bounds,
+        erasing,
+        masking_of(table),
+    )
     return Sensed(segments, survey, restricted, unknown)
 
 

@@ -5,6 +5,7 @@ from math import inf
 from typing import Any
 
 from pipeline.segments import Segment
+from pipeline.segments.segment import RUN
 from pipeline.sense.state import PartitionState
 
 
@@ -64,6 +65,19 @@ def tombstone_reason(state: PartitionState, left_out: Iterable[Segment]) -> str 
         f"{expired} of the tail's {records} records are tombstones past their delete horizon, more than "
         f"{state.policy.tombstone_fraction} of them"
     )
+
+
+def masked_reason(state: PartitionState, taken: Iterable[Segment]) -> str | None:
+    """Why a full clean of ``taken`` and the tail should remove what is hidden in one of its segments (C28).
+
+    Landed and merged segments are not asked: their lanes take them by their number, and sooner.
+    """
+    most = state.policy.mask_max_fraction
+    for segment in (*(one for one in taken if one.level == RUN), *state.tail_inputs):
+        hidden = state.masking.hidden_in(segment)
+        if hidden > most * segment.records:
+            return f"{hidden} of {segment.records} records of {segment.path} are hidden, more than {most} of them"
+    return None
 
 
 def last_full_ms(state: PartitionState) -> int | None:

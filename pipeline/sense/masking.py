@@ -1,0 +1,64 @@
+"""What lane `mask` knows of one topic partition: which segments it has compared, and how much is hidden (C28)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.table import Table
+
+from pipeline.lake.topic_partition import TopicPartition
+from pipeline.masks.memory import Compared
+from pipeline.masks.stored import read_masks
+from pipeline.segments import Segment
+from pipeline.segments.segment import TAIL
+
+
+@dataclass(frozen=True)
+class Masking:
+    """``compared`` is None where nothing was compared yet; ``hidden`` are numbers of records by segment path."""
+
+    compared: Compared | None = None
+    hidden: Mapping[str, int] = field(default_factory=dict)
+
+    def knows(self, segment: Segment) -> bool:
+        """True when ``segment`` was compared with all others of which this is true."""
+        known = self.compared
+        if known is None or segment.sequence_number > known.sequence_number:
+            return False
+        return segment.level == TAIL or known.before is None or segment.base_offset < known.before
+
+    def hidden_in(self, segment: Segment) -> int:
+        """Number of records of ``segment`` that are known to be hidden."""
+        return min(self.hidden.get(segment.path, 0), segment.records) if segment.row_deletes else 0
+
+    def shows_end(self, segments: tuple[Segment, ...]) -> int | None:
+        """The highest offset of ``segments`` that readers are known to see; None: not known.
+
+        The last mask saw it, and no delete has reached its segment since: a mask itself never hides it (C4).
+        """
+        known = self.compared
+        if known is None or known.end is None:
+            return None
+        return known.end if any(one.path == known.end_path and _untouched(one, known) for one in segments) else None
+
+
+UNMASKED = Masking()
+
+
+def _untouched(segment: Segment, known: Compared) -> bool:
+    """True when no delete but the mask's own has reached ``segment`` since it was compared.
+
+    Equality deletes may land between plan and commit of a mask, position deletes make it conflict.
+    """
+    return segment.newest_delete <= (known.sequence_number if segment.equality_deletes else known.committed)
+
+
+def masking_of(table: Table) -> Mapping[TopicPartition, Masking]:
+    """The topic partitions of ``table`` of which lane `mask` knows anything."""
+    found = read_masks(table)
+    return {place: Masking(found.compared_in(place), found.hidden_in(place)) for place in found.topic_partitions}
+
+
+def garbage_bytes(masking: Masking, segment: Segment) -> int:
+    """Bytes of ``segment`` that hold hidden records, as far as they are known; they are of average size."""
+    hidden = masking.hidden_in(segment)
+    return segment.bytes * hidden // segment.records if hidden else 0
