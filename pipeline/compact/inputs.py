@@ -29,7 +29,8 @@ from pipeline.segments.segment import TAIL
 
 @dataclass(frozen=True)
 class InputSegment:
-    """One segment of a plan. ``key_bounds`` limit the keys of a tail segment, by its manifest; both are inclusive."""
+    """One segment of a plan. ``key_bounds`` limit the keys of a segment that may be among the older ones, by its
+    manifest; both are inclusive."""
 
     source: Source
     facts: Input
@@ -78,7 +79,7 @@ class PlanInputs:
 
         def segment(one: Input, level: int) -> InputSegment:
             file = listed[one.path]
-            bounds = _bounds(file, key) if key and level == TAIL else None
+            bounds = _bounds(file, key) if key and (level == TAIL or one.compared) else None
             return InputSegment(Source.of(file), one, level, bounds, deletes.get(one.path))
 
         landed = [segment(one, one.level) for one in plan.inputs]

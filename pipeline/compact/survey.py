@@ -15,7 +15,6 @@ from pipeline.compact.marks import Marks
 from pipeline.compact.tail import READERS, HeadKeys, tail_marks
 from pipeline.compact.transactions import aborted_and_ended
 from pipeline.plan.in_place import staying
-from pipeline.segments.segment import TAIL
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,11 @@ class Survey:
 
 def survey(inputs: PlanInputs) -> Survey:
     """Compare the keys of ``inputs`` in this process. Raises RefusedError for records that contradict each other."""
-    if not inputs.plan.tail_is_older:
+    older = inputs.plan.older
+    if not older:
         return _surveyed(inputs, inputs.segments)
-    head = [segment for segment in inputs.segments if segment.level != TAIL]
-    tail = [segment for segment in inputs.segments if segment.level == TAIL]
+    head = [segment for segment in inputs.segments if segment.path not in older]
+    tail = [segment for segment in inputs.segments if segment.path in older]
     keys = HeadKeys.empty(key_type(inputs))
     found = _surveyed(inputs, head, keys)
     marks, superseding = tail_marks(inputs, tail, keys)

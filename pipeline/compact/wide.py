@@ -20,7 +20,6 @@ from pipeline.compact.marks import Marks
 from pipeline.compact.survey import Survey, marks_before_keys
 from pipeline.engine import Engine
 from pipeline.plan.in_place import staying
-from pipeline.segments.segment import TAIL
 
 KEY_BYTES: Final = 512 << 20
 """Approximate bytes of keys, with the data kept beside them, that one task compares."""
@@ -66,9 +65,9 @@ def survey_wide(inputs: PlanInputs, engine: Engine) -> Survey | Exception:
 
 
 def _key_bytes(inputs: PlanInputs) -> int:
-    """Approximate bytes to compare: keys of the head, or of all segments when the tail may hold newer records."""
-    beneath = inputs.plan.tail_is_older  # sorts all segments
-    compared = [one for one in inputs.segments if not beneath or one.level != TAIL]
+    """Approximate bytes to compare: keys of all segments but those that are known to be older."""
+    older = inputs.plan.older  # sorts all segments
+    compared = [one for one in inputs.segments if one.path not in older]
     return sum(segment.records * _BESIDE + segment.source.bytes // 2 for segment in compared)
 
 

@@ -63,6 +63,8 @@ class Input(BaseModel):
     """Number of times the table lists the file; records and bytes count each of them."""
     may_stay: bool = False
     """True when nothing in it changes unless the head has a newer record of one of its keys."""
+    compared: bool = False
+    """Lane ``mask``: True when it was compared with all others of which this is true."""
     deletes: Count = 0
     """Digest of the row-level delete files that apply to it (C27); 0 without any."""
 
@@ -72,7 +74,7 @@ class Input(BaseModel):
         return (self.base_offset, self.last_offset, self.path)
 
     @classmethod
-    def of(cls, segment: Segment, may_stay: bool = False) -> Self:
+    def of(cls, segment: Segment, may_stay: bool = False, compared: bool = False) -> Self:
         return cls(
             path=segment.path,
             level=segment.level,
@@ -82,6 +84,7 @@ class Input(BaseModel):
             bytes=segment.bytes,
             copies=segment.copies,
             may_stay=may_stay,
+            compared=compared,
             deletes=segment.deletes,
         )
 
@@ -97,6 +100,15 @@ class Search(BaseModel):
     """Only records below this offset are erased, because something blocks those past it; None: all requested ones."""
     sequence_number: Count
     """That of the snapshot that the plan was made on."""
+
+
+class Comparison(BaseModel):
+    """How far the inputs of a plan of lane ``mask`` reach (C28)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    before: Long | None
+    """Segments of the head that begin at this offset or past it are no inputs; None: all are."""
 
 
 def span(inputs: Iterable[Input]) -> tuple[int, int] | None:
@@ -152,6 +164,8 @@ class Plan(BaseModel):
     """Markers outside the inputs that decide transactions which began inside."""
     search: Search | None = None
     """Lane ``erase`` only."""
+    comparison: Comparison | None = None
+    """Lane ``mask`` only."""
     position_deletes_max: Count = 0
     """Lanes that hide: number of position delete files per Iceberg partition beyond which the plan merges them."""
 
@@ -185,6 +199,14 @@ class Plan(BaseModel):
         return self.search
 
     @property
+    def compares(self) -> Comparison:
+        """How far the plan compares; RefusedError when it is of another lane than ``mask``."""
+        if self.comparison is None:
+            self.of_lane(Lane.MASK)
+            raise RefusedError(f"plan {self.id} of lane {self.lane} does not say what it compares; plan again")
+        return self.comparison
+
+    @property
     def has_tail(self) -> bool:
         return any(one.level == TAIL for one in self.inputs)
 
@@ -202,6 +224,16 @@ class Plan(BaseModel):
         apart = all(one.last_offset < other.base_offset for one, other in pairwise(held[: len(tail) + 1]))
         own = all(one.copies == 1 and FOLDER_OF_JOB.search(one.path) for one in tail)
         return bool(tail) and beneath and apart and own and not self.removed_tombstones and not self.transactional
+
+    @property
+    def older(self) -> frozenset[str]:
+        """Paths of inputs that show one record per key, every one of them older than all records of the other inputs.
+
+        Only keys of the others are looked up there: the tail, or (lane ``mask``) what was compared before.
+        """
+        tail = [one for one in self.inputs if one.level == TAIL] if self.tail_is_older else []
+        known = [] if self.transactional else _beneath(self.inputs)
+        return frozenset(one.path for one in max(tail, known, key=lambda own: sum(one.bytes for one in own)))
 
     @property
     def stage(self) -> str:
@@ -277,3 +309,16 @@ class Plan(BaseModel):
         """Digest of the plan's content: equal for equal metadata, policy and clock."""
         content = self.model_dump(mode="json", exclude={"id"})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _beneath(inputs: Iterable[Input]) -> list[Input]:
+    """Compared ``inputs`` that end below the offsets of all others."""
+    held = [one for one in inputs if one.records]
+    cut = min((one.base_offset for one in held if not one.compared), default=0)
+    found = []
+    for one in sorted((one for one in held if one.compared), key=lambda one: -one.last_offset):
+        if one.last_offset < cut:
+            found.append(one)
+        else:
+            cut = min(cut, one.base_offset)
+    return found

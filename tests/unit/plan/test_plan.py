@@ -270,7 +270,7 @@ def test_c23_a_changed_plan_is_refused(field: str) -> None:
 @pytest.mark.parametrize("field", list(Input.model_fields))
 def test_c23_a_changed_input_is_refused(field: str) -> None:
     document = json.loads(example().model_dump_json())
-    document["inputs"][0][field] = {"path": "file:/b", "may_stay": True}.get(field, 77)
+    document["inputs"][0][field] = {"path": "file:/b", "may_stay": True, "compared": True}.get(field, 77)
     with pytest.raises(RefusedError, match="the digest of its content"):
         Plan.parse(json.dumps(document), "p.json")
 
