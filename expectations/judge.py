@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from expectations.duck import Duck
 from expectations.erasure import derive_erasure, erasure_figures
 from expectations.findings import SAMPLES_PER_RULE, Findings
+from expectations.masking import derive_masking, masking_figures
 from expectations.promises import rules_of
 from expectations.promises.promise import HIDES
 from expectations.samples import NOBODYS, samples_of, weight
@@ -159,6 +160,10 @@ def found_in(
         start(duck, layout, claims)
         derive_erasure(duck, layout.requested, layout.schema, layout.reading)
         figures, fingerprints = erasure_figures(duck)
+    elif claims[0].lane == "mask":
+        start(duck, layout, claims)
+        derive_masking(duck, layout)
+        figures, fingerprints = masking_figures(duck)
     else:
         derive(duck, layout, claims, whole=whole, settle=settle)
         figures, fingerprints = _figures(duck, merge=claims[0].lane in COPIES)
@@ -185,7 +190,7 @@ def found_in(
 def found_at_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Shown) -> list[Findings]:
     """The findings about all records read at some offsets, regardless of their keys."""
     derive_offsets(duck, layout, claims)
-    merge = claims[0].lane in ("erase", *COPIES)
+    merge = claims[0].lane in ("erase", "mask", *COPIES)
     repeated = dict(duck.rows("SELECT plan, repeated FROM repeats WHERE repeated > 0"))
     rules = {rule.name: rule for claim in claims for rule in rules_of(claim) if rule.view == "offsets"}
     broken = _broken(duck, rules.values())

@@ -83,7 +83,7 @@ def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, whole: bool =
         *_offsets(merge, layout.reads_values, whole=whole),
         _unsettled(merge, hides=layout.hides, settle=settle),
         _special(merge),
-        *_transactions(layout),
+        *transactions(layout),
         _groups(merge),
         _left_behind(),
     ]
@@ -203,7 +203,7 @@ def _special(merge: bool) -> str:
     ) ANTI JOIN unsettled USING (plan)"""
 
 
-def _transactions(layout: Layout) -> list[str]:
+def transactions(layout: Layout) -> list[str]:
     """`marks`: records that were aborted, are undecided, or are markers whose transaction has no records left (C10).
 
     Derived from the contract alone: a producer's records up to and including its next marker are one transaction. Each

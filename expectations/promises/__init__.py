@@ -22,6 +22,7 @@ from expectations.promises.every_lane import (
     WHOLE_FILES,
 )
 from expectations.promises.hiding import SAME_VISIBLE_RECORDS
+from expectations.promises.masking import LOG_END_VISIBLE, ONE_VISIBLE_RECORD, ONLY_SUPERSEDED_HIDDEN
 from expectations.promises.records import (
     DISTINCT_OFFSETS,
     LOG_END_KEPT,
@@ -42,6 +43,9 @@ PROMISES = (
     OTHER_RECORDS_UNCHANGED,
     LEVELS_KEPT,
     LOG_END_NOT_ERASED,
+    ONLY_SUPERSEDED_HIDDEN,
+    ONE_VISIBLE_RECORD,
+    LOG_END_VISIBLE,
     SAME_VISIBLE_RECORDS,
     SAME_RECORDS,
     ONE_RECORD_PER_KEY,

@@ -33,7 +33,8 @@ from pipeline.lake.paths import name_of
 from pipeline.lake.snapshot_commit import Change, SnapshotCommit
 from pipeline.plan.failure import FAILURE, PLANS
 from pipeline.plan.plan import stage_parts
-from pipeline.staging.stage import ABANDONED, KINDS, VERDICTS
+from pipeline.plan.open_jobs import ABANDONED
+from pipeline.staging.stage import KINDS, VERDICTS
 
 MARKER: Final = frozenset({PLANS, FAILURE})
 """Kinds of documents that stay of a failed job: the next plan of the same segments finds them and waits (C20)."""

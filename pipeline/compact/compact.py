@@ -16,6 +16,7 @@ from pipeline.compact.counts import counts_of
 from pipeline.compact.erase import erased
 from pipeline.compact.inputs import PlanInputs
 from pipeline.compact.lighten import lightened
+from pipeline.compact.mask import masked
 from pipeline.compact.partitions import Partitions
 from pipeline.compact.results import results
 from pipeline.compact.rewrite import Target
@@ -162,6 +163,8 @@ def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Firn
             done, failed = erased(inputs, read_erasures(stage.table), target, engine, stage.title)
         elif plans[0].lane is Lane.LIGHTEN:
             done, failed = lightened(inputs, target, engine, stage.title)
+        elif plans[0].lane is Lane.MASK:
+            done, failed = masked(inputs, target, engine, stage.title)
         else:
             done, failed = results(inputs, target, engine, stage.title)
         again = next((error for error in failed.values() if not isinstance(error, _PLAN_FAILED)), None)
@@ -239,6 +242,7 @@ def _result(opened: OpenedStage, plans: Sequence[Plan], done: Mapping[str, Resul
             destroyed=done[plan.id].destroyed,
             log_end_kept=done[plan.id].log_end_kept,
             merged=done[plan.id].merged,
+            compared=done[plan.id].compared,
         )
         for plan in plans
     }

@@ -26,11 +26,20 @@ class Marks:
     repeated: Flags | None = None
     erased: Flags | None = None
     """Set by lane `erase` alone."""
+    apart: Flags | None = None
+    """Not compared: without a key, of control, of an aborted transaction, or a further copy. Such a record is not
+    ``newest`` either."""
 
     @property
     def newest_count(self) -> int:
         """Number of records that are the newest of their key."""
         return self.records if self.newest is None else int(np.count_nonzero(self.newest))
+
+    @property
+    def superseded(self) -> Flags:
+        """The records of whose key a newer one was compared."""
+        older = np.zeros(self.records, dtype=np.bool_) if self.newest is None else ~self.newest
+        return older if self.apart is None else older & ~self.apart
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as compressed bits."""

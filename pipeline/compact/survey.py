@@ -10,7 +10,7 @@ import pyarrow as pa
 from pipeline.compact.duplicates import repeated
 from pipeline.compact.inputs import InputSegment, NarrowSegment, PlanInputs, key_type, without
 from pipeline.compact.keys import codes_of
-from pipeline.compact.latest_per_key import Flags, latest_per_key
+from pipeline.compact.latest_per_key import NO_KEY, Flags, latest_per_key
 from pipeline.compact.marks import Marks
 from pipeline.compact.tail import READERS, HeadKeys, tail_marks
 from pipeline.compact.transactions import aborted_and_ended
@@ -77,7 +77,10 @@ def _surveyed(inputs: PlanInputs, segments: Sequence[InputSegment], keys: "HeadK
     start = 0
     for segment, own, mark in zip(segments, narrow, marks, strict=True):
         of = slice(start, start + len(own.offsets))
-        found[segment.path] = replace(mark, newest=newest[of], has_older=has_older[of])
+        apart = codes[of] == NO_KEY
+        found[segment.path] = replace(
+            mark, newest=newest[of], has_older=has_older[of], apart=apart if apart.any() else None
+        )
         kept[segment.path] = int(np.count_nonzero(newest[of])) + own.keyless
         start = of.stop
     return Survey(found, frozenset(), kept)

@@ -17,7 +17,7 @@ from pipeline.compact.survey import Survey, survey
 from pipeline.lake.parquet_writer import WrittenFile
 from pipeline.lake.position_deletes import WrittenDeletes
 from pipeline.sense import Lane
-from pipeline.staging.result import DestroyedFile
+from pipeline.staging.result import ComparedSegments, DestroyedFile
 
 WHOLE_BYTES: Final = 64 << 20
 """Maximum size, in file bytes, of a plan that is one task: another round would cost more than a second core saves."""
@@ -45,6 +45,8 @@ class Result:
     """Lanes that hide: the position delete files."""
     merged: tuple[str, ...] = ()
     """Lanes that hide: paths of older position delete files whose rows ``deletes`` take over."""
+    compared: ComparedSegments | None = None
+    """Lane `mask` only."""
 
     @classmethod
     def of(cls, parts: Sequence[Rewritten], in_place: frozenset[str]) -> "Result":

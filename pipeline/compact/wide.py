@@ -15,7 +15,7 @@ import pyarrow as pa
 from pipeline.compact.hashing import buckets_of
 from pipeline.compact.inputs import PlanInputs, without
 from pipeline.compact.keys import codes_of
-from pipeline.compact.latest_per_key import Flags, latest_per_key
+from pipeline.compact.latest_per_key import NO_KEY, Flags, latest_per_key
 from pipeline.compact.marks import Marks
 from pipeline.compact.survey import Survey, marks_before_keys
 from pipeline.engine import Engine
@@ -140,6 +140,7 @@ def _gather(inputs: PlanInputs, sizes: Sequence[int], _bucket: int, tables: Iter
     held = [table for table in tables if table.num_rows]
     newest = [np.zeros(size, dtype=np.bool_) for size in sizes]
     older = [np.zeros(size, dtype=np.bool_) for size in sizes]
+    apart = [np.zeros(size, dtype=np.bool_) for size in sizes]
     if held:
         table = pa.concat_tables(held)
         codes, _ = codes_of(table[_KEY])
@@ -150,7 +151,9 @@ def _gather(inputs: PlanInputs, sizes: Sequence[int], _bucket: int, tables: Iter
             of = segment == number
             newest[number][row[of]] = is_newest[of]
             older[number][row[of]] = has_older[of]
-    return [Marks(size, newest=one, has_older=two) for size, one, two in zip(sizes, newest, older, strict=True)]
+            apart[number][row[of]] = codes[of] == NO_KEY
+    flags = zip(sizes, newest, older, apart, strict=True)
+    return [Marks(size, newest=one, has_older=two, apart=three) for size, one, two, three in flags]
 
 
 def _assembled(inputs: PlanInputs, before: Sequence[Marks], found: Sequence[Marks]) -> Survey:
@@ -159,7 +162,7 @@ def _assembled(inputs: PlanInputs, before: Sequence[Marks], found: Sequence[Mark
     kept: dict[str, int] = {}
     touched: set[str] = set()
     for segment, own, mark in zip(inputs.segments, before, found, strict=True):
-        whole = replace(own, newest=mark.newest, has_older=mark.has_older)
+        whole = replace(own, newest=mark.newest, has_older=mark.has_older, apart=mark.apart)
         if whole.newest_count < own.records:
             touched.add(segment.path)
         marks[segment.path] = whole

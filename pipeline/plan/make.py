@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 
@@ -11,13 +11,15 @@ from pipeline.lake import Lake
 from pipeline.plan.failure import FailedPlan, failed_plans, waiting
 from pipeline.plan.job import Job, jobs_of
 from pipeline.plan.may_stay_in_place import may_stay
+from pipeline.plan.open_jobs import OpenJob, open_jobs
 from pipeline.plan.order import inputs_of, rank
-from pipeline.plan.plan import Input, Plan, Search
+from pipeline.plan.plan import Comparison, Input, Plan, Search
 from pipeline.plan.run_budget import Candidate, Postponed, RunBudget, admit
 from pipeline.segments import Segment, Segments
 from pipeline.segments.segment import TAIL
 from pipeline.sense import EVERYTHING, Due, Lane, PartitionState, Scope, Sensed, due, read_once
 from pipeline.sense.budget import keys_of
+from pipeline.sense.comparing import DueComparison
 from pipeline.sense.erasing import Erasing
 from pipeline.sense.lanes import ANY_POLICY, HIDING
 from pipeline.sense.searches import DueSearch
@@ -40,10 +42,13 @@ class LanePlans:
     failed: list[FailedPlan]
     """Due plans that failed before on the same segments (C20)."""
     states: list[PartitionState]
+    busy: list[OpenJob] = field(default_factory=list)
+    """What lane `mask` waits for."""
 
     def left(self) -> Iterator[str]:
         """Yield a line per due plan that is left out: every failed one, and the first of those without room."""
         yield from map(str, self.failed)
+        yield from _first(map(str, self.busy), len(self.busy), "more wait for open jobs")
         yield from _first(map(str, self.postponed), len(self.postponed), "more wait for the next run")
 
     def warn(self) -> None:
@@ -83,8 +88,9 @@ def plan_work(
 
     Plans come in the order of work (see ``pipeline.plan.order``), within the budgets of one run of a lane
     (``firn.run.max.bytes`` and so on). `retain` counts in none of them: it reads and writes only metadata. Nor does
-    `erase`: what it rewrites is as much as was requested, and all of it must go at once; nor `lighten`, which reads a
-    few columns, and whose deletes leave only when all that they reach is done together.
+    `erase`: what it rewrites is as much as was requested, and all of it must go at once; nor the lanes that hide, which
+    read a few columns: `mask` waits where another lane is at work, and the deletes that `lighten` replaces leave only
+    when all that they reach is done together.
 
     ``scope`` restricts the plans, whose reason names it. A plan that failed on the same segments before is left out
     unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an unknown table, a table
@@ -129,8 +135,13 @@ def _work(lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: st
         found = waiting(failed_plans(lake, identifier), (candidate.plan for candidate in due))
         failed = {plan.id: marker for plan, marker in found}
     possible = [candidate for candidate in due if candidate.plan.id not in failed]
-    if lane in (Lane.RETAIN, Lane.ERASE, Lane.LIGHTEN) or not states:
+    if lane in (Lane.RETAIN, Lane.ERASE, *HIDING) or not states:
         plans = [candidate.plan for candidate in possible]
+        if lane is Lane.MASK:
+            busy = open_jobs(lake, identifier) if plans else {}
+            waits = [busy[plan.topic_partition] for plan in plans if plan.topic_partition in busy]
+            plans = [plan for plan in plans if plan.topic_partition not in busy]
+            return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states, waits)
         if lane is Lane.LIGHTEN:
             plans = relieving(plans, sensed.segments)
         return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states)
@@ -182,7 +193,7 @@ def _first(lines: Iterable[str], count: int, rest: str) -> Iterator[str]:
 
 def _candidate(plan: Plan, state: PartitionState) -> Candidate:
     head = [segment for segment in inputs_of(plan, state) if segment.level != TAIL]
-    return Candidate(plan, 0 if plan.lane in (Lane.ERASE, Lane.LIGHTEN, Lane.MERGE) else keys_of(head))
+    return Candidate(plan, 0 if plan.lane in (Lane.ERASE, Lane.MERGE, *HIDING) else keys_of(head))
 
 
 def plan_partition(
@@ -223,6 +234,8 @@ def plan_partition(
     )
     if work.search and state.erasing:
         return _searching(plan, work.search, state.erasing).sealed()
+    if work.comparison:
+        return _comparing(plan, work.comparison, inputs).sealed()
     return _with_staying(plan, inputs).sealed()
 
 
@@ -239,6 +252,12 @@ def _searching(plan: Plan, found: DueSearch, own: Erasing) -> Plan:
     beside = tuple(Input.of(segment) for segment in found.beside)
     wanted = Search(through=own.newest, before=found.before, sequence_number=own.sequence_number)
     return plan.model_copy(update={"removed_tombstones": beside, "search": wanted})
+
+
+def _comparing(plan: Plan, found: DueComparison, inputs: tuple[Segment, ...]) -> Plan:
+    """``plan`` of lane ``mask`` with what it compares."""
+    marked = tuple(Input.of(segment, compared=segment.path in found.known) for segment in inputs)
+    return plan.model_copy(update={"inputs": marked, "comparison": Comparison(before=found.before)})
 
 
 def _with_staying(plan: Plan, inputs: tuple[Segment, ...]) -> Plan:

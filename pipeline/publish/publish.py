@@ -4,7 +4,7 @@ This is the last step of write–audit–publish. Each try loads the target, rep
 commits on top of it. After a lost race it loads, checks and tries again (PyIceberg's own retry would commit on an
 unchecked snapshot). A plan without a passing verdict, or in conflict with later changes, is left out and named (C20,
 C22). Records without a key and removed tombstones go to their branches with the same commit (C5, C9), and so does the
-progress of lane `erase` (C30). Lanes that hide add delete files and remove no segment; the equality delete files that
+progress of lane `erase` (C30) and the memory of lane `mask` (C28). Lanes that hide add delete files and remove no segment; the equality delete files that
 lane `lighten` makes needless leave with its commit, decided on the same load (C27).
 """
 
@@ -25,15 +25,17 @@ from pipeline.history.properties import JOB_ID
 from pipeline.history.published_plans import published
 from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
-from pipeline.lake.branches import ERASURES, HAS_SIDE_BRANCHES, QUARANTINE, REMOVED_TOMBSTONES, has_side_branches
+from pipeline.lake.branches import ERASURES, HAS_SIDE_BRANCHES, MASKS, QUARANTINE, REMOVED_TOMBSTONES, has_side_branches
 from pipeline.lake.folders import job_folder
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.mapping import COLUMNS
 from pipeline.lake.paths import name_of
 from pipeline.lake.snapshot_commit import Change, SnapshotCommit
+from pipeline.masks.change import MasksChange
 from pipeline.plan import Plan
 from pipeline.plan.plan import stage_parts
 from pipeline.publish.erasures import Searched, erasure_conflicts, with_searches
+from pipeline.publish.masks import ComparedPlan, mask_conflicts, with_masks
 from pipeline.publish.optimistic_commit import Publication, PublishResult, commit, repeated
 from pipeline.publish.preconditions import landed_conflicts
 from pipeline.publish.throttle import Throttle
@@ -185,6 +187,11 @@ class _StagedWork:
             if (gone or files) and has_side_branches(target.properties):
                 changes[branch] = Change(gone, files, {JOB_ID: self.job_id})
         searched = [Searched(one.plan, one.result) for one in chosen if one.plan.lane is Lane.ERASE]
+        compared = [ComparedPlan(one.plan, one.result.compared) for one in chosen if one.result.compared]
+        if compared:
+            memory = MasksChange(lambda known: with_masks(known, compared, prepared.snapshot_id))
+            prepared = SnapshotCommit(target, {**changes, MASKS: memory})
+            return prepared
         if not searched:
             return SnapshotCommit(target, changes)
         # The progress names the commit that it is part of.
@@ -202,6 +209,7 @@ class _StagedWork:
         ).conflicts
         left = [one for one in chosen if one.plan.id not in found]
         found |= erasure_conflicts(current, [one.plan for one in left], self.erasures)
+        found |= mask_conflicts(current, [one.plan for one in left])
         left = [one for one in left if one.plan.id not in found]
         if changed := _changed_shape(current, self.stage):
             return found | {

@@ -8,6 +8,7 @@ from typing import Final
 
 from pipeline.segments import Segment
 from pipeline.segments.segment import TAIL
+from pipeline.sense.comparing import comparison, due_from_ms
 from pipeline.sense.lanes import Lane
 from pipeline.sense.searches import late
 from pipeline.sense.state import PartitionState
@@ -49,6 +50,11 @@ def _erase_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[
     yield from map(arrived_ms, late(state))
 
 
+def _mask_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[int | None]:
+    found = comparison(state)
+    yield due_from_ms(state, found) if found else None
+
+
 def _lighten_since(_state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
     # Nothing tells when a delete file landed but its snapshot; it did so after the segments that it reaches.
     yield max(map(arrived_ms, inputs), default=None)
@@ -84,14 +90,14 @@ def _full_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[in
 
 
 def _nothing(_state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[int | None]:
-    """Yield nothing: lane `retain` counts in no budget, so none of its plans wait; lane `mask` is never due."""
+    """Yield nothing: lane `retain` counts in no budget, so none of its plans wait."""
     yield None
 
 
 _DUE_SINCE: Final[dict[Lane, Callable[[PartitionState, Sequence[Segment]], Iterator[int | None]]]] = {
     Lane.RETAIN: _nothing,
     Lane.ERASE: _erase_since,
-    Lane.MASK: _nothing,
+    Lane.MASK: _mask_since,
     Lane.LIGHTEN: _lighten_since,
     Lane.MERGE: _merge_since,
     Lane.CLEAN: _clean_since,

@@ -179,6 +179,18 @@ class Figures:
         return np.where(self.arrays.row_deletes > 0, np.minimum(found, self.arrays.records), 0)
 
     @cached_property
+    def compared(self) -> Bools:
+        """[N] Segments that lane `mask` has compared with each other, as in ``Masking.knows``."""
+        arrays, known = self.arrays, {where: own.compared for where, own in self.masking.items() if own.compared}
+        through = self.at({where: own.sequence_number for where, own in known.items()}, -1)[self.owner]
+        ends = {where: _HIGHEST if own.before is None else own.before for where, own in known.items()}
+        before = self.at(ends, _LOWEST)[self.owner]
+        found: Bools = (arrays.sequence_number <= through) & (
+            self.tail | (before == _HIGHEST) | (arrays.base_offset < before)
+        )
+        return found
+
+    @cached_property
     def garbage_bytes(self) -> Ints:
         """[P] As in ``PartitionState``."""
         if not self.hidden.any():

@@ -8,11 +8,12 @@ from itertools import groupby, takewhile
 from pipeline.segments import Segment
 from pipeline.segments.segment import LANDED, MERGED
 from pipeline.sense.budget import Budget, can_be_cleaned_as_one, excess
+from pipeline.sense.comparing import DueComparison, comparison, due_from_ms
 from pipeline.sense.retention import retention
 from pipeline.sense.runs import FEWEST, fitting_runs, similar_runs
 from pipeline.sense.searches import DueSearch, late, search
 from pipeline.sense.state import PartitionState
-from pipeline.sense.triggers import dirty_reason, left_to_full, tombstone_reason
+from pipeline.sense.triggers import dirty_reason, left_to_full, masked_reason, tombstone_reason
 
 
 class Lane(StrEnum):
@@ -45,6 +46,8 @@ class Due:
     """`full`: how many cleanable segments past the candidates had no room in a plan's budgets."""
     search: DueSearch | None = None
     """`erase`: the search that the candidates are part of."""
+    comparison: DueComparison | None = None
+    """`mask`: the comparison that the candidates are part of."""
 
 
 def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
@@ -89,9 +92,15 @@ def _erase(state: PartitionState, force: bool) -> Due | None:
     return Due(Lane.ERASE, found.segments, reason, search=found)
 
 
-def _mask(_state: PartitionState, _force: bool) -> Due | None:
-    """C28: nothing is masked."""
-    return None
+def _mask(state: PartitionState, force: bool) -> Due | None:
+    """C28: segments that were not compared with the others have landed so long ago."""
+    found = comparison(state)
+    if found is None or not (force or due_from_ms(state, found) <= state.now_ms):
+        return None
+    count, lag = len(found.uncompared), state.policy.mask_max_lag_ms
+    waited = state.now_ms - due_from_ms(state, found) + lag
+    reason = f"{count} segments not compared with the others, the oldest landed {waited} ms ago, allowed: {lag}"
+    return Due(Lane.MASK, found.segments, reason, comparison=found)
 
 
 def _lighten(state: PartitionState, force: bool) -> Due | None:
@@ -189,7 +198,8 @@ def _full(state: PartitionState, force: bool) -> Due | None:
     if force and (dirty or (state.tail_inputs and not state.cleanable)):
         return Due(Lane.FULL, dirty, f"forced, dirty ratio {state.dirty_ratio:.3f}", waiting_segments)
     outside = state.head[len(dirty) :]
-    reason = (dirty_reason(state) if dirty else None) or tombstone_reason(state, outside)
+    reason = (dirty_reason(state) if dirty else None) or masked_reason(state, dirty)
+    reason = reason or tombstone_reason(state, outside)
     return Due(Lane.FULL, dirty, reason, waiting_segments) if reason else None
 
 

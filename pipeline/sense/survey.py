@@ -126,8 +126,19 @@ def _retain(figures: Figures, _: bool) -> Bools:
     return goes
 
 
-def _mask(figures: Figures, _: bool) -> Bools:
-    return np.zeros(len(figures.arrays.topic), dtype=np.bool_)
+def _mask(figures: Figures, force: bool) -> Bools:
+    """A segment that was not compared yet has landed so long ago."""
+    arrays = figures.arrays
+    if not any(policy.masks for policy in figures.distinct):
+        return np.zeros(len(arrays.topic), dtype=np.bool_)
+    # What Firn wrote holds records that landed before it; whose it is, is not asked here.
+    arrived = np.minimum(
+        arrays.oldest_ms, np.where(arrays.committed_ms == UNKNOWN, arrays.newest_ms, arrays.committed_ms)
+    )
+    since = figures.before(lambda policy: policy.mask_max_lag_ms)
+    waited = figures.least(arrived, figures.filled & ~figures.compared) <= figures.each(since)
+    found: Bools = figures.each(lambda policy: policy.masks) & (waited | force) & (figures.count(~figures.compared) > 0)
+    return found
 
 
 def _lighten(figures: Figures, force: bool) -> Bools:

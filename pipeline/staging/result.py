@@ -35,6 +35,17 @@ class DestroyedFile(BaseModel):
     records: int
 
 
+class ComparedSegments(BaseModel):
+    """What lane `mask` saw in the segments of a plan: the number of hidden records once it is published, by path, where
+    there are any; and the highest offset that readers see, with the segment that holds it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hidden: Mapping[str, int]
+    end: int | None
+    end_path: str
+
+
 class PlanResult(BaseModel):
     """Outcome of the records of one plan (C24).
 
@@ -52,6 +63,8 @@ class PlanResult(BaseModel):
     destroyed: tuple[DestroyedFile, ...] = ()
     log_end_kept: bool = False
     merged: tuple[str, ...] = ()
+    compared: ComparedSegments | None = None
+    """Lane `mask` only."""
 
 
 class Manifest(BaseModel):

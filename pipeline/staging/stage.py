@@ -20,6 +20,7 @@ from pipeline.lake.folders import Stored, files_in, job_folder, store
 from pipeline.lake.job_documents import JobDocuments
 from pipeline.plan import Failure, Job, Plan
 from pipeline.plan.failure import FAILURE, PLANS, plans_in
+from pipeline.plan.open_jobs import ABANDONED
 from pipeline.plan.plan import stage_name, stage_parts
 from pipeline.sense import Lane
 from pipeline.staging.result import PlanFiles, PlanResult, StagedResult, files_by_plan, with_deletes
@@ -28,7 +29,6 @@ RESULT: Final = "result"
 VERDICTS: Final = "verdicts"
 SPLIT: Final = "split"
 """Kind of the document that splits a job into a stage per plan: it failed as a whole, perhaps because of one plan."""
-ABANDONED: Final = "abandoned"
 
 KINDS: Final = (PLANS, RESULT, VERDICTS, SPLIT, FAILURE, ABANDONED)
 """Kinds of documents in order of deletion: a stage without plans can't be published, and its mark goes last."""

@@ -1,0 +1,177 @@
+"""Lane `mask`: finds superseded records by their keys and offsets, and hides them where they are (C28).
+
+The survey is that of a cleaning. A record goes only if a newer one of its key is visible (C2). Records without a key,
+control records and those of aborted transactions never do.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.compact.hide import Hiding, hide, places
+from pipeline.compact.inputs import InputSegment, PlanInputs, key_type
+from pipeline.compact.keys import keys_of, places_in
+from pipeline.compact.latest_per_key import NO_KEY, Flags, Longs
+from pipeline.compact.results import failure
+from pipeline.compact.rewrite import Target
+from pipeline.compact.survey import Survey, survey
+from pipeline.compact.tasks import Result
+from pipeline.compact.wide import is_wide, survey_wide
+from pipeline.engine import Engine
+from pipeline.errors import FirnError
+from pipeline.segments.segment import RUN
+from pipeline.staging.result import ComparedSegments
+
+
+@dataclass(frozen=True)
+class SupersededRecords:
+    """Places of the records to hide, by path of their file; how many are hidden of each segment then, by path; and the
+    highest offset that readers see, with the segment that holds it."""
+
+    positions: Mapping[str, Longs] = field(repr=False)
+    deleted: int
+    compared: ComparedSegments
+
+
+@dataclass(frozen=True)
+class MaskTask:
+    """Find what a plan hides; ``found`` is the survey of a wide plan."""
+
+    inputs: PlanInputs
+    found: Survey | None = None
+
+    def __call__(self) -> SupersededRecords:
+        inputs = self.inputs
+        flags = superseded(inputs, survey(inputs) if self.found is None else self.found)
+        positions = {
+            one.path: places(inputs.hidden(one), flags[one.path]) for one in inputs.segments if one.path in flags
+        }
+        before = {one.path: one.records - inputs.visible(one) for one in inputs.segments}
+        hidden = Counter(before) + Counter({path: len(own) for path, own in positions.items()})
+        end, end_path = _end(inputs)
+        return SupersededRecords(
+            positions, sum(before.values()), ComparedSegments(hidden=dict(hidden), end=end, end_path=end_path)
+        )
+
+
+def masked(
+    plans: Sequence[PlanInputs], target: Target, engine: Engine, title: str
+) -> tuple[dict[str, Result], dict[str, FirnError]]:
+    """The results of ``plans`` of lane `mask`, and the errors of the others, by plan id."""
+    tasks: dict[str, MaskTask] = {}
+    failed: dict[str, FirnError] = {}
+    for one in plans:
+        wide = survey_wide(one, engine) if is_wide(one) else None
+        if isinstance(wide, Exception):
+            failed[one.plan.id] = failure(one, wide)
+        else:
+            tasks[one.plan.id] = MaskTask(one, wide)
+    weights = [task.inputs.bytes for task in tasks.values()]
+    done = engine.map(_perform, list(tasks.values()), weights=weights, title=f"compare {title}")
+    found: dict[str, SupersededRecords] = {}
+    for (plan_id, task), part in zip(tasks.items(), done, strict=True):
+        if isinstance(part, SupersededRecords):
+            found[plan_id] = part
+        else:
+            failed[plan_id] = failure(task.inputs, part)
+    hidings = [
+        Hiding(tasks[plan_id].inputs, one.positions, sum(map(len, one.positions.values())), one.deleted)
+        for plan_id, one in found.items()
+    ]
+    written, not_written = hide(hidings, target, engine, title)
+    done_plans = {plan_id: replace(result, compared=found[plan_id].compared) for plan_id, result in written.items()}
+    return done_plans, failed | not_written
+
+
+def _perform(task: MaskTask) -> SupersededRecords:
+    return task()
+
+
+def superseded(inputs: PlanInputs, found: Survey) -> dict[str, Flags]:
+    """Flags of the visible records to hide, by path; segments without any are left out."""
+    flags = {path: own.superseded for path, own in found.marks.items() if own.newest_count < own.records}
+    flags = {path: own for path, own in flags.items() if own.any()}
+    if not flags:
+        return {}
+    stamped = _stamped(inputs, found)
+    if len(stamped):
+        flags = {path: own & ~_with_keys(inputs, path, stamped) for path, own in flags.items()}
+    flags = _with_copies(inputs, found, flags)
+    return {path: own for path, own in flags.items() if own.any()}
+
+
+def _stamped(inputs: PlanInputs, found: Survey) -> pa.Array:
+    """Keys whose newest record carries a delete horizon. An older record of theirs landed late: it stays, so that the
+    next full clean sees it and starts the horizon anew (C9)."""
+    kept: list[pa.Array] = []
+    horizon = inputs.columns.delete_horizon
+    for segment in inputs.segments:
+        mark = found.marks.get(segment.path)
+        if segment.level < RUN or mark is None or mark.has_older is None:
+            continue
+        asked = mark.has_older if mark.newest is None else mark.has_older & mark.newest
+        names = list(dict.fromkeys((*inputs.columns.key, horizon)))
+        for batch, own in _with_flags(inputs, segment, names, asked) if asked.any() else ():
+            held = pc.and_(batch.column(horizon).is_valid(), pa.array(own))
+            kept.append(keys_of(batch, inputs.columns.key).filter(held))
+    every: pa.Array = pa.concat_arrays([pa.array([], key_type(inputs)), *kept])
+    return every
+
+
+def _with_keys(inputs: PlanInputs, path: str, keys: pa.Array) -> Flags:
+    """Flags of the visible records of a segment that have one of ``keys``."""
+    (segment,) = (one for one in inputs.segments if one.path == path)
+    found = [
+        places_in(keys_of(batch, inputs.columns.key), keys) != NO_KEY
+        for batch in inputs.batches(segment, list(inputs.columns.key))
+    ]
+    return np.concatenate([np.zeros(0, dtype=np.bool_), *found])
+
+
+def _with_copies(inputs: PlanInputs, found: Survey, flags: Mapping[str, Flags]) -> dict[str, Flags]:
+    """``flags``, and those of the further copies of the same records, which the survey leaves out (C1)."""
+    again = {path: own.repeated for path, own in found.marks.items() if own.repeated is not None and own.repeated.any()}
+    if not again:
+        return dict(flags)
+    offsets = {one.path: _offsets(inputs, one) for one in inputs.segments if one.path in again or one.path in flags}
+    hidden = np.unique(np.concatenate([offsets[path][own] for path, own in flags.items()]))
+    copies = {path: own & np.isin(offsets[path], hidden) for path, own in again.items()}
+    return {path: _either(flags.get(path), copies.get(path)) for path in offsets}
+
+
+def _either(one: Flags | None, other: Flags | None) -> Flags:
+    found: Flags | None = other if one is None else one if other is None else one | other
+    assert found is not None  # each path is one of either
+    return found
+
+
+def _offsets(inputs: PlanInputs, segment: InputSegment) -> Longs:
+    """The offsets of the visible records of ``segment``, in file order."""
+    parts = (inputs.offsets(batch, segment) for batch in inputs.batches(segment, [inputs.columns.offset]))
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+
+
+def _with_flags(
+    inputs: PlanInputs, segment: InputSegment, names: Sequence[str], flags: Flags
+) -> Iterator[tuple[pa.RecordBatch, Flags]]:
+    """The visible records of ``segment`` with their ``flags``, batch by batch."""
+    start = 0
+    for batch in inputs.batches(segment, names):
+        yield batch, flags[start : start + batch.num_rows]
+        start += batch.num_rows
+
+
+def _end(inputs: PlanInputs) -> tuple[int | None, str]:
+    """The highest visible offset, and the segment that holds it."""
+    end, path = -1, ""
+    for segment in sorted(inputs.segments, key=lambda one: -one.facts.last_offset):
+        if segment.facts.last_offset <= end:
+            break
+        own = _offsets(inputs, segment) if inputs.visible(segment) else np.empty(0, dtype=np.int64)
+        if len(own) and own.max() > end:
+            end, path = int(own.max()), segment.path
+    return (end, path) if path else (None, "")
