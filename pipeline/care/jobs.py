@@ -31,9 +31,8 @@ from pipeline.lake.job_documents import JobDocuments
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.paths import name_of
 from pipeline.lake.snapshot_commit import Change, SnapshotCommit
-from pipeline.plan.failure import FAILURE, PLANS
+from pipeline.plan.failure import ABANDONED, FAILURE, PLANS
 from pipeline.plan.plan import stage_parts
-from pipeline.plan.open_jobs import ABANDONED
 from pipeline.staging.stage import KINDS, VERDICTS
 
 MARKER: Final = frozenset({PLANS, FAILURE})

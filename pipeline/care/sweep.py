@@ -10,8 +10,7 @@ from pipeline.lake import Lake
 from pipeline.lake.job_documents import JobDocuments
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import FailedPlan, failed_plans
-from pipeline.plan.failure import FAILURE
-from pipeline.plan.open_jobs import ABANDONED
+from pipeline.plan.failure import ABANDONED, FAILURE
 from pipeline.plan.plan import stage_parts
 
 

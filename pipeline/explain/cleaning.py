@@ -71,7 +71,8 @@ class Cleaning:
     @classmethod
     def of(cls, of_key: KeyRecords, plan: Plan) -> "Cleaning":
         """The records ``of_key`` that ``plan`` takes; none if its lane copies segments or drops whole ones."""
-        paths = taken(plan) if plan.lane not in (Lane.ERASE, Lane.MERGE, Lane.RETAIN) else frozenset[str]()
+        copies = plan.lane in (Lane.ERASE, Lane.LIGHTEN, Lane.MERGE, Lane.RETAIN)
+        paths = frozenset[str]() if copies else taken(plan)
         beside = {segment.path for segment in plan.removed_tombstones}
         places = tuple(place for place, one in enumerate(of_key.present) if one.path in paths)
         present = [of_key.present[place] for place in places]

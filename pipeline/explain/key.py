@@ -168,9 +168,11 @@ def _removed(
 
 def _removed_by(commit: Commit, parent_id: int, versions: Versions, has_key: bool) -> Iterator[Removed]:
     before, after = versions.files(parent_id), versions.files(commit.snapshot_id)
-    gone = versions.of(parent_id, among=before - after)
+    # A mask leaves all files in the table, and hides records in them.
+    same = before & after if commit.lane == Lane.MASK else frozenset[str]()
+    gone = versions.of(parent_id, among=(before - after) | same)
     missing = Counter(version.place for version in gone)
-    missing.subtract(version.place for version in versions.of(commit.snapshot_id, among=after - before))
+    missing.subtract(version.place for version in versions.of(commit.snapshot_id, among=(after - before) | same))
     for version in gone:
         if missing[version.place] > 0:
             missing[version.place] -= 1
@@ -184,6 +186,8 @@ def _took(version: Version, left: Sequence[Version], commit: Commit, has_key: bo
         return Reason("C19", "past the retention of its topic")
     if commit.lane == Lane.ERASE:
         return Reason("C30", "erased on request")
+    if commit.lane == Lane.MASK and newest > version.offset:
+        return Reason("C28", f"hidden by mask: superseded by offset {newest}")
     if version.producer_id is not None and newest < version.offset and not (version.tombstone and version.level >= RUN):
         return Reason("C10", f"of an aborted transaction of producer {version.producer_id}")
     if not has_key:

@@ -9,6 +9,8 @@ from math import inf
 from pipeline.explain.reason import Reason
 from pipeline.sense import Lane, PartitionState, due, retention
 from pipeline.sense.budget import excess
+from pipeline.sense.comparing import comparison, due_from_ms
+from pipeline.sense.comparing import obstacles as in_the_way
 from pipeline.sense.searches import obstacles
 
 RULES = {
@@ -43,10 +45,10 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
         return _no_search(state)
     if lane is Lane.LIGHTEN:
         return _nothing_to_lighten(state)
-    if lane is Lane.MASK:
-        return Reason(RULES[lane], "nothing is masked")
     if not state.policy.compacts and lane is not Lane.MERGE:
         return Reason("C19", "its topic is not compacted (cleanup.policy = delete)")
+    if lane is Lane.MASK:
+        return _nothing_to_mask(state)
     if lane in _COUNTED:
         field, what = _COUNTED[lane]
         most, needed = _most(lane, field, state), getattr(state.policy, field)
@@ -68,6 +70,22 @@ def _no_search(state: PartitionState) -> Reason:
     if state.erasing.waiting:
         return Reason(RULES[Lane.ERASE], "requests to erase a key wait for others", state.erasing.due_ms)
     return Reason(RULES[Lane.ERASE], "all requests to erase a key are served")
+
+
+def _nothing_to_mask(state: PartitionState) -> Reason:
+    """Why lane ``mask`` is not due in ``state``."""
+    rule = RULES[Lane.MASK]
+    if not state.policy.masks:
+        return Reason(rule, "nothing is hidden before it is cleaned (firn.mask.max.lag.ms = -1)")
+    for one in in_the_way(state):
+        return Reason("C20", one)
+    found = comparison(state)
+    if found:
+        count = len(found.uncompared)
+        return Reason(rule, f"{count} segments are not compared with the others yet", due_from_ms(state, found))
+    if state.held:
+        return Reason(state.held.rule, f"all else is compared: {state.held.segment} is {state.held.why}")
+    return Reason(rule, "all segments are compared with each other")
 
 
 def _nothing_to_lighten(state: PartitionState) -> Reason:

@@ -27,7 +27,8 @@ class Keeping:
             return self._to_be_erased(version)
         for lane, cleaning in self._due.items():
             if going := _going(version, place, cleaning):
-                return Reason(going.rule, f"{going.text}; the next {lane} removes it, and is due")
+                does = "hides" if lane is Lane.MASK else "removes"
+                return Reason(going.rule, f"{going.text}; the next {lane} {does} it, and is due")
         if not self.prospects.state.policy.compacts:
             return Reason("C19", "within the retention of its topic, which is not compacted")
         if self._full and (going := _going(version, place, self._full)):
@@ -80,7 +81,10 @@ def _going(version: Version, place: int, cleaning: Cleaning) -> Reason | None:
     """The reason why the plan removes ``version``; None when it does not."""
     if cleaning.plan.lane is Lane.RETAIN and version.path in taken(cleaning.plan):
         return Reason("C19", "past the retention of its topic")
-    match cleaning.outcome(place):
+    outcome = cleaning.outcome(place)
+    if cleaning.plan.lane is Lane.MASK and outcome is not Outcome.SUPERSEDED:
+        return None
+    match outcome:
         case Outcome.SUPERSEDED:
             assert cleaning.survivor  # a superseded record implies a survivor
             offset, comes_back = cleaning.survivor

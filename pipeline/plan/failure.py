@@ -22,6 +22,7 @@ from pipeline.plan.plan import Plan, stage_name
 
 PLANS: Final = "plans"
 FAILURE: Final = "failure"
+ABANDONED: Final = "abandoned"
 """Kinds of documents in a job's folder."""
 SHOWS_RECORDS: Final = "allowed: one record per offset"
 """Part of a reason that describes records: two different ones at one offset. Such a document may tell a key."""

@@ -7,19 +7,15 @@ it waits for the others where one of them is at work.
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
 
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.job_documents import JobDocuments
 from pipeline.lake.manifests import READERS
 from pipeline.lake.topic_partition import TopicPartition
-from pipeline.plan.failure import FAILURE, PLANS, plans_in
+from pipeline.plan.failure import ABANDONED, FAILURE, PLANS, plans_in
 from pipeline.plan.plan import Plan, stage_name
 from pipeline.sense import Lane
-
-ABANDONED: Final = "abandoned"
-"""Kind of the document that says that a job is being deleted."""
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 This is the last step of write–audit–publish. Each try loads the target, repeats every check on exactly that load, and
 commits on top of it. After a lost race it loads, checks and tries again (PyIceberg's own retry would commit on an
 unchecked snapshot). A plan without a passing verdict, or in conflict with later changes, is left out and named (C20,
-C22). Records without a key and removed tombstones go to their branches with the same commit (C5, C9), and so does the
-progress of lane `erase` (C30) and the memory of lane `mask` (C28). Lanes that hide add delete files and remove no segment; the equality delete files that
-lane `lighten` makes needless leave with its commit, decided on the same load (C27).
+C22). Records without a key and removed tombstones go to their branches with the same commit (C5, C9), and so do the
+progress of lane `erase` (C30) and the memory of lane `mask` (C28). Lanes that hide add delete files and remove no
+segment; the equality delete files that lane `lighten` makes needless leave with its commit, decided on the same load
+(C27).
 """
 
 from collections.abc import Collection, Mapping, Sequence

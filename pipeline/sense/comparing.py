@@ -81,6 +81,14 @@ def _possible(state: PartitionState) -> tuple[Sequence[Segment], int | None]:
     return [one for one in state.head if one.base_offset < first.base_offset], first.base_offset
 
 
+def compared_through(state: PartitionState) -> int | None:
+    """The offset up to which all segments of ``state`` were compared with each other; None where they were not."""
+    held = [one for one in state.segments if one.records]
+    first = min((one.base_offset for one in held if not state.masking.knows(one)), default=None)
+    through = max((one.last_offset for one in held if first is None or one.last_offset < first), default=None)
+    return None if state.masking.compared is None else through
+
+
 def landed_ms(segment: Segment) -> int:
     """The earliest clock at which a record of ``segment`` may have landed, epoch milliseconds.
 

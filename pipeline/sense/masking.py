@@ -30,6 +30,14 @@ class Masking:
         """Number of records of ``segment`` that are known to be hidden."""
         return min(self.hidden.get(segment.path, 0), segment.records) if segment.row_deletes else 0
 
+    def counted(self, segment: Segment) -> int | None:
+        """Number of records of ``segment`` that row-level deletes hide: exact where the last mask has seen all of them,
+        else as ``Segment.hidden``."""
+        known = self.compared
+        if segment.row_deletes and known and self.knows(segment) and _untouched(segment, known):
+            return self.hidden_in(segment)
+        return segment.hidden
+
     def shows_end(self, segments: tuple[Segment, ...]) -> int | None:
         """The highest offset of ``segments`` that readers are known to see; None: not known.
 

@@ -18,15 +18,15 @@ from pipeline.errors import ConflictError, GoneError, RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.folders import Stored, files_in, job_folder, store
 from pipeline.lake.job_documents import JobDocuments
-from pipeline.plan import Failure, Job, Plan
+from pipeline.plan import Failure, Job, Plan, failure
 from pipeline.plan.failure import FAILURE, PLANS, plans_in
-from pipeline.plan.open_jobs import ABANDONED
 from pipeline.plan.plan import stage_name, stage_parts
 from pipeline.sense import Lane
 from pipeline.staging.result import PlanFiles, PlanResult, StagedResult, files_by_plan, with_deletes
 
 RESULT: Final = "result"
 VERDICTS: Final = "verdicts"
+ABANDONED: Final = failure.ABANDONED
 SPLIT: Final = "split"
 """Kind of the document that splits a job into a stage per plan: it failed as a whole, perhaps because of one plan."""
 

@@ -33,7 +33,10 @@ class LevelStatus(Level):
     tombstones: int | None
     """Number of tombstones; None when metadata does not have it."""
     hidden: int | None = 0
-    """At most so many of the records are hidden by row-level deletes of other writers; None: only reading tells."""
+    """So many records are hidden by row-level deletes, at most where lane `mask` has not counted them; None: only
+    reading tells."""
+    delete_files: int = 0
+    """Most row-level delete files that may apply to one segment."""
     base_offset: int | None
     last_offset: int | None
 
@@ -72,6 +75,8 @@ class PartitionStatus(Fact):
     due_in_ms: int | None
     """Milliseconds until the clock alone makes a lane due, 0 when one is; None when only new data can."""
     blockers: tuple[str, ...]
+    compared_through: int | None = None
+    """Offset up to which lane `mask` has compared all segments with each other (C28); None where it has not."""
     retained: str | None
     """The oldest segment that retention keeps, and the reason; None when the policy does not delete (C19)."""
     waiting: tuple[str, ...]

@@ -12,11 +12,13 @@ from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
 from pipeline.lake.mapping import COLUMNS
 from pipeline.plan import FailedPlan, failed_plans, plan_partition, waiting
+from pipeline.plan.open_jobs import OpenJob, open_jobs
 from pipeline.policy import Policies
 from pipeline.quarantine import Batch, batches
 from pipeline.segments import Segments
 from pipeline.segments.segment import LEVELS
 from pipeline.sense import Lane, PartitionState, due, due_later, read_once, retention
+from pipeline.sense.comparing import compared_through, obstacles
 from pipeline.sense.survey import DueSurvey
 from pipeline.status.document import (
     Details,
@@ -90,8 +92,15 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
     for batch in quarantined:
         moved[batch.topic_partition] += batch.records
     possible = _possible(sensed.survey)
+    busy = open_jobs(lake, identifier) if any(state.policy.masks for state in states) else {}
     parts = [
-        _partition(state, lanes, _waiting(state, segments, failed), moved[state.topic_partition])
+        _partition(
+            state,
+            lanes,
+            _waiting(state, segments, failed),
+            moved[state.topic_partition],
+            busy.get(state.topic_partition),
+        )
         for state, lanes in zip(ordered, possible, strict=True)
     ]
     work, publications = work_on(table)
@@ -154,16 +163,20 @@ def _waiting(state: PartitionState, segments: Segments, failed: Sequence[FailedP
 
 
 def _partition(
-    state: PartitionState, possible: Collection[Lane], failed: Sequence[FailedPlan], quarantined: int
+    state: PartitionState,
+    possible: Collection[Lane],
+    failed: Sequence[FailedPlan],
+    quarantined: int,
+    busy: OpenJob | None,
 ) -> PartitionStatus:
-    """The status of ``state``; no lane is due that is not in ``possible``."""
+    """The status of ``state``; no lane is due that is not in ``possible``. Lane `mask` waits for ``busy``."""
     held = {marker.plan.lane for marker in failed}
     lanes = [lane for lane in Lane if lane not in held]
     works = {lane.value: work.reason for lane in lanes if lane in possible and (work := due(lane, state))}
     at = state.now_ms if works and not state.blockers else due_later(state, lanes)
     kept = retention(state)
     wrong, holding, refused = state.blockers + state.oversized, _held(state), tuple(str(marker) for marker in failed)
-    young = _young(state)
+    young = _young(state) + obstacles(state) + (str(busy),) * (busy is not None)
     return PartitionStatus(
         topic=state.topic_partition.topic,
         partition=state.topic_partition.partition,
@@ -178,6 +191,7 @@ def _partition(
         due=works,
         due_in_ms=None if at is None else _bounded(at - state.now_ms),
         blockers=wrong + holding + refused,
+        compared_through=compared_through(state),
         retained=kept.kept if kept else None,
         waiting=young,
         quarantined=quarantined,
@@ -243,7 +257,8 @@ def _levels(state: PartitionState) -> tuple[LevelStatus, ...]:
                 records=sum(segment.records for segment in own),
                 bytes=sum(segment.bytes for segment in own),
                 tombstones=_sum(segment.tombstones for segment in own),
-                hidden=_sum(segment.hidden for segment in own),
+                hidden=_sum(state.masking.counted(segment) for segment in own),
+                delete_files=max(segment.row_deletes for segment in own),
                 base_offset=min((segment.base_offset for segment in filled), default=None),
                 last_offset=max((segment.last_offset for segment in filled), default=None),
             )

@@ -35,6 +35,7 @@ COLUMNS: Final = pa.schema(
         ("in_the_way", pa.list_(pa.string())),
         ("waiting", pa.list_(pa.string())),
         ("retained", pa.string()),
+        ("compared_through", pa.int64()),
     ]
 )
 """Schema of a stored status. In ``due`` the lane precedes the reason; ``in_the_way`` are the blockers."""

@@ -23,7 +23,10 @@ LANES = {
 other records and segments stay as they are.
 
 `firn erase TABLE --status` tells what is in the way.""",
-    "mask": """Hides superseded records by position deletes, without rewriting a segment. Off.""",
+    "mask": """Hides superseded records by position deletes, so that readers see one record per key before a cleaning.
+Nothing is rewritten. Off unless `firn.mask.max.lag.ms` is set.
+
+`firn.mask.max.lag.ms`, `firn.mask.max.fraction`, `firn.mask.max.tail.bytes`, `firn.position.deletes.max`""",
     "lighten": """Turns equality deletes into position deletes, which cost readers less, and lets the equality delete
 files go. No segment is rewritten, and readers see the same.
 
