@@ -1,0 +1,173 @@
+"""Lane `mask` beside appends, other lanes, transactions and deletes of others: nothing is lost, nobody waits for ever
+(C10, C20, C22, C28)."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.compact import mask
+from pipeline.compact.compact import compact
+from pipeline.engine import Engine
+from pipeline.errors import ConflictError
+from pipeline.explain.key import explain_key
+from pipeline.lake import Lake
+from pipeline.masks.stored import read_masks
+from pipeline.plan.make import plan_work
+from pipeline.publish import publish
+from pipeline.status.gather import status_of
+from pipeline.validate import validate
+from tests.lanes.test_transactions import Log
+from tests.support.row_deletes import delete_at, delete_files, places
+from tests.support.topics import DAY, NOW, Topic, updates
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def topic(lake: Lake, engine: Engine) -> Topic:
+    return Topic(lake, engine, f"beside.t{next(_numbers)}").create(mask_max_lag_ms="0")
+
+
+def test_c22_what_lands_meanwhile_is_compared_next_time(topic: Topic) -> None:
+    topic.land(updates("a=1", "a=2"))
+    (stage,) = topic.validated(topic.plans("mask", force=True))
+    topic.land(updates("a=3", "b=1", start=2))
+    publish(topic.lake, stage)
+    assert topic.offsets() == [1, 2, 3]
+    (plan,) = topic.plans("mask", force=True)
+    assert [one.compared for one in plan.inputs] == [True, False]
+    topic.clean("mask", force=True)
+    assert topic.offsets() == [2, 3]
+
+
+def test_c22_a_cleaning_that_was_faster_is_a_conflict(topic: Topic) -> None:
+    topic.land(updates("a=1", "a=2"), updates("b=1", start=2))
+    (stage,) = topic.validated(topic.plans("mask", force=True))
+    topic.clean("full", force=True)
+    with pytest.raises(ConflictError, match="inputs are no longer live"):
+        publish(topic.lake, stage)
+    topic.clean("mask", force=True)
+    assert topic.offsets() == [1, 2]
+
+
+def test_c22_a_mask_that_was_faster_is_a_conflict(topic: Topic) -> None:
+    topic.land(updates("a=1", "a=2"))
+    (mine,) = topic.plans("mask", force=True)
+    (other,) = topic.plans("mask", NOW + 1, force=True)
+    first, second = (topic.validated([plan])[0] for plan in (mine, other))
+    publish(topic.lake, first)
+    with pytest.raises(ConflictError, match="a row-level delete was added to"):
+        publish(topic.lake, second)
+    assert topic.offsets() == [1]
+
+
+def test_c22_a_later_mask_that_hid_nothing_is_not_taken_back(topic: Topic) -> None:
+    topic.land(updates("a=1", "b=1"))
+    (stage,) = topic.validated(topic.plans("mask", force=True))
+    topic.land(updates("c=1", start=2))
+    topic.clean("mask", NOW + 1, force=True)
+    before = read_masks(topic.lake.table(topic.table))
+    with pytest.raises(ConflictError, match="a later mask was published in snapshot"):
+        publish(topic.lake, stage)
+    assert read_masks(topic.lake.table(topic.table)) == before
+
+
+def test_c20_it_waits_for_an_open_job_and_status_names_it(topic: Topic) -> None:
+    topic.land(updates("a=1", "a=2"), updates("b=1", start=2))
+    (stage,) = topic.validated(topic.plans("full", force=True))
+    work = plan_work(topic.lake, topic.table, "mask", NOW, force=True)
+    told = f"orders-0 mask waits for lane full, whose stage {stage} is open"
+    assert work.plans == []
+    assert [line.startswith(told) for line in work.left()] == [True]
+    (status,) = status_of(topic.lake, topic.table, NOW)
+    (part,) = status.partitions
+    assert any(line.startswith(told) for line in part.waiting)
+    publish(topic.lake, stage)
+    assert len(topic.clean("mask", force=True)) == 1
+
+
+def test_c10_aborted_and_undecided_records(topic: Topic, tmp_path: Path) -> None:
+    log = Log(topic, tmp_path)
+    topic.made = False
+    topic.table = f"beside.t{next(_numbers)}"
+    log.create(mask_max_lag_ms="0")
+    log.land("a=0", "1 a=1", "1 abort", "b=1", "1 b=2", "1 commit", "b=3").land("a=4", "2 b=5", "b=6")
+    topic.clean("mask", force=True)
+    assert log.offsets() == [0, 1, 2, 5, 6, 7, 8, 9], "C10: the second segment is not decided, the aborted record stays"
+    log.land("2 commit")
+    topic.clean("mask", NOW + 1, force=True)
+    assert log.offsets() == [1, 2, 5, 7, 9, 10]
+
+
+def test_c27_what_others_have_deleted_supersedes_nothing(topic: Topic) -> None:
+    topic.land(updates("a=1", "b=1", "b=2"), updates("a=2", "c=1", start=3))
+    delete_at(topic.lake, topic.table, places(topic.lake, topic.table, [3]))
+    topic.clean("mask", force=True)
+    assert topic.offsets() == [0, 2, 4]
+    assert read_masks(topic.lake.table(topic.table)).hidden[0].records == 1
+    topic.clean("full", NOW + DAY, force=True)
+    assert topic.offsets() == [0, 2, 4]
+    assert delete_files(topic.lake.table(topic.table)) == set()
+
+
+def test_c6_keys_spread_over_buckets(lake: Lake, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    history = [
+        updates(*(f"k{number % 7}={number}" for number in range(start, start + 20)), start=start)
+        for start in range(0, 60, 20)
+    ]
+    found = []
+    for size in (512 << 20, 100):
+        monkeypatch.setattr("pipeline.compact.wide.KEY_BYTES", size)
+        topic = Topic(lake, engine, f"beside.t{next(_numbers)}").create(mask_max_lag_ms="0").land(*history)
+        topic.clean("mask", force=True)
+        found.append(topic.seen())
+    assert found[0] == found[1] == history[2][-7:]
+
+
+def test_explain_tells_what_a_mask_has_hidden(topic: Topic) -> None:
+    topic.land(updates("a=1", "b=1"), updates("a=2", start=2))
+    (kept, _) = explain_key(topic.lake, topic.table, (b"a",), NOW + 100 * DAY).kept
+    assert "superseded by offset 2" in kept.reason.text
+    topic.clean("mask", force=True)
+    found = explain_key(topic.lake, topic.table, (b"a",), NOW)
+    (gone,) = found.removed
+    assert (gone.record.offset, gone.reason.rule, gone.reason.text) == (
+        0,
+        "C28",
+        "hidden by mask: superseded by offset 2",
+    )
+    assert gone.commit.lane == "mask"
+    assert gone.commit.snapshot_id == topic.lake.table(topic.table).metadata.current_snapshot_id
+    assert [one.record.offset for one in found.kept] == [2]
+
+
+def test_status_tells_what_is_hidden_and_compared(topic: Topic) -> None:
+    topic.land(updates("a=1", "b=1"), updates("a=2", "b=2", start=2))
+    topic.clean("mask", force=True)
+    topic.land(updates("a=3", start=4))
+    ((part,),) = (one.partitions for one in status_of(topic.lake, topic.table, NOW))
+    (level,) = part.levels
+    assert (level.records, level.hidden, level.delete_files, part.compared_through) == (5, 2, 1, 3)
+
+
+@pytest.mark.parametrize("defect", ["one too many", "one too few", "the wrong one"])
+def test_c23_a_result_with_a_defect_is_refused(topic: Topic, monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
+    own = mask.superseded
+
+    def broken(*arguments: object) -> dict[str, np.ndarray]:
+        flags = own(*arguments)  # type: ignore[arg-type]  # passed on as they are
+        (path,) = flags
+        places = {"one too many": [0, 1], "one too few": [], "the wrong one": [1]}[defect]
+        flags[path] = np.isin(np.arange(len(flags[path])), places)
+        return flags
+
+    monkeypatch.setattr(mask, "superseded", broken)
+    topic.land(updates("a=1", "b=1", "a=2"))
+    (outcome,) = compact(topic.lake, topic.plans("mask", force=True), topic.engine)
+    assert outcome.error is None
+    (judged,) = validate(topic.lake, [outcome.stage], topic.engine)
+    assert judged.verdict is not None
+    assert not judged.passed
+    assert topic.offsets() == [0, 1, 2]
