@@ -35,7 +35,7 @@ def derive_masking(duck: Duck, layout: Layout) -> None:
             FROM ({sides}) JOIN plans USING (plan) LEFT JOIN marks USING (plan, "offset")""",
         # A record below a stamped tombstone landed late: it stays, so that the tombstone is stamped anew (C9).
         f"""CREATE TABLE visible_newest AS SELECT plan, key, max("offset") AS newest,
-            arg_max(level >= {_RUN} AND horizon IS NOT NULL, "offset") AS stamped
+            coalesce(max("offset") FILTER (level >= {_RUN} AND horizon IS NOT NULL) = newest, false) AS stamped
             FROM seen WHERE side = 1 AND competes GROUP BY plan, key""",
         """CREATE TABLE changed AS SELECT plan, "offset", key, level, horizon, any_value(log_end) AS log_end,
             bool_and(competes) AS competes, count_if(side = 0) AS n_in, count_if(side = 1) AS n_out

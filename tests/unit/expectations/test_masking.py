@@ -104,6 +104,8 @@ def test_c28_a_superseded_record_is_still_visible(left: Record) -> None:
 
 def test_c9_a_late_record_below_a_stamped_tombstone_may_stay_or_go() -> None:
     assert broken(INPUTS, [one for one in LEFT if one != LATE_D]) == {}
+    copy = replace(STAMPED_D, level=0, delete_horizon=None)
+    assert broken([*INPUTS, copy], [*LEFT, copy]) == {}
     unstamped = [replace(one, delete_horizon=None) if one == STAMPED_D else one for one in INPUTS]
     left = [replace(one, delete_horizon=None) if one == STAMPED_D else one for one in LEFT]
     assert broken(unstamped, left) == {"still_visible": 1}
