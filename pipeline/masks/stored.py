@@ -8,7 +8,7 @@ from pyiceberg.table import Table
 from pipeline.errors import RefusedError
 from pipeline.history.ancestors import ancestors
 from pipeline.lake.branch_file import location_on
-from pipeline.lake.branches import MASKS
+from pipeline.lake.branches import MASKS, on_branch
 from pipeline.lake.puffin import Blob, read_puffin
 from pipeline.lake.typed_rows import rows_as_bytes, rows_of
 from pipeline.masks.memory import Compared, Hidden, Masks
@@ -43,11 +43,30 @@ def read_masks(table: Table) -> Masks:
     return Masks(tuple(one for one in found.compared if one.snapshot_id in history), found.hidden)
 
 
+def masks_at(table: Table, number: int) -> Masks:
+    """What lane `mask` remembered when the newest snapshot of ``table`` had the sequence number ``number``.
+
+    Raises RefusedError when that is no longer known.
+    """
+    for snapshot in ancestors(on_branch(table, MASKS)):
+        if (snapshot.sequence_number or 0) <= number:
+            files = (one for one in table.metadata.statistics if one.snapshot_id == snapshot.snapshot_id)
+            if found := next(files, None):
+                return _content(table, found.statistics_path)
+            break
+    raise RefusedError(
+        f"table {'.'.join(table.name())}: what lane mask had compared at sequence number {number} is no longer known; "
+        f"allowed: a commit whose snapshot on branch {MASKS} is kept"
+    )
+
+
 def _read(table: Table) -> Masks:
-    subject = f"table {'.'.join(table.name())}: what lane mask has compared"
     location = location_on(table, MASKS, _ANEW)
-    if location is None:
-        return Masks()
+    return Masks() if location is None else _content(table, location)
+
+
+def _content(table: Table, location: str) -> Masks:
+    subject = f"table {'.'.join(table.name())}: what lane mask has compared"
     blobs = {one.type: one for one in read_puffin(table, location, subject)}
     try:
         return Masks(rows_of(Compared, blobs[COMPARED]), rows_of(Hidden, blobs[HIDDEN]))

@@ -25,23 +25,26 @@ from pipeline.history.commit_summary import CommitSummary
 from pipeline.history.properties import JOB_ID, properties_of
 from pipeline.history.published_plans import PublishedPlan, plans_of
 from pipeline.lake import Lake
-from pipeline.lake.branches import REMOVED_TOMBSTONES, SIDE_BRANCHES, at_snapshot, on_branch
+from pipeline.lake.branches import MASKS, REMOVED_TOMBSTONES, SIDE_BRANCHES, at_snapshot, on_branch
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles, Source
 from pipeline.lake.folders import job_of
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.topic_partition import TopicPartition
+from pipeline.masks.stored import masks_at
 from pipeline.plan.plan import LEVEL_OUT
 from pipeline.segments import Segments, read
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane
+from pipeline.sense.lanes import HIDING
+from pipeline.sense.masking import Masking
 from pipeline.validate.cases import Case, JudgedFile, JudgedRecords, Listing
 from pipeline.validate.deletes import SnapshotDeletes
 
 if TYPE_CHECKING:
     from expectations.claim import Lane as JudgedLane
 
-VERIFIABLE = (Lane.LIGHTEN, *LEVEL_OUT)
+VERIFIABLE = (*HIDING, *LEVEL_OUT)
 """Lanes whose commits tell enough to be judged again."""
 _COPIES = (Lane.LIGHTEN, Lane.MERGE)
 """Lanes that keep every record."""
@@ -137,6 +140,8 @@ class _Commit:
         removed, stayed, added = self._moved(owner)
         if lane is Lane.LIGHTEN:
             return self._lightened(plan, listing, stayed)
+        if lane is Lane.MASK:
+            return self._masked(plan, listing, stayed)
         left = [file for file in stayed if lane is Lane.FULL and self._level(file) == TAIL]
         listed = self._deletes.among((*removed, *left), self._number_of(added))
         files = [listing.file(BEFORE, file, listed.get(file.file_path)) for file in removed]
@@ -160,13 +165,29 @@ class _Commit:
             records = sum(file.record_count for file in reached)
             if (len(reached), records) == (told.segments_in_place, told.records_in + told.deleted):
                 known, inputs = number, reached
+        return self._hiding(plan, listing, inputs, known)
+
+    def _masked(self, plan: PublishedPlan, listing: Listing, stayed: Sequence[DataFile]) -> Case:
+        """The case of a plan of lane `mask`: the segments that it compared, by what its commit says on `firn_masks`."""
+        known = masks_at(self.table, (self.snapshot.sequence_number or 0) + 1).compared_in(plan.topic_partition)
+        if known is None or known.snapshot_id != self.snapshot.snapshot_id:
+            raise RefusedError(
+                f"table {self.identifier}: what snapshot {self.snapshot.snapshot_id} compared of "
+                f"{plan.topic_partition} is no longer known; allowed: a commit whose snapshot on branch {MASKS} is kept"
+            )
+        masking, own = Masking(known), self._segments.by_partition.get(plan.topic_partition, ())
+        taken = {one.path for one in own if one.records and masking.knows(one)}
+        return self._hiding(plan, listing, [file for file in stayed if file.file_path in taken], known.sequence_number)
+
+    def _hiding(self, plan: PublishedPlan, listing: Listing, inputs: Sequence[DataFile], known: int | None) -> Case:
+        """The case of a plan that hides: ``inputs`` before and after, with equality deletes up to ``known``."""
         after = SnapshotDeletes.of(self.table, self.snapshot, (one.path for one in self._segments))
         files = [
             listing.file(side, file, deletes.among(inputs, known).get(file.file_path))
             for side, deletes in ((BEFORE, self._deletes), (AFTER, after))
             for file in inputs
         ]
-        claim = self._claim(plan, Lane.LIGHTEN, {file.file_path for file in inputs}, (), ())
+        claim = self._claim(plan, Lane(plan.lane), {file.file_path for file in inputs}, (), ())
         return Case(claim, tuple(files), None)
 
     def last_of(self, case: Case) -> Iterator[int]:
@@ -189,8 +210,18 @@ class _Commit:
     def kept_from(self, claim: Claim, end: int) -> int:
         """The first offset that might have been the highest that readers saw when the log ended at ``end``: row-level
         deletes may hide the last records of the segments that they reach."""
-        own = self._segments.by_partition.get(TopicPartition(claim.topic, claim.partition), ())
-        return max((one.last_offset for one in own if not one.row_deletes and one.last_offset <= end), default=-1)
+        owner = TopicPartition(claim.topic, claim.partition)
+        own = self._segments.by_partition.get(owner, ())
+        whole = max((one.last_offset for one in own if not one.row_deletes and one.last_offset <= end), default=-1)
+        seen = self._masking(owner).shows_end(own)
+        return whole if seen is None or seen > end else max(whole, seen)
+
+    def _masking(self, owner: TopicPartition) -> Masking:
+        """What lane `mask` knew when the commit was planned, as far as that is still known."""
+        try:
+            return Masking(masks_at(self.table, (self.snapshot.sequence_number or 0) - 1).compared_in(owner))
+        except RefusedError:
+            return Masking()
 
     def _moved(self, owner: TopicPartition) -> tuple[list[DataFile], list[DataFile], list[DataFile]]:
         """Data files of a topic partition that the commit removed, left and added, repeated as listed."""

@@ -18,6 +18,7 @@ from pipeline.plan.make import plan_work
 from pipeline.publish import publish
 from pipeline.status.gather import status_of
 from pipeline.validate import validate
+from pipeline.validate.verify import verify
 from tests.lanes.test_transactions import Log
 from tests.support.row_deletes import delete_at, delete_files, places
 from tests.support.topics import DAY, NOW, Topic, updates
@@ -150,6 +151,22 @@ def test_status_tells_what_is_hidden_and_compared(topic: Topic) -> None:
     ((part,),) = (one.partitions for one in status_of(topic.lake, topic.table, NOW))
     (level,) = part.levels
     assert (level.records, level.hidden, level.delete_files, part.compared_through) == (5, 2, 1, 3)
+
+
+def test_a_commit_is_verified_with_what_it_compared(topic: Topic) -> None:
+    topic.land(updates("a=1", "a=2"), updates("b=1", "b=", start=2))
+    (stage,) = topic.validated(topic.plans("mask", force=True))
+    topic.land(updates("a=3", start=4))
+    publish(topic.lake, stage)
+    (masked,) = verify(topic.lake, topic.table, None, topic.engine)
+    assert masked.passed, [row.observed for row in masked.rows if row.broken]
+    assert (masked.claim.lane, masked.claim.records_in, masked.claim.superseded) == ("mask", 4, 2)
+    for later in (0, 2 * DAY):
+        topic.clean("mask", NOW + later, force=True)
+        topic.clean("full", NOW + later, force=True)
+        (full,) = verify(topic.lake, topic.table, None, topic.engine)
+        assert full.passed, [row.observed for row in full.rows if row.broken]
+    assert topic.offsets() == [4], "C4: the log end is known, so the tombstone went"
 
 
 @pytest.mark.parametrize("defect", ["one too many", "one too few", "the wrong one"])

@@ -22,7 +22,12 @@ from pipeline.sense.survey import DueSurvey
 from tests.support.lakes import NOW, TOPIC_PARTITION, segment
 from tests.unit.sense.test_survey import PLACES, POLICIES, segments
 
-MASKED = Policy(mask_max_lag_ms=1000)
+
+def masked(**values: Any) -> Policy:
+    return Policy(**values)
+
+
+MASKED = masked(mask_max_lag_ms=1000)
 
 
 def known(through: int, before: int | None = None, **facts: Any) -> Compared:
@@ -52,7 +57,11 @@ def test_c28_what_was_compared_is_looked_up_and_what_landed_since_is_due() -> No
     own = (landed("a", 0, 1), landed("b", 10, 2), landed("c", 20, 3))
     found = comparison(state(*own, masking=Masking(known(2))))
     assert found is not None
-    assert ([one.path for one in found.uncompared], found.known, found.before) == (["c"], {"a", "b"}, None)
+    assert ([one.path for one in found.uncompared], found.known, found.before) == (
+        ["c"],
+        frozenset({"a", "b"}),
+        None,
+    )
     assert comparison(state(*own, masking=Masking(known(3)))) is None
 
 
@@ -71,7 +80,7 @@ def test_c28_what_firn_wrote_may_hold_what_landed_before() -> None:
 
 
 def test_c17_at_least_what_begins_first_is_compared() -> None:
-    policy = Policy(mask_max_lag_ms=0, plan_max_records=10)
+    policy = masked(mask_max_lag_ms=0, plan_max_records=10)
     own = (landed("a", 0, 1), landed("b", 0, 2), landed("c", 10, 3))
     found = comparison(state(*own, policy=policy))
     assert found is not None
@@ -81,7 +90,7 @@ def test_c17_at_least_what_begins_first_is_compared() -> None:
 def test_c20_what_keeps_it_from_work_is_named() -> None:
     assert "allowed: 50 (firn.mask.max.tail.bytes)" in _only(
         obstacles(
-            state(segment("tail", 0, 9, TAIL, bytes=100), policy=Policy(mask_max_lag_ms=0, mask_max_tail_bytes=50))
+            state(segment("tail", 0, 9, TAIL, bytes=100), policy=masked(mask_max_lag_ms=0, mask_max_tail_bytes=50))
         )
     )
     assert "is listed 2 times" in _only(obstacles(state(landed("a", 0, 1, copies=2))))
@@ -116,7 +125,10 @@ def test_c28_older_inputs_end_below_all_others() -> None:
         )
 
     plan = Plan(
-        **dict.fromkeys(("table", "table_uuid", "topic", "reason"), "x"),
+        table="x",
+        table_uuid="x",
+        topic="x",
+        reason="x",
         snapshot_id=1,
         lane=Lane.MASK,
         partition=0,
