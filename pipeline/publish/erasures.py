@@ -13,6 +13,7 @@ from pipeline.lake.folders import job_of
 from pipeline.plan import Plan
 from pipeline.segments.live_inputs import LiveInputs
 from pipeline.sense import Lane
+from pipeline.sense.lanes import HIDING
 from pipeline.staging.result import PlanResult
 
 
@@ -76,7 +77,9 @@ def erasure_conflicts(current: Table, plans: Sequence[Plan], erasures: ReadOnce)
     for plan in plans:
         snapshot = current.snapshot_by_id(plan.snapshot_id)
         made = snapshot.sequence_number if snapshot else None
-        problem = overtaken(known, plan) if plan.lane is Lane.ERASE else unsearched(known, plan, made)
+        problem = overtaken(known, plan) if plan.lane is Lane.ERASE else None
+        if plan.lane is not Lane.ERASE and plan.lane not in HIDING:  # what these leave in place is searched where it is
+            problem = unsearched(known, plan, made)
         if plan.id in gone:
             problem = f"plan {plan.id} ({plan.title}): {gone[plan.id]} left {REMOVED_TOMBSTONES}; plan again"
         if problem:

@@ -13,7 +13,7 @@ from pipeline.engine import Engines
 from pipeline.lake import Lake
 from tests.conformance import conformance
 from tests.conformance.compare import Tally
-from tests.conformance.workloads import groups
+from tests.conformance.workloads import Mode, groups
 
 SUMMARIES = Path(".firn", "conformance")
 
@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--workloads", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--engine", choices=("local", "spark"), default="local", help="where Firn's tasks run")
+    parser.add_argument("--masked", action="store_true", help="forced full cleanings only, each after lane mask")
     arguments = parser.parse_args()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="firn-conformance-") as folder:
@@ -32,7 +33,10 @@ def main() -> int:
         try:
             engine = engines.of(0)
             tally = Tally()
-            for one in conformance.run(lake, engine, groups(arguments.workloads, arguments.seed), Path(folder)):
+            chosen = groups(arguments.workloads, arguments.seed)
+            if arguments.masked:
+                chosen = (one for one in chosen if one.mode is Mode.FULL)
+            for one in conformance.run(lake, engine, chosen, Path(folder), masked=arguments.masked):
                 tally += one.tally
                 found = len(one.tally.disagreements)
                 spent = one.kafka_seconds + one.firn_seconds

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline import clock
+from pipeline.care import care_table
 from pipeline.compact import mask
 from pipeline.compact.compact import compact
 from pipeline.engine import Engine
@@ -20,6 +22,7 @@ from pipeline.status.gather import status_of
 from pipeline.validate import validate
 from pipeline.validate.verify import verify
 from tests.lanes.test_transactions import Log
+from tests.support.erasing import erasures, request
 from tests.support.row_deletes import delete_at, delete_files, places
 from tests.support.topics import DAY, NOW, Topic, updates
 
@@ -125,6 +128,21 @@ def test_c6_keys_spread_over_buckets(lake: Lake, engine: Engine, monkeypatch: py
         topic.clean("mask", force=True)
         found.append(topic.seen())
     assert found[0] == found[1] == history[2][-7:]
+
+
+def test_c30_hidden_records_of_a_key_are_erased(topic: Topic) -> None:
+    topic.land(updates("a=1", "b=1"), updates("a=2", "b=2", start=2), updates("c=1", start=4))
+    topic.clean("mask", force=True)
+    asked = request(topic, b"a", now=clock.now_ms(), within_ms=4 * DAY)
+    (counts,) = topic.clean("erase", clock.now_ms(), force=True)
+    assert (counts.erased, counts.deleted) == (2, 1)
+    assert topic.offsets() == [3, 4]
+    topic.lake.set_properties(topic.table, {"firn.erase.history": "expire"})
+    care_table(topic.lake, topic.table, asked.deadline_ms + 1, remove=True)
+    assert erasures(topic).certificate_of(1) is not None
+    topic.clean("mask", NOW + DAY, force=True)
+    topic.clean("full", NOW + DAY, force=True)
+    assert topic.offsets() == [3, 4]
 
 
 def test_explain_tells_what_a_mask_has_hidden(topic: Topic) -> None:
