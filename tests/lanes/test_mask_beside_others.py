@@ -135,7 +135,7 @@ def test_c30_hidden_records_of_a_key_are_erased(topic: Topic) -> None:
     topic.clean("mask", force=True)
     asked = request(topic, b"a", now=clock.now_ms(), within_ms=4 * DAY)
     (counts,) = topic.clean("erase", clock.now_ms(), force=True)
-    assert (counts.erased, counts.deleted) == (2, 1)
+    assert (counts.erased, counts.deleted) == (1, 2), "one of a and one of b were hidden before"
     assert topic.offsets() == [3, 4]
     topic.lake.set_properties(topic.table, {"firn.erase.history": "expire"})
     care_table(topic.lake, topic.table, asked.deadline_ms + 1, remove=True)

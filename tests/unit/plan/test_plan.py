@@ -234,6 +234,7 @@ def example(**changes: Any) -> Plan:
 
 CHANGES: dict[str, Any] = {
     "id": "0" * 16,
+    "comparison": {"before": 1},
     "table": "lake.other",
     "table_uuid": "x",
     "snapshot_id": 1,
