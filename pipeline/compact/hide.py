@@ -121,25 +121,34 @@ def _rows(hiding: Hiding, segments: Sequence[InputSegment], old: Mapping[str, Ma
 
 def _mergeable(inputs: PlanInputs, segments: Sequence[InputSegment]) -> dict[str, dict[str, Longs]]:
     """The rows of position delete files of one Iceberg partition that only name inputs of the plan, by their paths, and
-    in each by data file; none unless there are too many."""
+    in each by data file; none unless there are too many. A plan that tells all that is live takes those that name files
+    which have gone as well."""
     deletes = {delete for one in segments if one.deletes for delete in one.deletes.files if not delete.is_equality}
     place = (segments[0].source.spec_id, segments[0].source.partition)
     own = [one for one in deletes if (one.source.spec_id, one.source.partition) == place]
     if len(own) <= inputs.plan.position_deletes_max:
         return {}
-    known = frozenset(one.path for one in segments)
-    rows = {one.path: rows_named(inputs.files, one, known) for one in sorted(own, key=lambda one: one.path)}
+    known, others = frozenset(one.path for one in segments), None
+    if inputs.plan.comparison:
+        others = frozenset((*inputs.plan.comparison.beside, *(one.path for one in inputs.segments))) - known
+    rows = {one.path: rows_named(inputs.files, one, known, others) for one in sorted(own, key=lambda one: one.path)}
     return {path: found for path, found in rows.items() if found is not None}
 
 
-def rows_named(files: DataFiles, delete: DeleteFile, known: Collection[str]) -> dict[str, Longs] | None:
-    """The rows of ``delete`` by data file; None when it names another file than those ``known``."""
+def rows_named(
+    files: DataFiles, delete: DeleteFile, known: Collection[str], others: Collection[str] | None = None
+) -> dict[str, Longs] | None:
+    """The rows of ``delete`` by data file; None when it names another file than those ``known``.
+
+    Where all ``others`` that are live are told, rows about files that have gone are left out.
+    """
     parts: dict[str, list[Longs]] = defaultdict(list)
     for batch in positions(files, delete):
         encoded = batch.column(PATH).dictionary_encode()
         codes, held = encoded.indices.to_numpy(), batch.column(POS).to_numpy()
         for code, path in enumerate(encoded.dictionary.to_pylist()):
-            if path not in known:
+            if path in known:
+                parts[path].append(held[codes == code])
+            elif others is None or path in others:
                 return None
-            parts[path].append(held[codes == code])
     return {path: np.concatenate(own) for path, own in parts.items()}

@@ -22,6 +22,7 @@ from pipeline.sense.budget import keys_of
 from pipeline.sense.comparing import DueComparison
 from pipeline.sense.erasing import Erasing
 from pipeline.sense.lanes import ANY_POLICY, HIDING
+from pipeline.sense.masking import Masking
 from pipeline.sense.searches import DueSearch
 
 log = logging.getLogger(__name__)
@@ -235,8 +236,8 @@ def plan_partition(
     if work.search and state.erasing:
         return _searching(plan, work.search, state.erasing).sealed()
     if work.comparison:
-        return _comparing(plan, work.comparison, inputs).sealed()
-    return _with_staying(plan, inputs).sealed()
+        return _comparing(plan, work.comparison, inputs, state).sealed()
+    return _with_staying(plan, inputs, state.masking).sealed()
 
 
 def _transactional(lane: Lane, inputs: tuple[Segment, ...]) -> bool:
@@ -254,17 +255,19 @@ def _searching(plan: Plan, found: DueSearch, own: Erasing) -> Plan:
     return plan.model_copy(update={"removed_tombstones": beside, "search": wanted})
 
 
-def _comparing(plan: Plan, found: DueComparison, inputs: tuple[Segment, ...]) -> Plan:
+def _comparing(plan: Plan, found: DueComparison, inputs: tuple[Segment, ...], state: PartitionState) -> Plan:
     """``plan`` of lane ``mask`` with what it compares."""
     marked = tuple(Input.of(segment, compared=segment.path in found.known) for segment in inputs)
-    return plan.model_copy(update={"inputs": marked, "comparison": Comparison(before=found.before)})
+    taken = {segment.path for segment in inputs}
+    beside = tuple(segment.path for segment in state.segments if segment.path not in taken)
+    return plan.model_copy(update={"inputs": marked, "comparison": Comparison(before=found.before, beside=beside)})
 
 
-def _with_staying(plan: Plan, inputs: tuple[Segment, ...]) -> Plan:
+def _with_staying(plan: Plan, inputs: tuple[Segment, ...], masking: Masking) -> Plan:
     """``plan`` with the inputs marked that may stay in place."""
     if plan.lane is not Lane.FULL or not plan.tail_is_older:
         return plan
-    stay = may_stay(inputs, plan.clean_below, plan.now_ms)
+    stay = may_stay(inputs, plan.clean_below, plan.now_ms, masking)
     return plan.model_copy(
         update={"inputs": tuple(Input.of(segment, may_stay=segment.path in stay) for segment in inputs)}
     )

@@ -109,6 +109,8 @@ class Comparison(BaseModel):
 
     before: Long | None
     """Segments of the head that begin at this offset or past it are no inputs; None: all are."""
+    beside: tuple[str, ...] = ()
+    """Paths of the topic partition's segments that are no inputs: no delete file that names one of them is merged."""
 
 
 def span(inputs: Iterable[Input]) -> tuple[int, int] | None:

@@ -33,10 +33,13 @@ class Masking:
     def counted(self, segment: Segment) -> int | None:
         """Number of records of ``segment`` that row-level deletes hide: exact where the last mask has seen all of them,
         else as ``Segment.hidden``."""
+        if not segment.row_deletes:
+            return 0
         known = self.compared
-        if segment.row_deletes and known and self.knows(segment) and _untouched(segment, known):
+        if known and self.knows(segment) and _untouched(segment, known):
             return self.hidden_in(segment)
-        return segment.hidden
+        # No delete file is without rows: at least one may be of this segment.
+        return None if segment.hidden is None else max(1, segment.hidden)
 
     def shows_end(self, segments: tuple[Segment, ...]) -> int | None:
         """The highest offset of ``segments`` that readers are known to see; None: not known.

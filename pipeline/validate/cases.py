@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
@@ -170,7 +170,7 @@ def cases_of(
         listed, erases = deletes.among(inputs[plan.id], plan.sequence_number), plan.lane is Lane.ERASE
         if plan.lane in HIDING:
             entries = {one.file_path: listed.get(one.file_path, deletes.entry(one)) for one in inputs[plan.id]}
-            _check_merged(stage, plan, own, entries.values())
+            _check_merged(stage, target, plan, own, entries.values())
             both = _both_sides(listing, plan, inputs[plan.id], entries, own, stage.files[plan.id].deletes)
             found.append(Case(_claim(plan, own), tuple(both), int(own.fingerprint) if trusted else None))
             continue
@@ -216,11 +216,12 @@ class Listing:
         return int(self.schema.find_field(name).field_id)
 
 
-def _check_merged(stage: Stage, plan: Plan, result: PlanResult, entries: Iterable[ListedAs]) -> None:
-    """Raise RefusedError when a delete file that leaves, because the plan merges it, names other files than inputs."""
+def _check_merged(stage: Stage, target: Table, plan: Plan, result: PlanResult, entries: Iterable[ListedAs]) -> None:
+    """Raise RefusedError when a delete file that leaves, as the plan merges it, names other live files than inputs."""
     leaving = {one for entry in entries for one in entry.deletes if one.file.path in result.merged}
     for one in leaving:
-        one.check_names(DataFiles.of(stage.table, stage.identifier), plan)
+        files = DataFiles.of(stage.table, stage.identifier)
+        one.check_names(files, plan, cache(partial(SnapshotDeletes.live, target, target.current_snapshot())))
 
 
 def _both_sides(

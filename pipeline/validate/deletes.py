@@ -5,7 +5,7 @@ partitions than those of a case's files are left out.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -49,12 +49,14 @@ class JudgedDelete:
         source = replace(Source.of(file), kind="delete file")
         return cls(DeleteFile(source, _NEWEST), place_of(file), _only(file))
 
-    def check_names(self, files: DataFiles, plan: Plan) -> None:
-        """Raise RefusedError when this position delete file, which ``plan`` merges, names another data file than its
-        inputs: its records would be visible again."""
+    def check_names(self, files: DataFiles, plan: Plan, live: Callable[[], Collection[str]]) -> None:
+        """Raise RefusedError when this position delete file, which ``plan`` merges, names a ``live`` data file that is no
+        input: its records would be visible again."""
         inputs = pa.array([one.path for one in plan.inputs], pa.large_string())
         for rows in _rows(files, self.file, plan.id):
             others = rows.column(PATH).filter(pc.invert(pc.is_in(rows.column(PATH), value_set=inputs)))
+            if len(others):
+                others = others.filter(pc.is_in(others, value_set=pa.array(live(), pa.large_string())))
             if len(others):
                 raise RefusedError(
                     f"plan {plan.id} ({plan.title}) would remove delete file {self.file.path}, which names "
@@ -117,6 +119,13 @@ class SnapshotDeletes:
             if entry.data_file.file_path in wanted
         }
         return cls(deletes, numbers)
+
+    @classmethod
+    def live(cls, table: Table, snapshot: Snapshot | None) -> list[str]:
+        """Paths of all data files of ``snapshot``."""
+        listed = snapshot.manifests(table.io) if snapshot else []
+        data = (one for one in listed if one.content == ManifestContent.DATA)
+        return [entry.data_file.file_path for entry in Manifests(table.io).live(data)]
 
     def has_values(self, file: DataFile, number: int) -> bool:
         """True when an equality delete with a data sequence number up to ``number`` applies to ``file``."""

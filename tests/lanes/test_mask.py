@@ -232,3 +232,41 @@ class TestGarbage:
         assert topic.offsets() == [4, 5, 6, 7, 8, 10, 11, 12, 13, 14]
         assert delete_files(topic.lake.table(topic.table)) == set()
         assert max(map(attrgetter("row_deletes"), topic.segments())) == 0
+
+
+class TestDeleteFiles:
+    def test_c28_many_are_merged_and_rows_about_files_that_have_gone_are_left_out(
+        self, lake: Lake, engine: Engine
+    ) -> None:
+        """A tail in several segments: those of which nothing is hidden stay in place, and keep old delete files."""
+        topic = new(lake, engine, segment_bytes="1", position_deletes_max="1")
+        for start in (0, 10, 20):
+            topic.land(updates(*(f"k{start + one}=1" for one in range(10)), start=start))
+            topic.clean("full", force=True)
+        tail = paths(topic)
+        assert len(tail) == 3
+        for key, offset in (("k0", 30), ("k10", 31)):
+            topic.land(updates(f"{key}=2", start=offset))
+        topic.clean("mask", force=True)
+        (first,) = delete_files(lake.table(topic.table))
+        topic.clean("full", force=True)
+        assert [path in paths(topic) for path in tail] == [False, False, True]
+        assert delete_files(lake.table(topic.table)) == {first}, "metadata can't tell that it names no live file"
+        topic.land(updates("k20=2", start=40))
+        topic.clean("mask", force=True)
+        (second,) = delete_files(lake.table(topic.table)) - {first}
+        topic.land(updates("k21=2", start=41))
+        topic.clean("mask", force=True)
+        assert len(delete_files(lake.table(topic.table)) - {first, second}) == 1
+        assert delete_files(lake.table(topic.table)).isdisjoint({first, second})
+        assert [offset for offset in topic.offsets() if offset < 30] == [*range(1, 10), *range(11, 20), *range(22, 30)]
+
+    def test_c16_what_hides_nothing_stays_in_place(self, lake: Lake, engine: Engine) -> None:
+        topic = new(lake, engine, segment_bytes="1")
+        for start in (0, 10):
+            topic.land(updates(*(f"k{start + one}=1" for one in range(10)), start=start))
+            topic.clean("full", force=True)
+        topic.land(updates("k0=2", start=20))
+        topic.clean("mask", force=True)
+        (plan,) = topic.plans("full", force=True)
+        assert [one.may_stay for one in plan.inputs] == [False, True, False]
