@@ -50,8 +50,8 @@ class JudgedDelete:
         return cls(DeleteFile(source, _NEWEST), place_of(file), _only(file))
 
     def check_names(self, files: DataFiles, plan: Plan, live: Callable[[], Collection[str]]) -> None:
-        """Raise RefusedError when this position delete file, which ``plan`` merges, names a ``live`` data file that is no
-        input of it: its records would be visible again."""
+        """Raise RefusedError when this position delete file, which ``plan`` merges, names a ``live`` file beside its
+        inputs: hidden records would be visible again."""
         inputs = pa.array([one.path for one in plan.inputs], pa.large_string())
         for rows in _rows(files, self.file, plan.id):
             others = rows.column(PATH).filter(pc.invert(pc.is_in(rows.column(PATH), value_set=inputs)))

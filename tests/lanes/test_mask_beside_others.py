@@ -2,6 +2,7 @@
 (C10, C20, C22, C28)."""
 
 import itertools
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,9 @@ from pipeline.lake import Lake
 from pipeline.masks.stored import read_masks
 from pipeline.plan.make import plan_work
 from pipeline.publish import publish
+from pipeline.run import run
+from pipeline.sense import Lane
+from pipeline.staging.stage import stages_of
 from pipeline.status.gather import status_of
 from pipeline.validate import validate
 from pipeline.validate.verify import verify
@@ -25,6 +29,7 @@ from tests.lanes.test_transactions import Log
 from tests.support.erasing import erasures, request
 from tests.support.row_deletes import delete_at, delete_files, places
 from tests.support.topics import DAY, NOW, Topic, updates
+from tests.support.watched import Killed, Nth, die, watched
 
 _numbers = itertools.count()
 
@@ -206,3 +211,48 @@ def test_c23_a_result_with_a_defect_is_refused(topic: Topic, monkeypatch: pytest
     assert judged.verdict is not None
     assert not judged.passed
     assert topic.offsets() == [0, 1, 2]
+
+
+class TestTwice:
+    """C25: a crash between any two steps, and steps that run twice."""
+
+    def test_c25_steps_that_run_twice(self, topic: Topic) -> None:
+        topic.land(updates("a=1", "a=2"))
+        (plan,) = topic.plans("mask", force=True)
+        topic.compacted(plan)
+        assert topic.offsets() == [0, 1], "not visible yet"
+        topic.compacted(plan)
+        (stage,) = topic.validated([plan])
+        topic.validated([plan])
+        first = publish(topic.lake, stage)
+        assert publish(topic.lake, stage).repeated
+        assert first.snapshot_id == topic.lake.table(topic.table).metadata.current_snapshot_id
+        assert topic.offsets() == [1]
+
+    @pytest.mark.parametrize("stop", range(3))
+    def test_c25_after_a_crash_the_next_run_takes_over(self, topic: Topic, stop: int) -> None:
+        topic.land(updates("a=1", "a=2"))
+        plans = topic.plans("mask")
+        if stop > 0:
+            topic.compacted(*plans)
+        if stop > 1:
+            topic.validated(plans)
+        done = list(run(topic.lake, topic.table, NOW, topic.engines, (Lane.MASK,)))
+        assert [one.failures for one in done if one.failures] == []
+        assert topic.offsets() == [1]
+        assert len(delete_files(topic.lake.table(topic.table))) == 1
+
+    @pytest.mark.parametrize("nth", [4, 8, 11, 14, 17, 20])
+    def test_c25_killed_at_a_call_of_the_catalog(self, topic: Topic, nth: int) -> None:
+        topic.land(updates("a=1", "a=2"))
+        killer = Nth(nth, die)
+        with suppress(Killed):
+            list(run(watched(topic.lake, killer), topic.table, NOW, topic.engines, (Lane.MASK,), force=True))
+        assert topic.offsets() in ([0, 1], [1])
+        done = list(run(topic.lake, topic.table, NOW, topic.engines, (Lane.MASK,), force=True))
+        assert [one.failures for one in done if one.failures] == []
+        assert topic.offsets() == [1]
+        table = topic.lake.table(topic.table)
+        assert len(delete_files(table)) == 1
+        assert len(read_masks(table).compared) == 1
+        assert stages_of(topic.lake, topic.table) == [], "nothing is left lying about"
