@@ -138,11 +138,11 @@ def test_c6_keys_spread_over_buckets(lake: Lake, engine: Engine, monkeypatch: py
 def test_c30_hidden_records_of_a_key_are_erased(topic: Topic) -> None:
     topic.land(updates("a=1", "b=1"), updates("a=2", "b=2", start=2), updates("c=1", start=4))
     topic.clean("mask", force=True)
+    topic.lake.set_properties(topic.table, {"firn.erase.history": "expire"})
     asked = request(topic, b"a", now=clock.now_ms(), within_ms=4 * DAY)
     (counts,) = topic.clean("erase", clock.now_ms(), force=True)
     assert (counts.erased, counts.deleted) == (1, 2), "one of a and one of b were hidden before"
     assert topic.offsets() == [3, 4]
-    topic.lake.set_properties(topic.table, {"firn.erase.history": "expire"})
     care_table(topic.lake, topic.table, asked.deadline_ms + 1, remove=True)
     assert erasures(topic).certificate_of(1) is not None
     topic.clean("mask", NOW + DAY, force=True)
