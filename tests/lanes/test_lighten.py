@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from pipeline.staging.stage import stages_of
 from pipeline.validate import validate
 from pipeline.validate.verify import verify
 from tests.lanes.test_equality_deletes import Row, Upserts, upserts
-from tests.support.lakes import on_disk
+from tests.support.lakes import files_under, on_disk
 from tests.support.row_deletes import add, data_files, delete_at, delete_files, equality_file
 from tests.support.topics import DAY, NOW, Topic, updates
 from tests.support.watched import Killed, Nth, die, watched
@@ -339,6 +340,13 @@ class TestEverywhere:
         assert table.seen() == before == [Row(1, 2), Row(1, 3, shard=1)]
         assert left(table) == 0
 
+    def test_c27_the_dag_keeps_them_in_one_job(self, table: Upserts, tmp_path: Path) -> None:
+        from pipeline.airflow.dag.planning import jobs_of
+
+        self.delete_everywhere(table, 1)
+        plans = table.topic.plans("lighten", force=True)
+        assert len(jobs_of(plans, tmp_path, 1)) == 1
+
     def test_c20_where_one_waits_the_file_stays_and_nothing_is_planned_for_ever(self, table: Upserts) -> None:
         held = table.topic.lake.table(table.topic.table)
         again = [one for one in data_files(held) if partition_values(one) == (1,)]
@@ -456,6 +464,8 @@ class TestTwice:
         assert left(table) == 0
         assert len(table.deletes()) == 1
         assert stages_of(lake, name) == [], "nothing is left lying about"
+        staged = on_disk(lake.table(name).location()) / "data" / "_firn"
+        assert files_under(staged) == {on_disk(path) for path in table.deletes()}
 
     def test_c23_a_staged_delete_file_that_is_gone_is_refused(self, table: Upserts) -> None:
         table.append(Row(0, 1), Row(1, 2))

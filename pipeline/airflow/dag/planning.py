@@ -63,7 +63,13 @@ def plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
 
 
 def jobs_of(plans: "Sequence[Plan]", folder: Path, plans_per_job: int) -> list[MappedJob]:
-    """Jobs of up to ``plans_per_job`` plans each, whose files lie in ``folder``."""
+    """Jobs of up to ``plans_per_job`` plans each, whose files lie in ``folder``; more in lane `lighten`, where a delete
+    file leaves only when the topic partitions that it reaches share a job."""
+    from pipeline.plan.job import LIMITS
+    from pipeline.sense import Lane
+
+    if plans and plans[0].lane is Lane.LIGHTEN:
+        plans_per_job = max(plans_per_job, LIMITS.plans)
     return [_job(plans[start : start + plans_per_job], folder) for start in range(0, len(plans), plans_per_job)]
 
 
