@@ -87,7 +87,8 @@ $(DONE)/kafka-jars: tests/conformance/jars.lock infra/setup/jars.py $(DONE)/pyth
 	touch $@
 
 # On the class path from the start: then it does not matter which test of a process starts Spark first.
-FOREIGN := test bench bench-quick bench-memory bench-care conformance faults faults-rooms soak load stack-test
+FOREIGN := test bench bench-quick bench-memory bench-care conformance faults faults-rooms soak load \
+	stack-test row-deletes
 $(FOREIGN): private export FIRN_JARS := $(FIRN_JARS)
 $(FOREIGN): private export SPARK_DIST_CLASSPATH = $(JARS_PATH)
 
@@ -113,6 +114,11 @@ EXAMPLES ?= 3000
 .PHONY: fuzz
 fuzz: setup ## damage plans, properties, landing files and status files in EXAMPLES=3000 ways each
 	@FIRN_FUZZ_EXAMPLES=$(EXAMPLES) $(PYTEST) $(WORKERS) tests/unit/land/test_fuzz_land.py tests/unit/staging/test_fuzz_documents.py $(PYTEST_ARGS)
+
+HISTORIES ?= 300
+.PHONY: row-deletes
+row-deletes: setup $(DONE)/jars ## compare with Spark's and PyIceberg's readers on HISTORIES=300 random histories of row-level deletes
+	@FIRN_HISTORIES=$(HISTORIES) $(PYTEST) tests/spark/test_row_delete_histories.py $(PYTEST_ARGS)
 
 .PHONY: pictures
 pictures: setup ## take the pictures of Airflow's UI anew, into docs/images (as the browser test sees it)

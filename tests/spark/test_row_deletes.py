@@ -1,9 +1,5 @@
 """Spark's own reader beside Firn on tables with row-level deletes: both see the same after every commit (C27)."""
 
-from random import Random
-
-import pytest
-
 from pipeline.engine.spark import SparkEngine
 from pipeline.publish import publish
 from tests.lanes.test_equality_deletes import Row, Upserts, upserts
@@ -14,37 +10,6 @@ from tests.support.topics import DAY, NOW, Topic
 def spark_sees(table: Upserts) -> list[Row]:
     found = table.topic.spark.sql(f"SELECT seq, id, city, shard FROM lake.{table.topic.table}")  # noqa: S608
     return sorted(Row(*row) for row in found.collect())
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_c27_random_histories_as_spark_reads_them(topic: Topic, seed: int) -> None:
-    random = Random(seed)  # noqa: S311  # no secret
-    table = upserts(topic.lake, topic.engine, partitioned=seed % 2 == 0, tier_runs="2")
-    table.topic.session = topic.session
-    visible: dict[int, Row] = {}
-    landed = 0
-    for step, lane in enumerate(("merge", "clean", "full", "merge", "clean", "tier", "full")):
-        for _ in range(2):
-            rows = [Row(landed + place, random.randrange(6), random.choice(["x", "y"])) for place in range(3)]
-            landed += len(rows)
-            table.append(*rows)
-            visible |= {row.seq: row for row in rows}
-            hidden = random.choice(sorted(visible))
-            table.delete_at(hidden)
-            del visible[hidden]
-        stages = table.topic.validated(table.topic.plans(lane, NOW + step * DAY, force=True))
-        id_ = random.randrange(6)
-        table.delete(["id"], (id_,))
-        visible = {seq: row for seq, row in visible.items() if row.id != id_}
-        for stage in stages:
-            publish(table.topic.lake, stage)
-        seen = spark_sees(table)
-        assert seen == table.seen()
-        assert {row.seq: row for row in seen}.items() <= visible.items()
-        assert {
-            max(row.seq for row in visible.values() if row.id == one) for one in {r.id for r in visible.values()}
-        } <= {row.seq for row in seen}
-        visible = {row.seq: row for row in seen}
 
 
 def test_c27_spark_sees_the_explicit_sequence_number(topic: Topic) -> None:

@@ -9,7 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.conversions import to_bytes
-from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
 from pyiceberg.manifest import (
     DEFAULT_READ_VERSION,
     DataFile,
@@ -131,6 +136,27 @@ def equality_file(
     held = pa.table([pa.array([row[n] for row in rows], one.type) for n, one in enumerate(schema)], schema=schema)
     ids = {"equality_ids": [field.field_id for field in fields]}
     return _written(table, held, DataFileContent.EQUALITY_DELETES, spec_id, values, ids)
+
+
+def data_file(table: Table, rows: Sequence[Mapping[str, Any]], spec_id: int, values: Sequence[Any]) -> DataFile:
+    """A data file with these rows and its metrics, not committed yet: for a commit that adds deletes as well."""
+    held = pa.Table.from_pylist(list(rows), schema=schema_to_pyarrow(table.schema()))
+    file = _written(table, held, DataFileContent.DATA, spec_id, values, {})
+    metrics = data_file_statistics_from_parquet_metadata(
+        pq.read_metadata(lakes.on_disk(file.file_path)),
+        compute_statistics_plan(table.schema(), table.properties),
+        parquet_path_to_id_mapping(table.schema()),
+    )
+    told = metrics.to_serialized_dict() | {"file_size_in_bytes": file.file_size_in_bytes}
+    whole = DataFile.from_args(
+        content=file.content,
+        file_path=file.file_path,
+        file_format=file.file_format,
+        partition=file.partition,
+        **told,
+    )
+    whole.spec_id = spec_id
+    return whole
 
 
 def add(lake: Lake, identifier: str, deletes: Sequence[DataFile], data: Sequence[DataFile] = ()) -> int:
