@@ -9,6 +9,7 @@ from infra.bench.data import NOW_MS
 from infra.bench.entries import Bench, Entry, Measured, Task
 from infra.bench.inputs import Inputs
 from infra.bench.resources import Share
+from pipeline.engine import Engine
 from pipeline.run import run
 from pipeline.sense import Lane
 
@@ -26,6 +27,14 @@ def clock() -> int:
     return NOW_MS + next(_RUNS)
 
 
+def awake(engine: Engine) -> None:
+    """Have the modules of a run imported where its tasks run, as they are in a warm session.
+
+    Spark ends Python workers that were idle for a minute, as they are while others run.
+    """
+    engine.map(_imported, range(engine.parallelism), weights=[1 << 30] * engine.parallelism)
+
+
 def _imported(_: int) -> None:
     """Modules that a worker imports for its first task."""
     import_module("expectations.judge")
@@ -38,8 +47,7 @@ def _lane(task: Task, engine: str) -> Entry:
         state = inputs.merged if task is Task.CLEAN else inputs.whole
         done = Measured()
         own = bench.engines[engine]
-        # Spark ends Python workers that were idle for a minute, as they are while others run: a warm session has them.
-        own.map(_imported, range(own.parallelism), weights=[1 << 30] * own.parallelism)
+        awake(own)
         with inputs.copy(f"firn_{task}", state) as table:
             with done.timed(Share.SPARK if engine == "spark" else Share.HERE):
                 lanes = list(run(inputs.lake, table, clock(), lambda _: own, [Lane(task)], force=True))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from infra.bench import results
 from infra.bench.data import Shape
 from infra.bench.results import DEMO, SENSE, Measurement, Report, Timing
 
@@ -81,6 +82,15 @@ def _elsewhere(limit: float, name: str) -> Check:
     def check(report: Report) -> Checked:
         if name in report.elsewhere.seconds:
             yield name, f"{report.elsewhere.seconds[name]:.1f} s", report.elsewhere.seconds[name] <= limit
+
+    return check
+
+
+def _ratio(limit: float, name: str) -> Check:
+    def check(report: Report) -> Checked:
+        one = report.elsewhere.ratios.get(name)
+        if one:
+            yield one.case, one.found, one.times <= limit
 
     return check
 
@@ -195,6 +205,16 @@ _GOALS: dict[str, Check] = {
     "cost is linear (×8 bytes within 10 % of ×8 time)": _linear,
     "50 M distinct keys in 4 GiB, exact": _many_keys,
     "a plan 10 × larger than the memory that it takes, exact": _times_larger,
+    "mask, 1 % of a tail superseded: bytes at most 0.1 % of a rewrite": _ratio(0.001, results.MASK_WRITES),
+    "mask, 1 % of a tail superseded: at most 0.5 × the time of MERGE merge-on-read": _ratio(0.5, results.MASK_TIME),
+    "scan of a masked table: at most 1.3 × the time of a clean one": _ratio(1.3, results.MASK_SCAN),
+    "lighten, 100 equality delete files: at most 0.2 × the time of rewrite_data_files": _ratio(
+        0.2, results.LIGHTEN_TIME
+    ),
+    "write amplification with masking, space amplification at most 2: at most 1.3": _ratio(
+        1.3, results.MASK_AMPLIFICATION
+    ),
+    "one record per key for readers: at most 60 s after landing": _ratio(60, results.FRESHNESS),
 }
 
 

@@ -73,27 +73,35 @@ class Inputs:
 
     @contextmanager
     def copy(self, name: str, state: State, **properties: str) -> Iterator[str]:
-        """A table of its own over the files of ``state``; afterwards it is gone with all files written for it."""
-        identifier = f"{NAMESPACE}.{name}"
-        table = self.lake.catalog.register_table(identifier, state.metadata)
-        folder = local(table.location()) / "data"
-        before = set(folder.rglob("*.parquet"))
-        try:
-            if properties:
-                self.lake.set_properties(
-                    identifier, {key.replace("_", "."): value for key, value in properties.items()}
-                )
+        """As ``copy_of`` the table with this ``state``."""
+        with copy_of(self.lake, name, state.metadata, **properties) as identifier:
             yield identifier
-        finally:
-            for left in self.lake.tables(NAMESPACE):
-                if left == identifier or left.startswith(f"{identifier}__"):
-                    self.lake.catalog.drop_table(left)
-            for path in set(folder.rglob("*.parquet")) - before:
-                path.unlink()
 
     def live(self, identifier: str) -> list[Path]:
         """The data files that a reader of ``identifier`` reads."""
         return live(self.lake, identifier)
+
+
+@contextmanager
+def copy_of(lake: Lake, name: str, metadata: str, **properties: str) -> Iterator[str]:
+    """A table of its own over the files of a metadata file; afterwards it is gone with all files written for it.
+
+    ``properties`` are set on it, with underscores for dots.
+    """
+    identifier = f"{NAMESPACE}.{name}"
+    table = lake.catalog.register_table(identifier, metadata)
+    folder = local(table.location()) / "data"
+    before = set(folder.rglob("*.parquet"))
+    try:
+        if properties:
+            lake.set_properties(identifier, {key.replace("_", "."): value for key, value in properties.items()})
+        yield identifier
+    finally:
+        for left in lake.tables(NAMESPACE):
+            if left == identifier or left.startswith(f"{identifier}__"):
+                lake.catalog.drop_table(left)
+        for path in set(folder.rglob("*.parquet")) - before:
+            path.unlink()
 
 
 def local(location: str) -> Path:

@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +18,9 @@ ELSEWHERE = Path("report", "elsewhere.json")
 SENSE, DEMO = "first sense of 100,000 segments", "make demo"
 STORE = "0.4 GB in an S3 server: {}"
 """Names of seconds that are measured elsewhere."""
+MASK_WRITES, MASK_TIME, MASK_SCAN = "mask writes", "mask", "scan of a masked table"
+LIGHTEN_TIME, MASK_AMPLIFICATION, FRESHNESS = "lighten", "write amplification with masking", "freshness"
+"""Names of ratios that are measured elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +102,22 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Ratio:
+    """A figure beside that of a peer, or beside 1; ``case`` is what was measured, ``found`` the figures in words."""
+
+    times: float
+    case: str
+    found: str
+
+
+@dataclass(frozen=True)
 class Elsewhere:
-    """Measurements of other programs, kept in a file: cleans by their titles, seconds by names."""
+    """Measurements of other programs, kept in a file: cleans by their titles, seconds by names, and by names of goals
+    how many times a peer's figure was measured, with the case."""
 
     memory: dict[str, Memory] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    ratios: dict[str, Ratio] = field(default_factory=dict)
 
     @classmethod
     def read(cls, home: Path) -> "Elsewhere":
@@ -111,8 +125,13 @@ class Elsewhere:
         path = home / ELSEWHERE
         if not path.exists():
             return cls()
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        return cls({title: Memory(**one) for title, one in facts["memory"].items()}, facts["seconds"])
+        return cls.of(json.loads(path.read_text(encoding="utf-8")))
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> "Elsewhere":
+        """The measurements in JSON ``facts``; ratios were not always measured."""
+        memory = {title: Memory(**one) for title, one in facts["memory"].items()}
+        return cls(memory, facts["seconds"], {name: Ratio(**one) for name, one in facts.get("ratios", {}).items()})
 
     def write(self, home: Path) -> None:
         path = home / ELSEWHERE
@@ -145,9 +164,7 @@ class Report:
             )
             for one in facts["measurements"]
         ]
-        memory = {title: Memory(**one) for title, one in facts["elsewhere"]["memory"].items()}
-        elsewhere = Elsewhere(memory, facts["elsewhere"]["seconds"])
-        return cls(**facts | {"measurements": measurements, "elsewhere": elsewhere})
+        return cls(**facts | {"measurements": measurements, "elsewhere": Elsewhere.of(facts["elsewhere"])})
 
 
 def completed(measured: Report, before: Report, families: Sequence[str]) -> Report:
@@ -161,7 +178,9 @@ def completed(measured: Report, before: Report, families: Sequence[str]) -> Repo
     every = [*measured.measurements, *(one for one in before.measurements if one.family not in own)]
     ordered = sorted(every, key=lambda one: families.index(one.family))
     elsewhere = Elsewhere(
-        before.elsewhere.memory | measured.elsewhere.memory, before.elsewhere.seconds | measured.elsewhere.seconds
+        before.elsewhere.memory | measured.elsewhere.memory,
+        before.elsewhere.seconds | measured.elsewhere.seconds,
+        before.elsewhere.ratios | measured.elsewhere.ratios,
     )
     return replace(measured, measurements=ordered, elsewhere=elsewhere)
 

@@ -32,6 +32,8 @@ class History:
     visible: dict[tuple[int, int], Row] = field(default_factory=dict)
     """By shard and sequence number."""
     landed: int = 0
+    done: list[str] = field(default_factory=list)
+    """What was done, in order."""
 
     def rows(self, count: int, shard: int) -> list[Row]:
         """New rows of one shard; a few have no id, and a few are tombstones."""
@@ -67,6 +69,7 @@ class History:
         """An equality delete by the key, by another column, or by both."""
         columns = self.random.choice([("id",), ("city",), ("id", "city")])
         shard = self.shard
+        self.done.append(f"equality delete by {', '.join(columns)} in shard {shard}")
         values = {tuple(getattr(row, name) for name in columns) for row in self.rows(self.random.randint(1, 2), shard)}
         self.table.delete(columns, *values, shard=shard)
         self.forget(columns, values, shard)
@@ -74,6 +77,7 @@ class History:
     def delete_at(self) -> None:
         """Position deletes of a few rows, in one delete file per partition, some of them hidden before."""
         chosen = {self.random.randrange(self.landed) for _ in range(self.random.randint(1, 3))}
+        self.done.append(f"position deletes of {sorted(chosen)}")
         if any(seq in chosen for _, seq in self.visible):
             self.table.delete_at(*chosen)
         self.visible = {place: row for place, row in self.visible.items() if row.seq not in chosen}
@@ -92,6 +96,7 @@ class History:
         """A lane, now and then with deletes that land while it works. What is gone afterwards was superseded, a
         tombstone or without a key."""
         stages = self.table.topic.validated(self.table.topic.plans(lane, now, force=True))
+        self.done.append(f"lane {lane} planned")
         meanwhile = self.random.choice([self.delete_equal, self.delete_at, None, None])
         if meanwhile:
             meanwhile()
@@ -104,7 +109,8 @@ class History:
         assert seen.items() <= self.visible.items(), "nothing comes back"
         newest = {(row.shard, row.id): row for _, row in sorted(self.visible.items())}
         gone = [row for row in newest.values() if (row.shard, row.seq) not in seen]
-        assert all(row.city is None or row.id is None for row in gone)
+        lost = [row for row in gone if row.city is not None and row.id is not None]
+        assert not lost, self.done
         self.visible = seen
 
     def look(self) -> None:
