@@ -31,6 +31,7 @@ from infra.bench.results import (
 
 if TYPE_CHECKING:
     from infra.bench.hiding import Contestant, Hiding, Ran
+    from pipeline.engine import Engine
 
 KEYS: Final = 20_000
 FULL_KEYS: Final = 1_000_000
@@ -89,7 +90,7 @@ def _beside_spark(given: argparse.Namespace, home: Path, keys: int, wanted: Sequ
     lake.create_namespace("bench")
     spark = iceberg_session(lake, "firn bench mask")
     try:
-        engines = {"spark": SparkEngine(spark), "local": LocalEngine(given.cores)}
+        engines: dict[str, Engine] = {"spark": SparkEngine(spark), "local": LocalEngine(given.cores)}
         bench = Bench(spark, engines, given.cores, home / "scratch")
         right = True
         if "mask" in wanted:
@@ -106,7 +107,8 @@ def _beside_spark(given: argparse.Namespace, home: Path, keys: int, wanted: Sequ
             if part in wanted:
                 sizes = (WARM_UP_KEYS, keys)
                 tables = [Upserted.made(bench, lake, size, files, by_key=by_key) for size in sizes]
-                found = _in_turns(*(one.contestants(given.peers) for one in tables), given.runs)
+                small_one, whole_one = (one.contestants(given.peers) for one in tables)
+                found = _in_turns(small_one, whole_one, given.runs)
                 right &= _show(f"{files} {kind} delete files on {keys:,} records", found)
                 if by_key and not given.peers:
                     ratios |= _of_lighten(found, files, keys)
@@ -162,7 +164,7 @@ def _of_masks(found: Mapping[str, Sequence["Ran"]], keys: int) -> Ratios:
 
 def _of_scans(whole: "Hiding", runs: int, keys: int) -> Ratios:
     """The slowest reader decides."""
-    ratios = {}
+    ratios: Ratios = {}
     with whole.masked_and_clean() as (masked, clean):
         for reader in masked:
             ours, theirs = _read(masked[reader], runs), _read(clean[reader], runs)
@@ -181,7 +183,7 @@ def _of_lighten(found: Mapping[str, Sequence["Ran"]], files: int, keys: int) -> 
 
 
 def _simulated() -> Ratios:
-    from infra.bench.masking import REFERENCE, masked
+    from infra.bench.amplification import REFERENCE, masked
 
     result = masked()
     text = f"{result.write_amplification:.2f} at space amplification {result.space_amplification:.2f}"

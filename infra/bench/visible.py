@@ -1,5 +1,6 @@
 """What readers see of a table with row-level deletes, and full scans of it by three readers."""
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,9 @@ import duckdb
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table
 
+from infra.bench import check
 from infra.bench.check import Fingerprint
+from infra.bench.entries import Bench
 from infra.bench.inputs import local
 from pipeline.lake import Lake
 
@@ -27,6 +30,16 @@ def fingerprint(table: Table) -> Fingerprint:
         ).fetchone()
     assert row is not None
     return Fingerprint(row[0], str(row[1] or 0), str(row[2] or 0))
+
+
+def fingerprint_by_spark(bench: Bench, lake: Lake, identifier: str) -> Fingerprint:
+    """The fingerprint of the records that Spark shows: it reads equality deletes as well."""
+    folder = bench.scratch / "seen"
+    frame = bench.spark.table(f"{lake.name}.{identifier}").select(*RECORD)
+    frame.write.mode("overwrite").parquet(str(folder))
+    found = check.fingerprint(sorted(folder.glob("*.parquet")))
+    shutil.rmtree(folder)
+    return found
 
 
 def scans(lake: Lake, identifier: str, spark: "SparkSession") -> Mapping[str, Callable[[], int]]:

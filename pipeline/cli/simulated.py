@@ -151,6 +151,21 @@ def _show(workload: Workload, results: Sequence[Simulated]) -> None:
             for result in results
         ],
     )
+    if any(result.contender.policy.masks for result in results):
+        show.table(
+            "what readers pay",
+            ("rules", "delete files", "most delete files", "thrown away per record", "seen again per key"),
+            [
+                (
+                    result.contender.name,
+                    round(float(result.delete_files.mean()), 1),
+                    round(float(result.delete_files.max())),
+                    float(result.thrown_away.mean()),
+                    float(result.seen_again.mean()),
+                )
+                for result in results
+            ],
+        )
     lanes = [lane for lane in Lane if any(result.plans_per_hour[lane] for result in results)]
     show.table(
         "plans and jobs per hour",

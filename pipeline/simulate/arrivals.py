@@ -188,6 +188,15 @@ class Stream:
         """Number of tombstones below each offset; one element longer than the stream."""
         return _before(self.tombstones)
 
+    @cached_property
+    def previous(self) -> Offsets:
+        """The offset of the previous record of each record's key; -1 for the first."""
+        order = np.argsort(self.keys, kind="stable")
+        again = self.keys[order][1:] == self.keys[order][:-1]
+        found = np.full(len(self.keys), -1, dtype=np.int64)
+        found[order[1:][again]] = order[:-1][again]
+        return found
+
     def bytes_of(self, records: int, tombstones: int) -> int:
         """File bytes of this number of records, of which ``tombstones`` are tombstones."""
         return (records - tombstones) * self.workload.record_bytes + tombstones * self.workload.tombstone_bytes

@@ -66,6 +66,8 @@ def plot(results: Sequence[Simulated], path: Path) -> Path:
         panel.grid(visible=True, alpha=0.3)
     panels[0, 0].legend()
     lanes = [lane for lane in Lane if lane not in (Lane.RETAIN, Lane.ERASE, *HIDING)]
+    if any(result.contender.policy.masks for result in results):
+        lanes.insert(0, Lane.MASK)
     width = 0.8 / len(results)
     for number, result in enumerate(results):
         heights = [*(result.plans_per_hour[lane] for lane in lanes), result.jobs_per_hour]

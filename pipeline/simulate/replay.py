@@ -60,10 +60,19 @@ class _Walk:
             return None
         for lane in Lane:
             state = self._state(found)
+            if lane is Lane.MASK:
+                self._mask(found, state)
+                continue
             segments = Segments(TABLE, TABLE, SNAPSHOT, {TOPIC_PARTITION: state.segments})
             if plan := plan_partition(lane, segments, state):
                 self.books.apply(found, lane, self.table.apply(plan))
         return found + 1 if found < last else None
+
+    def _mask(self, tick: int, state: PartitionState) -> None:
+        """Hide what is superseded, when that is due. No plan is made, as its thousands of inputs all stay."""
+        work = due(Lane.MASK, state)
+        if work and work.comparison:
+            self.books.mask(tick, self.table.mask(work.comparison, self.policy.position_deletes_max))
 
     def _next_due(self, first: int) -> int | None:
         """The next tick with work, from ``first``; the planner itself answers every guess.
@@ -95,7 +104,8 @@ class _Walk:
 
     def _state(self, tick: int) -> PartitionState:
         now_ms = int(self.books.ticks[tick])
-        return PartitionState(TOPIC_PARTITION, self.table.landed(self._landed(tick)), self.policy, now_ms)
+        segments = self.table.landed(self._landed(tick))
+        return PartitionState(TOPIC_PARTITION, segments, self.policy, now_ms, masking=self.table.masks.known)
 
     def _landed(self, tick: int) -> int:
         """Number of segments that have landed by ``tick``."""

@@ -10,6 +10,7 @@ import numpy as np
 from pipeline.errors import RefusedError
 from pipeline.policy import Policies
 from pipeline.policy.policies import PREFIX
+from pipeline.policy.policy import NEVER
 from pipeline.sense import Lane
 from pipeline.simulate.arrivals import HOUR_MS, START_MS, Workload, ticks
 from pipeline.simulate.replay import Contender, replay
@@ -19,6 +20,7 @@ EVERY_MS = 60_000
 """Default interval between runs of the planner, milliseconds."""
 MAX_TICKS = 1_000_000
 FIRN = "firn"
+UNMASKED = "firn without mask"
 PEERS = ("kafka", "warpstream")
 """Profiles whose rules are simulated beside Firn's."""
 
@@ -56,6 +58,36 @@ class Simulated:
         after = np.cumsum(self.books.landed_bytes + self.books.bytes_changed)
         held = np.stack((after - self.books.bytes_changed, after))
         return np.asarray(np.divide(held, live, out=np.full_like(held, np.nan), where=live > 0))
+
+    @cached_property
+    def delete_files(self) -> Series:
+        """Delete files in the table before the plans of each tick."""
+        changed = self.books.delete_files_changed
+        return np.asarray((np.cumsum(changed) - changed) * self.workload.scale)
+
+    @cached_property
+    def thrown_away(self) -> Series:
+        """Hidden records that a full scan reads and throws away per record that it shows, before and after the plans of
+        each tick, a row each."""
+        visible, hidden = self._visible_and_hidden
+        return np.asarray(hidden / np.maximum(visible, 1))
+
+    @cached_property
+    def seen_again(self) -> Series:
+        """Superseded records that a full scan shows per key, likewise; 0 with one record per key."""
+        visible, _ = self._visible_and_hidden
+        after = np.cumsum(self.books.keys_landed + self.books.keys_changed)
+        keys = np.stack((after - self.books.keys_changed, after))
+        return np.asarray((visible - keys) / np.maximum(keys, 1))
+
+    @cached_property
+    def _visible_and_hidden(self) -> tuple[Series, Series]:
+        books = self.books
+        landed = books.landed_segments * self.workload.records_per_segment
+        stored, hidden = np.cumsum(landed + books.records_changed), np.cumsum(books.hidden_changed)
+        every = np.stack((stored - books.records_changed, stored))
+        out_of_sight = np.stack((hidden - books.hidden_changed, hidden))
+        return every - out_of_sight, out_of_sight
 
     @cached_property
     def segments(self) -> Series:
@@ -99,6 +131,10 @@ class Simulated:
             "most_space_amplification": self.most_space,
             "segments": float(levels.sum(axis=0).mean()),
             "most_segments": float(levels.sum(axis=0).max()),
+            "delete_files": float(self.delete_files.mean()),
+            "most_delete_files": float(self.delete_files.max()),
+            "thrown_away": float(self.thrown_away.mean()),
+            "seen_again": float(self.seen_again.mean()),
             "segments_by_level": {f"L{level}": float(found.mean()) for level, found in enumerate(levels)},
             "lag_ms": float(self.lag_ms.mean()),
             "longest_lag_ms": self.books.longest_lag_ms,
@@ -110,15 +146,21 @@ class Simulated:
 
 def contenders(policy: Mapping[str, str], rules: Sequence[str] = (FIRN, *PEERS)) -> list[Contender]:
     """The contenders for ``rules``; ``policy`` (names without prefix) sets Firn's rules, the others follow their
-    profiles. Raises RefusedError for an invalid property or unknown rules."""
-    found = []
+    profiles. Where the policy masks, Firn's rules without lane ``mask`` are another contender. Raises RefusedError for
+    an invalid property or unknown rules."""
+    found: list[Contender] = []
     for name in rules:
         if name not in (FIRN, *PEERS):
             raise RefusedError(f"rules {name!r} are unknown; allowed: {', '.join((FIRN, *PEERS))}")
-        properties = policy if name == FIRN else {"profile": name}
-        parsed = Policies.parse("of the simulation", {PREFIX + key: value for key, value in properties.items()})
-        found.append(Contender(name, parsed.default, leaves_in_place=name == FIRN))
+        found.append(_contender(name, policy if name == FIRN else {"profile": name}))
+        if found[-1].policy.masks:
+            found.append(_contender(UNMASKED, {**policy, "mask.max.lag.ms": str(NEVER)}))
     return found
+
+
+def _contender(name: str, properties: Mapping[str, str]) -> Contender:
+    parsed = Policies.parse("of the simulation", {PREFIX + key: value for key, value in properties.items()})
+    return Contender(name, parsed.default, leaves_in_place=name in (FIRN, UNMASKED))
 
 
 def simulate(workload: Workload, sides: Sequence[Contender], every_ms: int = EVERY_MS) -> list[Simulated]:

@@ -4,7 +4,7 @@ Records are identified by offset, which also looks up keys and tombstones. The p
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from pipeline.plan.in_place import staying
 from pipeline.segments import Segment
 from pipeline.segments.segment import LANDED, RUN
 from pipeline.sense import Lane
+from pipeline.sense.comparing import DueComparison
 from pipeline.simulate.arrivals import Flags, Offsets, Stream
+from pipeline.simulate.masks import DeleteFile, MaskEffect, Masks
 
 TOPIC_PARTITION = TopicPartition("simulated", 0)
 
@@ -31,6 +33,10 @@ class PlanEffect:
     superseded: int = 0
     tombstones_removed: int = 0
     expired: int = 0
+    forgotten: int = 0
+    """Keys that have no record any more."""
+    needless: tuple[DeleteFile, ...] = ()
+    """Delete files that leave with the segments."""
 
 
 class ModelTable:
@@ -43,6 +49,7 @@ class ModelTable:
         self._leaves_in_place = leaves_in_place
         self._offsets: dict[str, Offsets] = {}
         self._horizons = np.full(len(stream.keys), NO_HORIZON, dtype=np.int64)
+        self.masks = Masks(stream)
         self._arrived = 0
         self._coming: list[Segment] = []
         self._commits = 0
@@ -60,14 +67,36 @@ class ModelTable:
 
     def land(self, until: int) -> None:
         """Land segments until ``until`` have landed in total."""
+        self._commits *= until == self._arrived
         self.segments = self.landed(until)
         self._coming = self._coming[until - self._arrived :]
         self._arrived = until
 
     def offsets(self, segment: Segment) -> Offsets:
-        """The offsets of the records in ``segment``, in order."""
+        """The offsets of the records in ``segment``, in order, hidden ones as well."""
         held = self._offsets.get(segment.path)
         return np.arange(segment.base_offset, segment.last_offset + 1) if held is None else held
+
+    def visible(self, segment: Segment) -> Offsets:
+        """The offsets of those that a reader sees."""
+        offsets = self.offsets(segment)
+        return offsets[~self.masks.hidden[offsets]] if segment.hidden else offsets
+
+    def mask(self, work: DueComparison, most_files: int) -> MaskEffect:
+        """Hide what the comparison ``work`` finds superseded; ``most_files`` as in ``Masks.hide``."""
+        self._commits += 1
+        self.segments, effect = self.masks.hide(self.segments, work, self._number, most_files)
+        return effect
+
+    @property
+    def _end(self) -> int:
+        """Number of records that have landed."""
+        return self.arrived * self._stream.workload.records_per_segment
+
+    @property
+    def _number(self) -> int:
+        """The sequence number of the newest commit: past that of the last landed segment."""
+        return sequence_number(self.arrived - 1) + self._commits
 
     def apply(self, plan: Plan) -> PlanEffect:
         """Apply ``plan`` at its clock: replace its inputs with its output."""
@@ -76,19 +105,23 @@ class ModelTable:
         self._commits += 1
         match plan.lane:
             case Lane.RETAIN:
-                change = PlanEffect(tuple(inputs), (), expired=sum(segment.records for segment in inputs))
+                held = self._all(inputs)
+                newest = ~np.isin(held, self._stream.previous[: self._end])
+                change = PlanEffect(tuple(inputs), (), expired=len(held), forgotten=int(np.count_nonzero(newest)))
             case Lane.MERGE:
                 assert plan.inputs_per_segment
                 groups = _groups(inputs, plan.inputs_per_segment)
-                change = PlanEffect(tuple(inputs), tuple(self._written(plan, self._all(group)) for group in groups))
+                visible = (self._all(group) for group in groups)
+                change = PlanEffect(tuple(inputs), tuple(self._written(plan, own) for own in visible if len(own)))
             case _:
                 change = self._cleaned(plan, inputs)
         gone = {segment.path for segment in change.removed}
+        self.masks.replaced(map(self.offsets, change.removed), map(self.offsets, change.added))
         left = [segment for segment in self.segments if segment.path not in gone]
         self.segments = tuple(sorted((*left, *change.added), key=lambda segment: segment.order))
         for path in gone:
             self._offsets.pop(path, None)
-        return change
+        return replace(change, needless=self.masks.drop_needless(self.segments))
 
     def _cleaned(self, plan: Plan, inputs: Sequence[Segment]) -> PlanEffect:
         """Apply a cleaning: one record per key (C2), tombstones in their two stages (C7 to C9)."""
@@ -110,11 +143,13 @@ class ModelTable:
             within = slice(group[0].start, group[-1].end)
             held = offsets[within][kept[within]]
             added += [self._written(plan, held)] if len(held) else []
+        tombstones_removed = int(np.count_nonzero(found == Outcome.TOMBSTONE_REMOVED))
         return PlanEffect(
             tuple(removed),
             tuple(added),
             superseded=int(np.count_nonzero(found == Outcome.SUPERSEDED)),
-            tombstones_removed=int(np.count_nonzero(found == Outcome.TOMBSTONE_REMOVED)),
+            tombstones_removed=tombstones_removed,
+            forgotten=tombstones_removed,
         )
 
     def _records(self, offsets: Offsets) -> Records:
@@ -131,7 +166,7 @@ class ModelTable:
         )
 
     def _all(self, segments: Sequence[Segment]) -> Offsets:
-        return np.concatenate([self.offsets(segment) for segment in segments])
+        return np.concatenate([self.visible(segment) for segment in segments])
 
     def _written(self, plan: Plan, offsets: Offsets) -> Segment:
         """A segment written by ``plan``, with the facts that its metadata would have."""
@@ -154,7 +189,7 @@ class ModelTable:
             null_keys=0,
             oldest_ms=stream.record_at_ms(base),
             newest_ms=stream.record_at_ms(int(offsets[-1])),
-            sequence_number=self._commits,
+            sequence_number=self._number,
             row_deletes=0,
             committed_ms=plan.now_ms,
             by_firn=True,
@@ -181,10 +216,14 @@ class _Place:
         return self.segment.bytes * self.kept / max(1, self.segment.records)
 
 
+def _visible(segment: Segment) -> int:
+    return segment.records - (segment.hidden or 0)
+
+
 def _places(inputs: Sequence[Segment], kept: Flags) -> Iterator[_Place]:
     end = 0
     for segment in inputs:
-        start, end = end, end + segment.records
+        start, end = end, end + _visible(segment)
         yield _Place(segment, start, end, int(np.count_nonzero(kept[start:end])))
 
 
@@ -211,6 +250,11 @@ def _groups(inputs: Sequence[Segment], size: int) -> Iterator[Sequence[Segment]]
         yield inputs[start : start + size]
 
 
+def sequence_number(number: int) -> int:
+    """The sequence number of the ``number``-th append: all commits until the next one have numbers of their own."""
+    return (number + 1) << 20
+
+
 def landed_segment(stream: Stream, number: int) -> Segment:
     """The ``number``-th segment to land, with the facts that its metadata would have."""
     records = stream.workload.records_per_segment
@@ -227,7 +271,7 @@ def landed_segment(stream: Stream, number: int) -> Segment:
         null_keys=0,
         oldest_ms=stream.record_at_ms(base),
         newest_ms=stream.record_at_ms(end - 1),
-        sequence_number=0,
+        sequence_number=sequence_number(number),
         row_deletes=0,
         committed_ms=int(stream.landed_ms[number]),
     )

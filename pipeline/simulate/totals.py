@@ -11,9 +11,24 @@ from pipeline.segments import Segment
 from pipeline.segments.segment import LEVELS
 from pipeline.sense import Lane
 from pipeline.simulate.arrivals import Offsets, Stream
+from pipeline.simulate.masks import DeleteFile, MaskEffect
 from pipeline.simulate.table import PlanEffect
 
 Series = npt.NDArray[np.float64]
+
+
+_PER_TICK = (
+    "landed_bytes",
+    "live_bytes",
+    "landed_segments",
+    "written_bytes",
+    "bytes_changed",
+    "records_changed",
+    "hidden_changed",
+    "keys_landed",
+    "keys_changed",
+    "delete_files_changed",
+)
 
 
 @dataclass
@@ -32,6 +47,16 @@ class Totals:
     """Change in the bytes of the table through the plans of this tick."""
     segments_changed: Series = field(init=False)
     """Change in the number of segments through these plans, by level."""
+    records_changed: Series = field(init=False)
+    """Change in the number of records in the table through these plans, hidden ones included."""
+    hidden_changed: Series = field(init=False)
+    """Change in the number of hidden records through these plans."""
+    keys_landed: Series = field(init=False)
+    """New keys since the previous tick."""
+    keys_changed: Series = field(init=False)
+    """Change in the number of keys through these plans."""
+    delete_files_changed: Series = field(init=False)
+    """Change in the number of delete files through these plans."""
     plans: dict[Lane, Series] = field(init=False)
     dirty_changed: Series = field(init=False)
     """Change since the previous tick in the number of topic partitions with records outside the tail."""
@@ -44,7 +69,7 @@ class Totals:
 
     def __post_init__(self) -> None:
         count = len(self.ticks)
-        for name in ("landed_bytes", "live_bytes", "landed_segments", "written_bytes", "bytes_changed"):
+        for name in _PER_TICK:
             setattr(self, name, np.zeros(count))
         self.dirty_changed, self.oldest_changed = np.zeros(count + 1), np.zeros(count + 1)
         self.segments_changed = np.zeros((len(LEVELS), count))
@@ -58,20 +83,38 @@ class Totals:
         self.landed_bytes += np.bincount(at, sizes, len(self.ticks))
         self.live_bytes += np.bincount(at, stream.live_bytes, len(self.ticks))
         self.landed_segments += np.bincount(at, minlength=len(self.ticks))
+        new = (stream.previous < 0).reshape(stream.segments, size).sum(axis=1)
+        self.keys_landed += np.bincount(at, new, len(self.ticks))
         self.landed += len(stream.keys)
 
     def apply(self, tick: int, lane: Lane, change: PlanEffect) -> None:
         """Add a plan that was applied at ``tick``."""
-        written = sum(segment.bytes for segment in change.added)
         self.plans[lane][tick] += 1
-        self.written_bytes[tick] += written
-        self.bytes_changed[tick] += written - sum(segment.bytes for segment in change.removed)
+        self._files(tick, (), change.needless)
+        self.written_bytes[tick] += sum(segment.bytes for segment in change.added)
+        self.keys_changed[tick] -= change.forgotten
         for sign, segments in ((1, change.added), (-1, change.removed)):
             for segment in segments:
                 self.segments_changed[segment.level, tick] += sign
+                self.bytes_changed[tick] += sign * segment.bytes
+                self.records_changed[tick] += sign * segment.records
+                self.hidden_changed[tick] += sign * (segment.hidden or 0)
         self.records["superseded"] += change.superseded
         self.records["tombstones removed"] += change.tombstones_removed
         self.records["expired"] += change.expired
+
+    def mask(self, tick: int, change: MaskEffect) -> None:
+        """Add a mask that was done at ``tick``."""
+        self.plans[Lane.MASK][tick] += 1
+        self._files(tick, change.added, change.removed)
+        self.hidden_changed[tick] += change.superseded
+        self.records["superseded"] += change.superseded
+
+    def _files(self, tick: int, added: Sequence[DeleteFile], removed: Sequence[DeleteFile]) -> None:
+        written = sum(file.bytes for file in added)
+        self.written_bytes[tick] += written
+        self.bytes_changed[tick] += written - sum(file.bytes for file in removed)
+        self.delete_files_changed[tick] += len(added) - len(removed)
 
     def wait(self, first: int, last: int, oldest_ms: int) -> None:
         """Add that the oldest record outside the tail had this timestamp from tick ``first`` through ``last``."""
@@ -83,4 +126,4 @@ class Totals:
 
     def close(self, segments: Sequence[Segment]) -> None:
         """Add the final segments of one topic partition."""
-        self.records["live"] += sum(segment.records for segment in segments)
+        self.records["live"] += sum(segment.records - (segment.hidden or 0) for segment in segments)
