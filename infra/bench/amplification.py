@@ -8,10 +8,8 @@ REFERENCE: Final = "docs/simulation.md, reference, masked after 5 minutes"
 WORKLOAD: Final = Workload(rate=4, hours=1_000_000 / 4 / 3600, keys=50_000)
 POLICY: Final = {
     "mask.max.lag.ms": "300000",
-    "mask.max.fraction": "1",
-    "min.cleanable.dirty.ratio": "0.96",
     "full.interval.ms": "-1",
-    "merge.segments": "384",
+    "merge.segments": "256",
 }
 """What docs/simulation.md proposes where readers see one record per key by lane ``mask``."""
 

@@ -138,7 +138,7 @@ class Policy(BaseModel):
         description="`mask` hides superseded records this long after the newer one has landed; -1: never.",
     )
     mask_max_fraction: float = Field(
-        default=0.5,
+        default=0.9,
         gt=0,
         le=1,
         alias="mask.max.fraction",

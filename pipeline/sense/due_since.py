@@ -77,9 +77,12 @@ def _tier_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[in
 
 
 def _full_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
-    policy, tail, garbage = state.policy, state.tail_bytes, state.garbage_bytes
+    policy = state.policy
     head = [segment for segment in inputs if segment.level != TAIL]
-    yield _crossed(head, lambda size: garbage + size > policy.min_cleanable_dirty_ratio * (tail + size), _bytes)
+    new = [segment for segment in head if not state.masking.knows(segment)]
+    dirty = state.dirty_bytes - sum(map(_bytes, new))
+    rest = state.tail_bytes + sum(map(_bytes, head)) - sum(map(_bytes, new))
+    yield _crossed(new, lambda size: dirty + size > policy.min_cleanable_dirty_ratio * (rest + size), _bytes)
     if head and policy.full_interval_ms >= 0:
         # Nothing was due before there was anything to clean.
         since = last_full_ms(state) if state.tail else min(segment.oldest_ms for segment in head)

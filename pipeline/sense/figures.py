@@ -38,10 +38,9 @@ class Figures:
 
     @cached_property
     def dirty_ratio(self) -> Floats:
-        """[P] Cleanable head bytes / (tail bytes + cleanable head bytes); 0 where there is neither (C12)."""
+        """[P] Dirty bytes / (tail bytes + cleanable head bytes); 0 where there is neither (C12)."""
         total = self.tail_bytes + self.cleanable_bytes
-        dirty = self.cleanable_bytes + self.garbage_bytes
-        found: Floats = np.divide(dirty, total, out=np.zeros(len(total)), where=total > 0)
+        found: Floats = np.divide(self.dirty_bytes, total, out=np.zeros(len(total)), where=total > 0)
         return found
 
     @cached_property
@@ -191,19 +190,21 @@ class Figures:
         return found
 
     @cached_property
-    def garbage_bytes(self) -> Ints:
+    def dirty_bytes(self) -> Ints:
         """[P] As in ``PartitionState``."""
-        if not self.hidden.any():
-            return np.zeros(len(self.arrays.topic), dtype=np.int64)
+        if not self.masking:
+            return self.cleanable_bytes
         # Exact in integers of any size, as there.
-        each = self.arrays.bytes.astype(object) * self.hidden // np.maximum(self.arrays.records, 1)
-        return self.sum(each.astype(np.int64), self.tail)
+        hidden = self.arrays.bytes.astype(object) * self.hidden // np.maximum(self.arrays.records, 1)
+        each = np.where(self.tail | self.compared, hidden.astype(np.int64), self.arrays.bytes)
+        return self.sum(each, self.tail | self.cleanable)
 
     @cached_property
     def bytes_until_full(self) -> Floats:
         """[P] As in ``PartitionState``."""
         ratio = self.each(lambda policy: policy.min_cleanable_dirty_ratio)
         with np.errstate(divide="ignore", invalid="ignore"):  # a ratio of 1 is never exceeded
-            enough = ratio / (1 - ratio) * self.tail_bytes - self.garbage_bytes / (1 - ratio)
+            clean = self.cleanable_bytes - self.dirty_bytes
+            enough = ratio / (1 - ratio) * self.tail_bytes + clean / (1 - ratio)
         found: Floats = np.where(ratio < 1, enough, np.inf) - self.sum(self.arrays.bytes, self.head)
         return found

@@ -69,7 +69,10 @@ def masking_of(table: Table) -> Mapping[TopicPartition, Masking]:
     return {place: Masking(found.compared_in(place), found.hidden_in(place)) for place in found.topic_partitions}
 
 
-def garbage_bytes(masking: Masking, segment: Segment) -> int:
-    """Bytes of ``segment`` that hold hidden records, as far as they are known; they are of average size."""
+def dirty_bytes(masking: Masking, segment: Segment) -> int:
+    """Bytes of ``segment`` that may be garbage (C12, C28): those of hidden records, which are of average size, and all
+    of a segment of the head that was not compared."""
+    if segment.level != TAIL and not masking.knows(segment):
+        return segment.bytes
     hidden = masking.hidden_in(segment)
     return segment.bytes * hidden // segment.records if hidden else 0

@@ -13,7 +13,7 @@ from pipeline.segments.segment import LANDED, TAIL
 from pipeline.sense.bounds import UNBOUNDED, ScopeBounds
 from pipeline.sense.budget import excess, excess_beside, excess_keys, small
 from pipeline.sense.erasing import Erasing
-from pipeline.sense.masking import UNMASKED, Masking, garbage_bytes
+from pipeline.sense.masking import UNMASKED, Masking, dirty_bytes
 from pipeline.sense.transactions import NO_TRANSACTIONS, Transactions, Undecided
 
 
@@ -133,10 +133,12 @@ class PartitionState:
         return sum(segment.bytes for segment in self.cleanable)
 
     @property
-    def garbage_bytes(self) -> int:
-        """Bytes of the tail that hold hidden records, until a rewrite removes them (C28). All of the cleanable head
-        counts as dirty as it is."""
-        return sum(garbage_bytes(self.masking, segment) for segment in self.tail)
+    def dirty_bytes(self) -> int:
+        """Bytes of tail and cleanable head that may be garbage: the cleanable head, but of what lane `mask` has
+        compared only what is hidden, until a rewrite removes it (C12, C28)."""
+        if self.masking is UNMASKED:
+            return self.cleanable_bytes
+        return sum(dirty_bytes(self.masking, segment) for segment in self.cleanable + self.tail)
 
     @property
     def uncleanable_bytes(self) -> int:
@@ -145,21 +147,20 @@ class PartitionState:
 
     @property
     def dirty_ratio(self) -> float:
-        """Cleanable head bytes / (tail bytes + cleanable head bytes); 0 when there is neither (C12).
-
-        Bytes of the tail that are hidden count as dirty (C28).
-        """
+        """Dirty bytes / (tail bytes + cleanable head bytes); 0 when there is neither (C12)."""
         total = self.tail_bytes + self.cleanable_bytes
-        return (self.cleanable_bytes + self.garbage_bytes) / total if total else 0.0
+        return self.dirty_bytes / total if total else 0.0
 
     @property
     def bytes_until_full(self) -> float:
-        """Bytes of head that are missing until the dirty ratio makes lane ``full`` due, were all of the head cleanable.
+        """Bytes of head that are missing until the dirty ratio makes lane ``full`` due, were all of the head cleanable
+        and all that comes dirty.
 
         Negative when there are more; infinite where no ratio is enough.
         """
         ratio = self.policy.min_cleanable_dirty_ratio
-        enough = ratio / (1 - ratio) * self.tail_bytes - self.garbage_bytes / (1 - ratio) if ratio < 1 else inf
+        clean = self.cleanable_bytes - self.dirty_bytes
+        enough = ratio / (1 - ratio) * self.tail_bytes + clean / (1 - ratio) if ratio < 1 else inf
         return enough - sum(segment.bytes for segment in self.head)
 
     @property

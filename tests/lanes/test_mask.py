@@ -205,16 +205,20 @@ class TestMemory:
 
 
 class TestGarbage:
-    def test_c28_hidden_bytes_of_the_tail_are_dirty(self, topic: Topic) -> None:
+    def test_c12_c28_what_is_hidden_is_dirty_and_what_was_compared_is_not(self, topic: Topic) -> None:
         topic.land(updates(*(f"k{number}=1" for number in range(10))))
         topic.clean("full", force=True)
         topic.land(updates(*(f"k{number}=2" for number in range(5)), start=10))
-        clean = state(topic).dirty_ratio
+        before = state(topic)
+        assert before.dirty_bytes == before.cleanable_bytes
         topic.clean("mask", force=True)
         found = state(topic)
         (tail,) = found.tail
-        assert found.garbage_bytes == tail.bytes // 2
-        assert found.dirty_ratio == pytest.approx(clean + tail.bytes // 2 / (found.tail_bytes + found.cleanable_bytes))
+        assert found.dirty_bytes == tail.bytes // 2
+        assert found.dirty_ratio == pytest.approx(tail.bytes // 2 / (found.tail_bytes + found.cleanable_bytes))
+        topic.land(updates("k9=2", start=15))
+        later = state(topic)
+        assert later.dirty_bytes == tail.bytes // 2 + later.head[-1].bytes, "not compared yet"
 
     def test_c28_full_is_due_for_a_segment_with_too_much_hidden(self, lake: Lake, engine: Engine) -> None:
         topic = new(lake, engine, mask_max_fraction="0.4", min_cleanable_dirty_ratio="1", full_interval_ms="-1")
