@@ -178,9 +178,9 @@ def _of_main(table: Table) -> Iterator[Snapshot]:
 def _fresh_through(table: Table, snapshot_id: int) -> float:
     """The offset up to which readers of a snapshot see one record per key; infinite where they see one of each."""
     found = table.scan(snapshot_id=snapshot_id, selected_fields=("key", "offset")).to_arrow()
-    seen = pa.table({"key": found["key"], "at": found["offset"]})  # noqa: F841  # DuckDB finds it by its name
+    seen = pa.table({"key": found["key"], "seen_at": found["offset"]})  # noqa: F841  # DuckDB finds it by its name
     with duckdb.connect() as connection:
-        again = "SELECT lead(at) OVER (PARTITION BY key ORDER BY at) AS newer FROM seen"
+        again = "SELECT lead(seen_at) OVER (PARTITION BY key ORDER BY seen_at) AS newer FROM seen"
         row = connection.execute(f"SELECT min(newer) FROM ({again})").fetchone()
     return inf if row is None or row[0] is None else row[0] - 1
 

@@ -9,11 +9,12 @@ from pyiceberg.table import Table
 
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake.branches import REMOVED_TOMBSTONES, on_branch
+from pipeline.lake.columns import Columns
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.row_deletes import FileDeletes, digest_of_all, is_global
 from pipeline.plan import Plan
 from pipeline.segments.live_inputs import LiveInputs
-from pipeline.sense.lanes import HIDING
+from pipeline.sense.lanes import ANY_POLICY, HIDING
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class CheckedInputs:
         """Find the inputs of ``plans`` in the current snapshot of ``target``.
 
         A plan fits while the same row-level deletes apply to its inputs as when it was made, and later equality
-        deletes will reach its results; with ``row_deletes``, whichever do. Raises RefusedError when a plan was made for
-        another table.
+        deletes will reach its results and hide nothing that supersedes a record there (C2, C3); with ``row_deletes``,
+        whichever do. Raises RefusedError when a plan was made for another table.
         """
         for plan in plans:
             if str(target.metadata.table_uuid) != plan.table_uuid:
@@ -106,10 +107,14 @@ def _problem(plan: Plan, listed: Mapping[str, Sequence[DataFile]]) -> str | None
 def _without_later(target: Table, plan: Plan, deletes: FileDeletes) -> FileDeletes:
     """``deletes`` of an input without the equality deletes that landed since ``plan`` and will reach its results, which
     keep the sequence number of its snapshot: those of the table's present partition spec, or of all. They reach what
-    lanes that hide leave in place as well."""
+    lanes that hide leave in place as well.
+
+    Where newer records supersede older ones, only those by the key: others may hide the newer record alone.
+    """
     if plan.sequence_number is None:
         return deletes
     number, spec_id = plan.sequence_number, target.spec().spec_id
+    shared = None if plan.lane in ANY_POLICY else _shared_by_a_key(target, plan.table)
     kept = tuple(
         one
         for one in deletes.files
@@ -117,9 +122,17 @@ def _without_later(target: Table, plan: Plan, deletes: FileDeletes) -> FileDelet
             one.is_equality
             and one.sequence_number > number
             and (plan.lane in HIDING or one.source.spec_id == spec_id or is_global(target.specs(), one))
+            and (shared is None or shared.issuperset(one.equality_ids or ()))
         )
     )
     return FileDeletes(deletes.sequence_number, kept)
+
+
+def _shared_by_a_key(target: Table, identifier: str) -> frozenset[int]:
+    """Field ids of the columns that are equal in all records of a key in a topic partition."""
+    columns = Columns.named(target, identifier)
+    names = (*columns.key, *(name for name in (columns.topic, columns.partition) if name))
+    return frozenset(target.schema().find_field(name).field_id for name in names)
 
 
 def _other_deletes(plan: Plan, deletes: Mapping[str, FileDeletes]) -> str | None:

@@ -3,6 +3,7 @@ and none of them loses its reach by a cleaning (C27)."""
 
 import itertools
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -364,7 +365,9 @@ def test_c2_c3_c27_random_histories(
         visible = {seq: row for seq, row in visible.items() if row.id not in ids and row.city not in cities}
         assert table.seen() == [visible[seq] for seq in sorted(visible)]
         for stage in stages:
-            publish(table.topic.lake, stage)
+            # By another column than the key they may hide the newer record of a key alone.
+            with suppress(ConflictError) if cities else nullcontext():
+                publish(table.topic.lake, stage)
         if not meanwhile:
             table.topic.clean(lane, NOW + number * DAY, force=True)
         seen = {row.seq: row for row in table.seen()}
