@@ -87,7 +87,7 @@ $(DONE)/kafka-jars: tests/conformance/jars.lock infra/setup/jars.py $(DONE)/pyth
 	touch $@
 
 # On the class path from the start: then it does not matter which test of a process starts Spark first.
-FOREIGN := test bench bench-quick bench-memory bench-care conformance faults faults-rooms soak load \
+FOREIGN := test bench bench-quick bench-mask bench-memory bench-care conformance faults faults-rooms soak load \
 	stack-test row-deletes
 $(FOREIGN): private export FIRN_JARS := $(FIRN_JARS)
 $(FOREIGN): private export SPARK_DIST_CLASSPATH = $(JARS_PATH)
@@ -168,6 +168,7 @@ FAMILIES ?=
 bench: setup $(DONE)/jars $(DONE)/kafka-jars ## measure beside peers on the same files, into docs/performance.md (SCALE=1: about an hour)
 	@$(BIN)/python -m infra.bench.sense
 	$(BIN)/python -m infra.bench.demo
+	$(BENCH).mask --full
 	$(BENCH) --scale $(SCALE) --only "$(FAMILIES)" --docs
 
 .PHONY: bench-quick
@@ -183,6 +184,17 @@ bench-memory: setup ## clean a topic partition of KEYS=50000000 distinct keys wi
 .PHONY: bench-store
 bench-store: setup $(DONE)/stack-jars ## clean a table that lies in an S3 server, beside pyarrow's copy from and to that server
 	@$(BIN)/python -m infra.bench.object_store
+
+MASK_KEYS ?= 20000
+.PHONY: bench-mask
+bench-mask: setup $(DONE)/jars ## hide superseded records, and turn equality deletes into position deletes, beside Spark: MASK_KEYS=20000 of 1 KB
+	@$(BENCH).mask --keys $(MASK_KEYS)
+
+FRESH_SECONDS ?= 1800
+FRESH_KEYS ?= 1000000
+.PHONY: bench-fresh
+bench-fresh: setup ## land 1,000 records a second for FRESH_SECONDS=1800 and mask: how long readers see two records of a key
+	@$(BIN)/python -m infra.bench.freshness --full --seconds $(FRESH_SECONDS) --keys $(FRESH_KEYS)
 
 SNAPSHOTS ?= 10000
 FILES ?= 1000000
