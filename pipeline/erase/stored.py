@@ -53,8 +53,15 @@ def read_erasures(table: Table) -> Erasures:
     store does not answer.
     """
     location = location_of(table)
-    if location is None:
-        return Erasures()
+    return Erasures() if location is None else _read_file(table, location)
+
+
+def read_erasures_at(table: Table, snapshot_id: int) -> Erasures:
+    """The erasures as snapshot ``snapshot_id`` of branch `firn_erasures` holds them; raises as ``read_erasures``."""
+    return _read_file(table, _location_at(table, snapshot_id))
+
+
+def _read_file(table: Table, location: str) -> Erasures:
     subject = f"table {'.'.join(table.name())}: its requests to erase keys"
     blobs = {one.type: one for one in read_puffin(table, location, subject)}
     try:
@@ -91,13 +98,15 @@ def location_of(table: Table) -> str | None:
     Raises RefusedError when another tool took the file off its snapshot.
     """
     ref = table.metadata.refs.get(ERASURES)
-    if ref is None:
-        return None
+    return None if ref is None else _location_at(table, ref.snapshot_id)
+
+
+def _location_at(table: Table, snapshot_id: int) -> str:
     for one in table.metadata.statistics:
-        if one.snapshot_id == ref.snapshot_id:
+        if one.snapshot_id == snapshot_id:
             return one.statistics_path
     raise RefusedError(
-        f"table {'.'.join(table.name())}: snapshot {ref.snapshot_id} of branch {ERASURES} has no statistics file any "
+        f"table {'.'.join(table.name())}: snapshot {snapshot_id} of branch {ERASURES} has no statistics file any "
         "more, so the requests to erase keys are unknown; allowed: the file that Firn attached (drop the branch and "
         "request again)"
     )

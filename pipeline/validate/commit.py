@@ -31,12 +31,15 @@ from pipeline.lake.data_files import DataFiles, Source
 from pipeline.lake.folders import job_of
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.topic_partition import TopicPartition
-from pipeline.plan.plan import LEVEL_OUT
+from pipeline.plan.plan import LEVEL_OUT, STAGED
 from pipeline.segments import Segments, read
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane
 from pipeline.validate.cases import Case, JudgedFile, JudgedRecords, Listing
 from pipeline.validate.deletes import SnapshotDeletes
+from pipeline.validate.erased import ErasingCommit
+from pipeline.validate.moved import Moved
+from pipeline.validate.moved import files as files_of
 
 if TYPE_CHECKING:
     from expectations.claim import Lane as JudgedLane
@@ -96,21 +99,20 @@ def _snapshot(table: Table, identifier: str, snapshot_id: int | None) -> Snapsho
         if not _has_result(table, found):
             raise RefusedError(
                 f"table {identifier}: snapshot {snapshot_id} was not published by Firn; allowed: a commit of the "
-                f"lanes {', '.join(LEVEL_OUT)}"
+                f"lanes {', '.join(STAGED)}"
             )
         return found
     for one in ancestors(table):
         if _has_result(table, one):
             return one
     raise RefusedError(
-        f"table {identifier} holds no snapshot that Firn published; allowed: a commit of the lanes "
-        f"{', '.join(LEVEL_OUT)}"
+        f"table {identifier} holds no snapshot that Firn published; allowed: a commit of the lanes {', '.join(STAGED)}"
     )
 
 
 def _has_result(table: Table, snapshot: Snapshot) -> bool:
     plans = plans_of(table, snapshot)
-    return bool(plans) and all(plan.lane in {lane.value for lane in LEVEL_OUT} for plan in plans)
+    return bool(plans) and all(plan.lane in {lane.value for lane in STAGED} for plan in plans)
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,13 @@ class _Commit:
     def case(self, plan: PublishedPlan) -> Case:
         """The case of one plan."""
         owner, lane = plan.topic_partition, Lane(plan.lane)
+        if lane is Lane.ERASE:
+            job_id = self._job_id(plan)
+            erasing = ErasingCommit(self.identifier, self.table, self.columns, self.before, self.snapshot, job_id)
+            return erasing.case(plan, self._segments, self._deletes)
         listing = Listing(self.table.schema(), self.columns)
-        removed, stayed, added = self._moved(owner)
+        moved = Moved.between(self.table, self.columns, self.before, self.snapshot, owner)
+        removed, stayed, added = map(files_of, (moved.removed, moved.stayed, moved.added))
         left = [file for file in stayed if lane is Lane.FULL and self._level(file) == TAIL]
         listed = self._deletes.among((*removed, *left), self._number_of(added))
         files = [listing.file(BEFORE, file, listed.get(file.file_path)) for file in removed]
@@ -163,19 +170,6 @@ class _Commit:
         deletes may hide the last records of the segments that they reach."""
         own = self._segments.by_partition.get(TopicPartition(claim.topic, claim.partition), ())
         return max((one.last_offset for one in own if not one.row_deletes and one.last_offset <= end), default=-1)
-
-    def _moved(self, owner: TopicPartition) -> tuple[list[DataFile], list[DataFile], list[DataFile]]:
-        """Data files of a topic partition that the commit removed, left and added, repeated as listed."""
-        before, after = self._listed(self.before, owner), self._listed(self.snapshot, owner)
-        earlier, later = Counter(file.file_path for file in before), Counter(file.file_path for file in after)
-        removed = [file for file in before if file.file_path not in later]
-        stayed = [file for file in before if file.file_path in later]
-        return removed, stayed, [file for file in after if file.file_path not in earlier]
-
-    def _listed(self, snapshot: Snapshot, owner: TopicPartition) -> list[DataFile]:
-        manifests = [one for one in snapshot.manifests(self.table.io) if one.content == ManifestContent.DATA]
-        files = (entry.data_file for entry in Manifests(self.table.io).live(manifests))
-        return [file for file in files if TopicPartition(*self.columns.owner(self.table, file)) == owner]
 
     def _level(self, file: DataFile) -> int | None:
         return self.columns.level_of(self.table, file)
