@@ -27,7 +27,7 @@ from tests.airflow.server import LOOK_SECONDS, at_free_port
 from tests.support.overviews import rows_of, write_overview
 
 TABLE, DAG_ID = "t.shown", "firn__t__shown"
-ERASED, MANY, TORN = "t.erased", "t.many", "t.torn-file"
+ERASED, MANY, TORN = "shop.erased", "t.many", "t.torn-file"
 UP_WITHIN = 120  # seconds; a slow machine needs half of it
 DAY_MS = 86_400_000
 

@@ -19,6 +19,7 @@ from pipeline.publish.retain import retain
 from pipeline.sense import sense_table
 from pipeline.validate import validate
 from pipeline.validate.verify import verify
+from tests.support.examples import times
 from tests.support.hiding import delete, deletes
 from tests.support.row_deletes import add, delete_at, equality_file, places
 from tests.support.topics import DAY, NOW, Record, Topic, updates
@@ -60,7 +61,7 @@ steps = st.lists(
 
 
 @settings(
-    max_examples=12,
+    max_examples=times(5),
     deadline=None,
     derandomize=True,
     database=None,

@@ -20,6 +20,7 @@ from pipeline.care.manifests import rewrite_manifests
 from pipeline.lake import Lake, records
 from pipeline.lake.manifest_entries import RawManifest
 from tests.support import foreign, lakes
+from tests.support.examples import times
 from tests.support.lakes import NOW, TABLE, append, row
 from tests.support.manifests import FEW, MANY, MIN_COUNT, listed, live, many_small, rewritten, seen
 
@@ -186,7 +187,7 @@ steps = st.lists(
 
 
 @settings(
-    max_examples=10,
+    max_examples=times(5),
     # A history takes a second: looking for a shorter one that fails as well would take minutes.
     phases=[Phase.generate],
     deadline=None,

@@ -114,7 +114,7 @@ class TestBesideAppenders:
         assert lakes.offsets(lake) == [1, 2]
 
     def test_c22_appending_while_publishing_loses_nothing(self, lake: Lake, table: str) -> None:
-        partitions, appenders, each = 4, 2, 8
+        partitions, appenders, each = 2, 2, 4
         for offset in range(2):
             append(lake, [row(offset, partition=number) for number in range(partitions)])
         plans = plan_table(lake, table, Lane.FULL, NOW, force=True)

@@ -95,7 +95,7 @@ class TestBesideOthers:
 
     @pytest.mark.usefixtures("table")
     def test_c22_appending_while_dropping_loses_nothing(self, lake: Lake) -> None:
-        for partition in range(4):
+        for partition in range(2):
             land(lake, 2 * HOUR, 0, partition=partition)
         made = plans(lake)
         dropped_all = threading.Event()
@@ -109,9 +109,9 @@ class TestBesideOthers:
 
         def appending() -> int:
             own, number = Lake.embedded(lake.home), 0
-            while number < 4 or not dropped_all.is_set():
+            while number < 2 or not dropped_all.is_set():
                 try:
-                    own.table(TABLE).append(lakes.stored([aged(100 + number, partition=number % 4)]))
+                    own.table(TABLE).append(lakes.stored([aged(100 + number, partition=number % 2)]))
                 except CommitFailedException:
                     continue
                 number += 1
@@ -120,4 +120,4 @@ class TestBesideOthers:
         attempts, appended = lakes.together(drop_all, appending)
         assert isinstance(attempts, int), attempts
         assert isinstance(appended, int), appended
-        assert lakes.offsets(lake) == sorted([2, 3] * 4 + list(range(100, 100 + appended)))
+        assert lakes.offsets(lake) == sorted([2, 3] * 2 + list(range(100, 100 + appended)))
