@@ -9,10 +9,12 @@ from pyiceberg.table import Table
 
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake.branches import REMOVED_TOMBSTONES, on_branch
+from pipeline.lake.columns import Columns
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.row_deletes import FileDeletes, digest_of_all, is_global
 from pipeline.plan import Plan
 from pipeline.segments.live_inputs import LiveInputs
+from pipeline.sense.lanes import ANY_POLICY
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,9 @@ class CheckedInputs:
     ) -> "CheckedInputs":
         """Find the inputs of ``plans`` in the current snapshot of ``target``.
 
-        A plan fits while the same row-level deletes apply to its inputs as when it was made, and later equality
-        deletes will reach its results; with ``row_deletes``, whichever do. Raises RefusedError when a plan was made for
-        another table.
+        A plan fits while the same row-level deletes apply to its inputs as when it was made, but for later equality
+        deletes that its results can take (``_without_later``); with ``row_deletes``, whichever do. Raises RefusedError
+        when a plan was made for another table.
         """
         for plan in plans:
             if str(target.metadata.table_uuid) != plan.table_uuid:
@@ -49,9 +51,10 @@ class CheckedInputs:
         files, conflicts = {}, {}
         deletes = dict(live.deletes)
         for plan in plans:
+            key = _key(target, plan) if deletes else frozenset[int]()
             for segment in plan.inputs:
                 if segment.path in deletes:
-                    deletes[segment.path] = _without_later(target, plan, deletes[segment.path])
+                    deletes[segment.path] = _without_later(target, plan, deletes[segment.path], key)
             problem = _problem(plan, listed) or (None if row_deletes else _other_deletes(plan, deletes))
             if problem:
                 conflicts[plan.id] = ConflictError(f"plan {plan.id} ({plan.title}): {problem}; plan again")
@@ -102,11 +105,21 @@ def _problem(plan: Plan, listed: Mapping[str, Sequence[DataFile]]) -> str | None
     return None
 
 
-def _without_later(target: Table, plan: Plan, deletes: FileDeletes) -> FileDeletes:
+def _key(target: Table, plan: Plan) -> frozenset[int]:
+    """Field ids of the columns that tell a plan's keys apart."""
+    return frozenset(target.schema().find_field(name).field_id for name in Columns.named(target, plan.table).key)
+
+
+def _without_later(target: Table, plan: Plan, deletes: FileDeletes, key: frozenset[int]) -> FileDeletes:
     """``deletes`` of an input without the equality deletes that landed since ``plan`` and will reach its results, which
-    keep the sequence number of its snapshot: those of the table's present partition spec, or of all."""
+    keep the sequence number of its snapshot: those of the table's present partition spec, or of all.
+
+    One that compares other columns than the ``key`` may hide the newest record of a key and not the one before, which
+    readers see then: a plan that removes superseded records would take that one as well (C2, C3).
+    """
     if plan.sequence_number is None:
         return deletes
+    supersedes = plan.lane not in ANY_POLICY
     number, spec_id = plan.sequence_number, target.spec().spec_id
     kept = tuple(
         one
@@ -115,6 +128,7 @@ def _without_later(target: Table, plan: Plan, deletes: FileDeletes) -> FileDelet
             one.is_equality
             and one.sequence_number > number
             and (one.source.spec_id == spec_id or is_global(target.specs(), one))
+            and (key.issuperset(one.equality_ids or ()) or not supersedes)
         )
     )
     return FileDeletes(deletes.sequence_number, kept)

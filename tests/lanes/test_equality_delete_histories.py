@@ -1,11 +1,15 @@
 """Random histories of upserts by equality deletes, with cleanings of any lane between them (C27)."""
 
+from contextlib import nullcontext, suppress
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.engine import Engine
+from pipeline.errors import ConflictError
 from pipeline.lake import Lake
 from pipeline.publish import publish
+from tests.support.examples import times
 from tests.support.topics import DAY, NOW
 from tests.support.upserts import Row, upserts
 
@@ -24,7 +28,7 @@ changes = st.lists(
 
 
 @settings(
-    max_examples=15,
+    max_examples=times(6),
     deadline=None,
     derandomize=True,
     database=None,
@@ -58,7 +62,9 @@ def test_c2_c3_c27_random_histories(
         visible = {seq: row for seq, row in visible.items() if row.id not in ids and row.city not in cities}
         assert table.seen() == [visible[seq] for seq in sorted(visible)]
         for stage in stages:
-            publish(table.topic.lake, stage)
+            # Only a delete by another column than the key is in the way of what supersedes.
+            with suppress(ConflictError) if cities else nullcontext():
+                publish(table.topic.lake, stage)
         if not meanwhile:
             table.topic.clean(lane, NOW + number * DAY, force=True)
         seen = {row.seq: row for row in table.seen()}
