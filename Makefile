@@ -13,9 +13,10 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 # What pytest prints last is what a person and the CI read.
 PYTEST := $(BIN)/python -m pytest
-# Two files at a time: each process has a Spark session of its own. In the order of the folders: pytest-xdist would begin
-# with the files of many tests, those of tests/unit, and end with one process on a single long test.
-WORKERS ?= --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+# Three files at a time, one more than a small machine has cores, because tests of Airflow wait as long as they work: each
+# process has a Spark session of its own. In the order of the folders: pytest-xdist would begin with the files of many
+# tests, those of tests/unit, and end with one process on a single long test.
+WORKERS ?= --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Foreign writers, readers and peers of tests and benchmarks; the product has no jars of its own.
@@ -87,7 +88,7 @@ $(DONE)/kafka-jars: tests/conformance/jars.lock infra/setup/jars.py $(DONE)/pyth
 	touch $@
 
 # On the class path from the start: then it does not matter which test of a process starts Spark first.
-FOREIGN := test bench bench-quick bench-mask bench-memory bench-care conformance faults faults-rooms soak load \
+FOREIGN := test histories bench bench-quick bench-mask bench-memory bench-care conformance faults faults-rooms soak load \
 	stack-test row-deletes
 $(FOREIGN): private export FIRN_JARS := $(FIRN_JARS)
 $(FOREIGN): private export SPARK_DIST_CLASSPATH = $(JARS_PATH)
@@ -119,6 +120,14 @@ HISTORIES ?= 300
 .PHONY: row-deletes
 row-deletes: setup $(DONE)/jars ## compare with Spark's and PyIceberg's readers on HISTORIES=300 random histories of row-level deletes
 	@FIRN_HISTORIES=$(HISTORIES) $(PYTEST) tests/spark/test_row_delete_histories.py $(PYTEST_ARGS)
+
+HISTORY_TESTS := $(addprefix tests/lanes/test_,equality_delete_histories.py explain.py histories.py row_deletes.py wide_plans.py) \
+	$(addprefix tests/unit/,care/test_histories.py care/test_manifests_of_others.py expectations/test_wide.py \
+	publish/retain/test_retain_histories.py sense/test_survey.py) tests/spark/test_engines.py
+TIMES ?= 10
+.PHONY: histories
+histories: setup $(DONE)/jars ## try TIMES=10 times as many random histories as `make test` does
+	@FIRN_EXAMPLES=$(TIMES) $(PYTEST) $(WORKERS) $(HISTORY_TESTS) $(PYTEST_ARGS)
 
 .PHONY: pictures
 pictures: setup ## take the pictures of Airflow's UI anew, into docs/images (as the browser test sees it)

@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 
 from pipeline.erase.requests import Certificate, Destroyed, Erasures, Looked, Progress, Request
 from pipeline.errors import RefusedError
-from pipeline.lake.branch_file import location_on
+from pipeline.lake.branch_file import location_at, location_on
 from pipeline.lake.branches import ERASURES
 from pipeline.lake.puffin import Blob, read_puffin
 from pipeline.lake.typed_rows import rows_as_bytes, rows_of
@@ -25,6 +25,9 @@ LOOKED: Final = "firn-erasure-looked-v1"
 """Only in tables whose tombstones are requests."""
 _KEY_OF_DIGESTS: Final = "secret"
 """Property of the blob of requests: the secret in hexadecimal."""
+_LOST: Final = (
+    "the requests to erase keys are unknown; allowed: the file that Firn attached (drop the branch and request again)"
+)
 
 
 def blobs_of(erasures: Erasures) -> list[Blob]:
@@ -45,8 +48,15 @@ def read_erasures(table: Table) -> Erasures:
     store does not answer.
     """
     location = location_of(table)
-    if location is None:
-        return Erasures()
+    return Erasures() if location is None else _read_file(table, location)
+
+
+def read_erasures_at(table: Table, snapshot_id: int) -> Erasures:
+    """The erasures as snapshot ``snapshot_id`` of branch `firn_erasures` holds them; raises as ``read_erasures``."""
+    return _read_file(table, location_at(table, ERASURES, snapshot_id, _LOST))
+
+
+def _read_file(table: Table, location: str) -> Erasures:
     subject = f"table {'.'.join(table.name())}: its requests to erase keys"
     blobs = {one.type: one for one in read_puffin(table, location, subject)}
     try:
@@ -82,8 +92,4 @@ def location_of(table: Table) -> str | None:
 
     Raises RefusedError when another tool took the file off its snapshot.
     """
-    lost = (
-        "the requests to erase keys are unknown; allowed: the file that Firn attached (drop the branch and request "
-        "again)"
-    )
-    return location_on(table, ERASURES, lost)
+    return location_on(table, ERASURES, _LOST)

@@ -67,12 +67,15 @@ def location_on(table: Table, branch: str, lost: str) -> str | None:
     Raises RefusedError when another tool took the file off its snapshot; ``lost`` says what that means.
     """
     ref = table.metadata.refs.get(branch)
-    if ref is None:
-        return None
+    return None if ref is None else location_at(table, branch, ref.snapshot_id, lost)
+
+
+def location_at(table: Table, branch: str, snapshot_id: int, lost: str) -> str:
+    """Location of the file that snapshot ``snapshot_id`` of ``branch`` holds; raises as ``location_on``."""
     for one in table.metadata.statistics:
-        if one.snapshot_id == ref.snapshot_id:
+        if one.snapshot_id == snapshot_id:
             return one.statistics_path
     raise RefusedError(
-        f"table {'.'.join(table.name())}: snapshot {ref.snapshot_id} of branch {branch} has no statistics file any "
+        f"table {'.'.join(table.name())}: snapshot {snapshot_id} of branch {branch} has no statistics file any "
         f"more, so {lost}"
     )

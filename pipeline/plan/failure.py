@@ -1,6 +1,6 @@
 """Failed plans (C20): a document in the folder of its job says why a plan was refused, as long as its inputs are live.
 
-A planner of the same inputs finds it and waits, because another try without a change gives the same answer. There is no
+A planner of the same work finds it and waits, because another try without a change gives the same answer. There is no
 other record of failures. This module reads it without opening a stage, because planning comes before stages.
 """
 
@@ -58,24 +58,35 @@ class FailedPlan:
     failure: Failure
 
     def covers(self, plan: Plan) -> bool:
-        """True when ``plan`` would repeat the failed work: the same lane on the same segments, whatever the clock."""
+        """True when ``plan`` would repeat the failed work, whatever the clock: the same lane on the same segments, and
+        for lane ``erase`` the same requests below the same offset."""
         return (
             self.plan.lane is plan.lane
             and self.plan.topic_partition == plan.topic_partition
             and _read_by(self.plan) == _read_by(plan)
+            and _searched_for(self.plan) == _searched_for(plan)
         )
 
     def __str__(self) -> str:
         """Message: the plan that waits, since when, why, and what ends the wait."""
         where = self.plan.topic_partition
+        changes = "its segments change" if self.plan.search is None else "its segments or requests change"
         return (
-            f"{where} {self.plan.lane} waits: it {self.failure}; retried when its segments change, or by `firn retry "
+            f"{where} {self.plan.lane} waits: it {self.failure}; retried when {changes}, or by `firn retry "
             f"{self.plan.table} {where}`"
         )
 
 
 def _read_by(plan: Plan) -> set[tuple[str, int]]:
     return {(one.path, one.records) for one in (*plan.inputs, *plan.removed_tombstones)}
+
+
+def _searched_for(plan: Plan) -> tuple[int, int | None] | None:
+    """The newest request that a plan of lane ``erase`` serves, and the offset that it stops at; None of other lanes.
+
+    A new request may name other records, and another end leaves other records alone, so neither repeats a failure.
+    """
+    return (plan.search.through, plan.search.before) if plan.search else None
 
 
 def failed_plans(lake: Lake, identifier: str) -> list[FailedPlan]:

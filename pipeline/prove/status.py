@@ -1,15 +1,17 @@
 """How far each request is, and what keeps it from its certificate (C30)."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pipeline.erase.requests import Certificate, Erasures, Request
 from pipeline.erase.stored import read_erasures
 from pipeline.lake import Lake
 from pipeline.lake.topic_partition import TopicPartition
-from pipeline.plan.failure import FailedPlan, failed_plans
+from pipeline.plan.failure import FailedPlan, failed_plans, waiting
+from pipeline.plan.make import plan_partition
 from pipeline.prove.blockers import Blocker, together
 from pipeline.prove.history import older_snapshots, vanished
+from pipeline.segments import Segments
 from pipeline.sense import Lane
 from pipeline.sense.searches import obstacles
 from pipeline.sense.state import PartitionState
@@ -53,18 +55,16 @@ def status(lake: Lake, identifier: str, now_ms: int) -> list[RequestStatus]:
         table = lake.table(identifier)
         erasures = read_erasures(table)
         gone = vanished(lake, table, identifier, erasures)
-        waiting = {
+        open_in = {
             row.topic_partition
             for request in erasures.ids
             if erasures.certificate_of(request) is None
             for row in erasures.rows_of(request)
             if not erasures.is_done(row) and row.topic_partition not in gone
         }
-        sensed = read_once(lake, identifier, now_ms, waiting).states() if waiting else []
-        states = {state.topic_partition: state for state in sensed}
-        failed = {
-            one.plan.topic_partition: one for one in failed_plans(lake, identifier) if one.plan.lane is Lane.ERASE
-        }
+        sensed = read_once(lake, identifier, now_ms, open_in) if open_in else None
+        states = {state.topic_partition: state for state in sensed.states()} if sensed else {}
+        failed = _refused(lake, sensed.segments, states.values()) if sensed else {}
         found = []
         for request in erasures.ids:
             one = _status(erasures, request, gone)
@@ -75,6 +75,12 @@ def status(lake: Lake, identifier: str, now_ms: int) -> list[RequestStatus]:
                 one.blockers.extend(older_snapshots(table, erasures, request))
             found.append(one)
         return found
+
+
+def _refused(lake: Lake, segments: Segments, states: Iterable[PartitionState]) -> dict[TopicPartition, FailedPlan]:
+    """The failed searches that another run would only repeat, by topic partition."""
+    plans = [plan for state in states if (plan := plan_partition(Lane.ERASE, segments, state, force=True))]
+    return {plan.topic_partition: marker for plan, marker in waiting(failed_plans(lake, segments.identifier), plans)}
 
 
 def _status(erasures: Erasures, request: int, gone: Collection[TopicPartition]) -> RequestStatus:

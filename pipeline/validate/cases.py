@@ -18,6 +18,7 @@ from pipeline.erase.requests import Erasures
 from pipeline.errors import RefusedError
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles, Source
+from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import Plan
 from pipeline.plan.plan import LEVEL_OUT
 from pipeline.sense import Lane
@@ -184,7 +185,7 @@ def cases_of(
         ]
         files += [listing.file(AFTER, file) for file in stage.files[plan.id].all]
         case = Case(_claim(plan, own), tuple(files), int(own.fingerprint) if trusted else None)
-        found.append(_erasing(case, plan, erasures) if erases else case)
+        found.append(with_requests(case, erasures, plan.searched.through) if erases else case)
     return found
 
 
@@ -253,11 +254,12 @@ def requested(cases: Sequence[Case]) -> "Requested | None":
     return None if secret is None else Requested(secret, tuple(rows))
 
 
-def _erasing(case: Case, plan: Plan, erasures: Erasures) -> Case:
-    """``case`` of lane `erase`; of the segments that stay in place the judge holds nothing."""
+def with_requests(case: Case, erasures: Erasures, through: int) -> Case:
+    """``case`` of lane `erase` with its requests, those up to the id ``through``; of the segments that stay in place
+    the judge holds nothing."""
     files = tuple(replace(one, held=0) if one.side == IN_PLACE else one for one in case.files)
-    through = plan.searched.through
-    digests = tuple((one.digest, one.below) for one in erasures.of(plan.topic_partition) if one.id <= through)
+    owner = TopicPartition(case.claim.topic, case.claim.partition)
+    digests = tuple((one.digest, one.below) for one in erasures.of(owner) if one.id <= through)
     return replace(case, files=files, secret=erasures.secret, digests=digests)
 
 

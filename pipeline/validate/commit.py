@@ -32,20 +32,20 @@ from pipeline.lake.folders import job_of
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.masks.stored import masks_at
-from pipeline.plan.plan import LEVEL_OUT
+from pipeline.plan.plan import LEVEL_OUT, STAGED
 from pipeline.segments import Segments, read
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane
-from pipeline.sense.lanes import HIDING
 from pipeline.sense.masking import Masking
 from pipeline.validate.cases import Case, JudgedFile, JudgedRecords, Listing
 from pipeline.validate.deletes import SnapshotDeletes
+from pipeline.validate.erased import ErasingCommit
+from pipeline.validate.moved import Moved
+from pipeline.validate.moved import files as files_of
 
 if TYPE_CHECKING:
     from expectations.claim import Lane as JudgedLane
 
-VERIFIABLE = (*HIDING, *LEVEL_OUT)
-"""Lanes whose commits tell enough to be judged again."""
 _COPIES = (Lane.LIGHTEN, Lane.MERGE)
 """Lanes that keep every record."""
 _MICROS = 1000
@@ -103,21 +103,20 @@ def _snapshot(table: Table, identifier: str, snapshot_id: int | None) -> Snapsho
         if not _has_result(table, found):
             raise RefusedError(
                 f"table {identifier}: snapshot {snapshot_id} was not published by Firn; allowed: a commit of the "
-                f"lanes {', '.join(VERIFIABLE)}"
+                f"lanes {', '.join(STAGED)}"
             )
         return found
     for one in ancestors(table):
         if _has_result(table, one):
             return one
     raise RefusedError(
-        f"table {identifier} holds no snapshot that Firn published; allowed: a commit of the lanes "
-        f"{', '.join(VERIFIABLE)}"
+        f"table {identifier} holds no snapshot that Firn published; allowed: a commit of the lanes {', '.join(STAGED)}"
     )
 
 
 def _has_result(table: Table, snapshot: Snapshot) -> bool:
     plans = plans_of(table, snapshot)
-    return bool(plans) and all(plan.lane in {lane.value for lane in VERIFIABLE} for plan in plans)
+    return bool(plans) and all(plan.lane in {lane.value for lane in STAGED} for plan in plans)
 
 
 @dataclass(frozen=True)
@@ -136,8 +135,13 @@ class _Commit:
     def case(self, plan: PublishedPlan) -> Case:
         """The case of one plan."""
         owner, lane = plan.topic_partition, Lane(plan.lane)
+        if lane is Lane.ERASE:
+            job_id = self._job_id(plan)
+            erasing = ErasingCommit(self.identifier, self.table, self.columns, self.before, self.snapshot, job_id)
+            return erasing.case(plan, self._segments, self._deletes)
         listing = Listing(self.table.schema(), self.columns)
-        removed, stayed, added = self._moved(owner)
+        moved = Moved.between(self.table, self.columns, self.before, self.snapshot, owner)
+        removed, stayed, added = map(files_of, (moved.removed, moved.stayed, moved.added))
         if lane is Lane.LIGHTEN:
             return self._lightened(plan, listing, stayed)
         if lane is Lane.MASK:
@@ -222,19 +226,6 @@ class _Commit:
             return Masking(masks_at(self.table, (self.snapshot.sequence_number or 0) - 1).compared_in(owner))
         except RefusedError:
             return Masking()
-
-    def _moved(self, owner: TopicPartition) -> tuple[list[DataFile], list[DataFile], list[DataFile]]:
-        """Data files of a topic partition that the commit removed, left and added, repeated as listed."""
-        before, after = self._listed(self.before, owner), self._listed(self.snapshot, owner)
-        earlier, later = Counter(file.file_path for file in before), Counter(file.file_path for file in after)
-        removed = [file for file in before if file.file_path not in later]
-        stayed = [file for file in before if file.file_path in later]
-        return removed, stayed, [file for file in after if file.file_path not in earlier]
-
-    def _listed(self, snapshot: Snapshot, owner: TopicPartition) -> list[DataFile]:
-        manifests = [one for one in snapshot.manifests(self.table.io) if one.content == ManifestContent.DATA]
-        files = (entry.data_file for entry in Manifests(self.table.io).live(manifests))
-        return [file for file in files if TopicPartition(*self.columns.owner(self.table, file)) == owner]
 
     def _level(self, file: DataFile) -> int | None:
         return self.columns.level_of(self.table, file)

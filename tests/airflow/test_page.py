@@ -14,14 +14,22 @@ import pytest
 
 from infra.airflow import local
 from infra.processes import members, start
+from pipeline.care import care_table
+from pipeline.clock import now_ms
+from pipeline.engine.local import LocalEngine
+from pipeline.erase.ask import ask
+from pipeline.lake import records
+from pipeline.run import run
+from pipeline.sense import Lane
 from pipeline.status import Query, read
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.server import LOOK_SECONDS, at_free_port
 from tests.support.overviews import rows_of, write_overview
 
 TABLE, DAG_ID = "t.shown", "firn__t__shown"
-MANY, TORN = "t.many", "t.torn-file"
+ERASED, MANY, TORN = "shop.erased", "t.many", "t.torn-file"
 UP_WITHIN = 120  # seconds; a slow machine needs half of it
+DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,8 @@ def api(airflow: LocalAirflow) -> Iterator[ApiServer]:
     assert airflow.run(TABLE, {"lane": "full", "force": True}).succeeded
     write_overview(airflow.home, MANY, rows_of(10_000))
     write_overview(airflow.home, TORN).write_bytes(b"torn")
+    write_overview(airflow.home, ERASED, rows_of(3))
+    erase(airflow)
     port, environment = at_free_port(airflow)
     home = airflow.home / "airflow"
     name = "api-server"
@@ -80,6 +90,16 @@ def api(airflow: LocalAirflow) -> Iterator[ApiServer]:
         started.wait()
 
 
+def erase(airflow: LocalAirflow) -> None:
+    """Key `a` goes from table ERASED, and from its history, and is certified."""
+    records.create(airflow.lake, ERASED, {"history.expire.max-snapshot-age-ms": "1"})
+    airflow.land(ERASED, {0: ["a=1", "b=1", "a=2", "c=1"]})
+    ask(airflow.lake, ERASED, [(b"a",)], now_ms())
+    done = run(airflow.lake, ERASED, now_ms(), lambda _: LocalEngine(), (Lane.ERASE,), force=True)
+    assert [one.failures for one in done] == [{}]
+    care_table(airflow.lake, ERASED, now_ms() + 10 * DAY_MS, remove=True)
+
+
 def wait_until_up(api: ApiServer, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + UP_WITHIN
     while time.monotonic() < deadline:
@@ -96,7 +116,9 @@ def wait_until_up(api: ApiServer, process: subprocess.Popen[bytes]) -> None:
 
 @pytest.mark.parametrize(
     "path", ["/firn/", f"/firn/tables/{TABLE}", f"/firn/tables/{TABLE}/reports", "/firn/reports/index.html",
-             "/firn/reports/plans/any.html", "/firn/tables/none?page=0"]
+             f"/firn/tables/{ERASED}/certificates", f"/firn/reports/erasures/{ERASED}/request-1.html",
+             f"/firn/reports/erasures/{ERASED}/request-1.json", "/firn/reports/plans/any.html",
+             "/firn/tables/none?page=0"]
 )  # fmt: skip
 def test_who_is_not_logged_in_sees_nothing(api: ApiServer, path: str) -> None:
     for cookie in ("", "_token=forged"):
@@ -156,10 +178,32 @@ def test_reports_are_served_and_nothing_else_is(api: ApiServer, airflow: LocalAi
         assert api.get(f"/firn/reports/{path}").status == 404, path
 
 
+def test_c30_certificates_are_listed_and_served(api: ApiServer) -> None:
+    place = f"reports/erasures/{ERASED}/request-1"
+    for path, up in ((f"tables/{ERASED}", "../"), (f"tables/{ERASED}/certificates", "../../")):
+        found = api.get(f"/firn/{path}")
+        assert found.status == 200
+        assert f'href="{up}{place}.html"' in found.text
+        assert f'href="{up}{place}.json"' in found.text
+        assert "in time" in found.text
+    page = api.get(f"/firn/{place}.html")
+    assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "Certificate of erasure 1" in page.text
+    assert "no-cache" in page.headers["cache-control"]
+    document = api.get(f"/firn/{place}.json")
+    assert (document.status, document.headers["content-type"]) == (200, "application/json")
+    content = json.loads(document.text)
+    assert (content["table"], [one["records_erased"] for one in content["destroyed_files"]]) == (ERASED, [2])
+    assert content["sha256"] in page.text
+    for path in (f"erasures/{ERASED}/request-2.html", f"erasures/{ERASED}/../{ERASED}/request-1.json", "erasures/"):
+        assert api.get(f"/firn/reports/{path}").status == 404, path
+
+
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [
         ("tables/no.table", 404, "Table no.table has no status yet"),
+        ("tables/no.table/certificates", 404, "Table no.table has no status yet"),
         (f"tables/{quote('<script>alert(1)')}", 404, "&lt;script&gt;"),
         (f"tables/{TORN}", 503, "can&#39;t be read"),
         (f"tables/{MANY}?page=none", 400, "page: "),

@@ -7,8 +7,8 @@ from pipeline.engine import Engine
 from pipeline.errors import ConflictError
 from pipeline.lake import Lake
 from pipeline.publish import publish
-from tests.lanes.test_equality_deletes import Row, Upserts, upserts
 from tests.support.topics import DAY, NOW
+from tests.support.upserts import Row, Upserts, upserts
 
 
 @pytest.fixture

@@ -1,24 +1,11 @@
 """Equality deletes, as Flink's upserts leave them, on a table that was adopted with them: what they hide is not there,
 and none of them loses its reach by a cleaning (C27)."""
 
-import itertools
-from collections.abc import Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType
 
 from expectations.digests import digest
-from pipeline.adopt import adopt
-from pipeline.adopt.adopt import Choice
 from pipeline.compact import hidden
 from pipeline.compact.compact import compact
 from pipeline.engine import Engine
@@ -30,81 +17,8 @@ from pipeline.publish import publish
 from pipeline.segments import Segment, read
 from pipeline.validate import validate
 from pipeline.validate.verify import verify
-from tests.support.row_deletes import add, delete_at, delete_files, equality_file, places, visible_rows
-from tests.support.topics import DAY, LOW_THRESHOLDS, NOW, Topic
-
-_numbers = itertools.count()
-SCHEMA = Schema(
-    NestedField(1, "shard", IntegerType()),
-    NestedField(2, "id", LongType()),
-    NestedField(3, "city", StringType()),
-    NestedField(4, "seq", LongType()),
-    NestedField(5, "score", DoubleType()),
-    NestedField(6, "note", StringType()),
-)
-BY_SHARD = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "shard"))
-
-
-class Row(NamedTuple):
-    """A row as tests write and compare it."""
-
-    seq: int
-    id: int | None
-    city: str | None = "x"
-    shard: int = 0
-
-
-@dataclass
-class Upserts:
-    """An adopted table that somebody upserts into."""
-
-    topic: Topic
-    partitioned: bool = True
-
-    def append(self, *rows: Row) -> None:
-        table = self.topic.lake.table(self.topic.table)
-        held = [{"score": 1.0, "note": "x"} | row._asdict() for row in rows]
-        table.append(pa.Table.from_pylist(held, schema=table.schema().as_arrow()))
-
-    def delete(self, columns: Sequence[str], *rows: Sequence[Any], shard: int = 0) -> None:
-        """Commit equality deletes, in one partition where the table has some."""
-        table = self.topic.lake.table(self.topic.table)
-        values = (shard,) if self.partitioned else ()
-        add(self.topic.lake, self.topic.table, [equality_file(table, columns, rows, table.spec().spec_id, values)])
-
-    def delete_at(self, *seqs: int) -> None:
-        delete_at(self.topic.lake, self.topic.table, places(self.topic.lake, self.topic.table, seqs, "seq"))
-
-    def seen(self) -> list[Row]:
-        """What a plain reader of Iceberg's specification sees."""
-        rows = visible_rows(self.topic.lake.table(self.topic.table))
-        return sorted(Row(row["seq"], row["id"], row["city"], row["shard"]) for row in rows)
-
-    def seqs(self) -> list[int]:
-        return [row.seq for row in self.seen()]
-
-    def deletes(self) -> set[str]:
-        return delete_files(self.topic.lake.table(self.topic.table))
-
-
-def upserts(lake: Lake, engine: Engine, *, partitioned: bool = True, **properties: str) -> Upserts:
-    """A new table, adopted before anything is in it."""
-    identifier = f"upserts.t{next(_numbers)}"
-    lake.create_namespace("upserts")
-    lake.catalog.create_table(
-        identifier,
-        SCHEMA,
-        partition_spec=BY_SHARD if partitioned else PartitionSpec(),
-        properties={"format-version": "2", "write.upsert.enabled": "true"},
-    )
-    chosen = {f"firn.{name.replace('_', '.')}": value for name, value in properties.items()}
-    adopt(
-        lake,
-        identifier,
-        Choice(("id",), "seq", partition="shard" if partitioned else None, tombstone="city IS NULL"),
-        LOW_THRESHOLDS | {"firn.null.keys": "quarantine"} | chosen,
-    )
-    return Upserts(Topic(lake, engine, identifier, made=True), partitioned)
+from tests.support.topics import DAY, NOW
+from tests.support.upserts import Row, Upserts, upserts
 
 
 @pytest.fixture
@@ -175,6 +89,27 @@ def test_c22_c27_a_delete_that_lands_meanwhile_applies_to_what_is_published(tabl
     table.topic.clean("full", NOW + DAY, force=True)
     assert table.seqs() == [0, 1, 3, 4]
     assert table.deletes() == set()
+
+
+@pytest.mark.parametrize(("lane", "published"), [("merge", True), ("full", False)])
+def test_c2_c3_a_delete_by_other_columns_than_the_key_may_bring_an_older_record_to_light(
+    table: Upserts, lane: str, published: bool
+) -> None:
+    """Readers see the older record of the key then: a cleaning that drops it because of the newer one is made again."""
+    table.append(Row(0, 1, "x"), Row(1, 2, "x"))
+    table.append(Row(2, 1, "y"), Row(3, 3, "x"))
+    (plan,) = table.topic.plans(lane, force=True)
+    (stage,) = table.topic.validated([plan])
+    table.delete(["city"], ("y",))
+    assert table.seqs() == [0, 1, 3]
+    if published:
+        publish(table.topic.lake, stage)
+    else:
+        with pytest.raises(ConflictError, match="a row-level delete was added to"):
+            publish(table.topic.lake, stage)
+    assert table.seqs() == [0, 1, 3]
+    table.topic.clean("full", NOW + DAY, force=True)
+    assert table.seqs() == [0, 1, 3]
 
 
 def test_c22_c27_a_delete_between_planning_and_compacting(table: Upserts) -> None:
@@ -314,68 +249,3 @@ def test_the_judge_notices(table: Upserts, monkeypatch: pytest.MonkeyPatch, defe
     (judged,) = validate(table.topic.lake, [done.stage], table.topic.engine)
     assert judged.error is None
     assert not judged.passed
-
-
-changes = st.lists(
-    st.tuples(
-        st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["x", "y", None])), min_size=1, max_size=3),
-        st.lists(st.integers(0, 4), max_size=2),
-        st.lists(st.sampled_from(["x", "y", None]), max_size=1),
-        st.lists(st.integers(0, 20), max_size=2),
-        st.sampled_from(["merge", "clean", "tier", "full"]),
-        st.booleans(),
-    ),
-    min_size=3,
-    max_size=7,
-)
-
-
-@settings(
-    max_examples=15,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(changes, st.booleans())
-def test_c2_c3_c27_random_histories(
-    lake: Lake,
-    engine: Engine,
-    history: list[tuple[list[tuple[int, str | None]], list[int], list[str | None], list[int], str, bool]],
-    partitioned: bool,
-) -> None:
-    """Appends, position and equality deletes and cleanings, some while a plan is under way: as in a plain model."""
-    table = upserts(lake, engine, partitioned=partitioned, tier_runs="2", delete_retention_ms="0")
-    visible: dict[int, Row] = {}
-    landed = 0
-    for number, (batch, ids, cities, victims, lane, meanwhile) in enumerate(history):
-        rows = [Row(seq, id_, city) for seq, (id_, city) in enumerate(batch, landed)]
-        landed += len(rows)
-        table.append(*rows)
-        visible |= {row.seq: row for row in rows}
-        chosen = {sorted(visible)[victim % len(visible)] for victim in victims} if visible else set()
-        if chosen:
-            table.delete_at(*chosen)
-        visible = {seq: row for seq, row in visible.items() if seq not in chosen}
-        stages = table.topic.validated(table.topic.plans(lane, NOW + number * DAY, force=True)) if meanwhile else []
-        if cities:
-            table.delete(["city"], *((city,) for city in cities))
-        if ids:
-            table.delete(["id"], *((id_,) for id_ in ids))
-        visible = {seq: row for seq, row in visible.items() if row.id not in ids and row.city not in cities}
-        assert table.seen() == [visible[seq] for seq in sorted(visible)]
-        for stage in stages:
-            # By another column than the key they may hide the newer record of a key alone.
-            with suppress(ConflictError) if cities else nullcontext():
-                publish(table.topic.lake, stage)
-        if not meanwhile:
-            table.topic.clean(lane, NOW + number * DAY, force=True)
-        seen = {row.seq: row for row in table.seen()}
-        assert seen.items() <= visible.items(), "nothing comes back"
-        newest = {row.id: row for row in sorted(visible.values())}
-        assert all(row.seq in seen or row.city is None for row in newest.values())
-        if not meanwhile:
-            assert not visible or max(visible) in seen
-        visible = seen
-    table.topic.clean("full", NOW + 100 * DAY, force=True)
-    assert len({row.id for row in table.seen()}) == len(table.seen()), "one record per key in the tail"

@@ -14,6 +14,7 @@ from pipeline.lake import Lake
 from pipeline.publish import publish
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane
+from tests.support.examples import times
 from tests.support.topics import DAY, NOW, Record, Topic
 
 KEYS = [b"", b"a", b"b", b"c"]
@@ -24,7 +25,7 @@ steps = st.lists(st.tuples(batches, st.sampled_from([None, *Lane]), st.booleans(
 clocks = st.lists(st.sampled_from([0, 1, DAY, -DAY, 3 * DAY]), min_size=5, max_size=5)
 
 bounded = settings(
-    max_examples=5,
+    max_examples=times(3),
     deadline=None,
     derandomize=True,
     database=None,

@@ -30,10 +30,10 @@ from pipeline.sense import Lane, due, sense_table
 from pipeline.staging.stage import stages_of
 from pipeline.validate import validate
 from pipeline.validate.verify import verify
-from tests.lanes.test_equality_deletes import Row, Upserts, upserts
 from tests.support.lakes import files_under, on_disk
 from tests.support.row_deletes import add, data_files, delete_at, delete_files, equality_file
 from tests.support.topics import DAY, NOW, Topic, updates
+from tests.support.upserts import Row, Upserts, upserts
 from tests.support.watched import Killed, Nth, die, watched
 
 _numbers = itertools.count()

@@ -6,10 +6,10 @@ import pytest
 
 from pipeline.engine.spark import SparkEngine
 from pipeline.lake import Lake
-from tests.lanes.test_equality_deletes import Row, Upserts, upserts
 from tests.lanes.test_lighten import delete_keys, left
 from tests.spark.test_row_deletes import spark_sees
 from tests.support.topics import DAY, NOW, Topic, updates
+from tests.support.upserts import Row, Upserts, upserts
 
 
 @pytest.fixture

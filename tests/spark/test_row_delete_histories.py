@@ -11,9 +11,9 @@ import pytest
 
 from pipeline.errors import ConflictError
 from pipeline.publish import publish_job
-from tests.lanes.test_equality_deletes import Row, Upserts, upserts
 from tests.support.row_deletes import add, data_file, equality_file
 from tests.support.topics import DAY, NOW, Topic
+from tests.support.upserts import Row, Upserts, upserts
 
 HISTORIES = int(os.environ.get("FIRN_HISTORIES", "3"))
 LANES = ("merge", "clean", "tier", "full")

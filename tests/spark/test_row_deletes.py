@@ -2,9 +2,9 @@
 
 from pipeline.engine.spark import SparkEngine
 from pipeline.publish import publish
-from tests.lanes.test_equality_deletes import Row, Upserts, upserts
 from tests.support.row_deletes import data_files
 from tests.support.topics import DAY, NOW, Topic
+from tests.support.upserts import Row, Upserts, upserts
 
 
 def spark_sees(table: Upserts) -> list[Row]:

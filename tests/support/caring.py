@@ -7,11 +7,14 @@ from pipeline import clock
 from pipeline.care import Garbage, Kind, care_table
 from pipeline.lake import Lake
 from pipeline.lake.branches import QUARANTINE, QUARANTINED, REMOVED, REMOVED_TOMBSTONES, on_branch
+from pipeline.policy.policy import DAY_MS
 from pipeline.publish import publish
 from tests.support import lakes
 from tests.support.lakes import TABLE, Fates, append_two, only_plan, ready, row
 
 HOUR_MS = 3_600_000
+LATER = 4 * DAY_MS
+"""Past the default age of orphans."""
 
 
 def collect(lake: Lake, after_ms: int = 0, *, remove: bool = True) -> list[Garbage]:

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
+from pipeline.lake.topic_partition import TopicPartition
+
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 TIME = 1_799_000_000_000
 """Epoch milliseconds of the record with offset 0; each next one is a millisecond later."""
@@ -75,3 +77,14 @@ def segment(folder: Path, *batches: bytes, name: str = "00000000000000000000.log
     path = folder / name
     path.write_bytes(b"".join(batches))
     return path
+
+
+ENTRIES = [
+    Entry(7, b"k", b"v" * 500, [("h", b"\x00\xff"), ("h", None), ("\u00e9", b"")]),
+    Entry(9, None, b"\x00" * 500),
+    Entry(12, b"", None),
+    Entry(13, b"gone", b""),
+]
+"""Records of every kind: headers that are not text, no key, an empty key that is deleted, a gap."""
+PRODUCER = (2**40, 3)
+WHERE = TopicPartition("orders", 0)

@@ -12,6 +12,11 @@ from pipeline.staging.stage import Stage
 from tests.support import lakes
 
 
+def home_of(lake: Lake) -> Path:
+    """Folder of the table."""
+    return lakes.on_disk(lake.table(lakes.TABLE).location())
+
+
 def data_of(stage: Stage) -> Path:
     """Folder of the job's data."""
     return lakes.on_disk(job_folder(stage.table, stage.job_id))

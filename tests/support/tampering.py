@@ -1,9 +1,18 @@
-"""Changes a data file of a stage behind the back of its manifests."""
+"""Changes behind the back of a stage: to its data files, and to what it was made of."""
 
 from pathlib import Path
 
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
+
+from pipeline.lake import Lake
+from pipeline.staging.stage import Stage
+from tests.support.lakes import TABLE
+
+
+def input_gone(lake: Lake, _: Stage) -> None:
+    """Another writer deletes the record at offset 0, and with it an input."""
+    lake.table(TABLE).delete("offset = 0")
 
 
 def change_value(file: DataFile, offset: int, value: bytes) -> None:

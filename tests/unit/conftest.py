@@ -9,6 +9,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from pipeline.lake import Lake, records
+from pipeline.plan import Plan
 from tests.support import lakes
 
 # Hypothesis fails an example that takes more than 200 ms: on a busy machine that says nothing about the code.
@@ -42,3 +43,11 @@ def table(lake: Lake) -> str:
     """The name of an empty table of records in ``lake``, with the default policy."""
     records.create(lake, lakes.TABLE, {})
     return lakes.TABLE
+
+
+@pytest.fixture
+def plan(lake: Lake, table: str) -> Plan:
+    """A full plan over two segments of orders-0, the first of which the second supersedes."""
+    assert table
+    lakes.append_two(lake, lakes.row(0), lakes.row(1))
+    return lakes.only_plan(lake)

@@ -10,9 +10,11 @@ from pipeline.plan import Job, Plan
 from pipeline.staging.stage import Stage, parts_of
 
 SHOWN = 100
+FIGURES = 7
+"""Number of columns with counts."""
 _HEADER = (
-    "| topic partition | records in | out | superseded | tombstones removed | bytes in | out | verdict |\n"
-    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
+    "| topic partition | records in | out | superseded | tombstones removed | erased | bytes in | out | verdict |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
 )
 
 
@@ -44,6 +46,7 @@ def _judged(stage: Stage, plan: Plan) -> str:
         counts.records_out,
         counts.superseded,
         counts.tombstones_removed,
+        counts.erased,
         counts.bytes_in,
         counts.bytes_out,
     )
@@ -51,7 +54,7 @@ def _judged(stage: Stage, plan: Plan) -> str:
 
 
 def _row(plan: Plan, verdict: str, *counts: int) -> str:
-    cells = [f"{count:,}" for count in counts] or [""] * 6
+    cells = [f"{count:,}" for count in counts] or [""] * FIGURES
     return f"| {_as_text(str(plan.topic_partition))} | {' | '.join(cells)} | {verdict} |"
 
 

@@ -21,14 +21,17 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from pipeline import status
 from pipeline.airflow.configuration import dag_id_of
-from pipeline.airflow.site.page import overview_html, problem_html, reports_html, table_html
+from pipeline.airflow.site.page import certificates_html, overview_html, problem_html, reports_html, table_html
 from pipeline.airflow.site.page.render import CONTENT_POLICY
 from pipeline.clock import now_ms
 from pipeline.errors import RefusedError
 from pipeline.status import LaneVerdict, Shown, Sort, Status, Summary
 
 LISTED = 300
-"""Maximum number of verdicts listed, for all tables together."""
+"""Maximum number of verdicts listed, for all tables together, and of certificates of one table."""
+ON_THE_PAGE = 20
+"""Maximum number of certificates on the page of a table."""
+TYPES = {".html": "text/html", ".json": "application/json"}
 
 HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
@@ -65,6 +68,7 @@ def site() -> FastAPI:
     app.get("/")(all_tables)
     app.get("/tables/{table}", dependencies=[OfReadableTable])(one_table)
     app.get("/tables/{table}/reports", dependencies=[OfReadableTable])(reports_of_table)
+    app.get("/tables/{table}/certificates", dependencies=[OfReadableTable])(certificates_of_table)
     app.get("/reports/index.html")(all_reports)
     app.get("/reports/{path:path}", response_class=FileResponse)(report)
     app.exception_handler(StarletteHTTPException)(refused)
@@ -97,7 +101,8 @@ def one_table(
 ) -> HTMLResponse:
     """The page of one table."""
     query = status.Query(text, shown, sort, descending, page)
-    return _html(table_html(_status(table), query, now_ms()))
+    issued = status.certificates(_reports(), table, ON_THE_PAGE)
+    return _html(table_html(_status(table), query, now_ms(), issued))
 
 
 def reports_of_table(table: str, as_of: int | None = None) -> HTMLResponse:
@@ -105,6 +110,14 @@ def reports_of_table(table: str, as_of: int | None = None) -> HTMLResponse:
     verdicts = _status(table).details().verdicts
     wanted = [verdict for verdict in verdicts if as_of in (None, verdict.as_of_ms)]
     return _html(reports_html("../../", table, wanted, as_of))
+
+
+def certificates_of_table(table: str) -> HTMLResponse:
+    """The certificates of erasures in one table."""
+    issued = status.certificates(_reports(), table, LISTED)
+    if not issued.total:
+        _status(table)  # a table that nobody knows has no page
+    return _html(certificates_html(table, issued))
 
 
 def all_reports(user: GetUserDep) -> HTMLResponse:
@@ -121,12 +134,12 @@ def all_reports(user: GetUserDep) -> HTMLResponse:
 
 
 def report(path: str, request: Request, user: GetUserDep) -> FileResponse:
-    """A report page of one plan, Firn's or Great Expectations'."""
-    found = status.report(home() / "reports", path)
+    """A report page of one plan, Firn's or Great Expectations', or a certificate as a page or as its document."""
+    found = status.report(_reports(), path) or status.certificate_file(_reports(), path)
     if found is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no report {path}.")
     may_read(found.table, request, user)
-    return FileResponse(found.file, media_type="text/html", headers=HEADERS)
+    return FileResponse(found.file, media_type=TYPES[found.file.suffix], headers=HEADERS)
 
 
 def refused(request: Request, error: StarletteHTTPException) -> HTMLResponse:
@@ -147,6 +160,10 @@ def misasked(_: Request, error: RequestValidationError) -> HTMLResponse:
 def unreadable(_: Request, error: RefusedError) -> HTMLResponse:
     """The page for a status that is torn, or was written by another version."""
     return _problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+
+def _reports() -> Path:
+    return home() / "reports"
 
 
 def _status(table: str) -> Status:

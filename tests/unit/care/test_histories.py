@@ -23,6 +23,7 @@ from pipeline.publish import publish
 from pipeline.sense import Lane
 from pipeline.staging.stage import Stage, stages_of
 from tests.support import lakes
+from tests.support.examples import times
 from tests.support.lakes import Fates, row
 
 HOUR_MS = 3_600_000
@@ -174,7 +175,7 @@ class History:
 
 
 @settings(
-    max_examples=8,
+    max_examples=times(4),
     # A history takes a second: looking for a shorter one that fails as well would take minutes.
     phases=[Phase.generate],
     deadline=None,

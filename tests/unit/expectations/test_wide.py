@@ -14,6 +14,7 @@ from expectations.findings import Findings
 from expectations.judge import Limits, examine
 from expectations.tables import AFTER, BEFORE, IN_PLACE, Layout
 from expectations.wide import KeyBuckets
+from tests.support.examples import times
 from tests.support.judged import (
     CLAIM,
     INPUTS,
@@ -75,7 +76,7 @@ _RECORDS = st.builds(
 )
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=times(5), deadline=None)
 @given(
     inputs=st.lists(_RECORDS, max_size=12),
     outputs=st.lists(_RECORDS, max_size=8),
@@ -94,7 +95,7 @@ def test_a_plan_whose_sums_agree_is_judged_as_if_every_record_were_compared(
         assert settled == compared
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=times(10), deadline=None)
 @given(
     inputs=st.lists(_RECORDS, max_size=12),
     outputs=st.lists(_RECORDS, max_size=8),

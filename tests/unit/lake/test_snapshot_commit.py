@@ -1,7 +1,6 @@
-"""C22: one commit moves main and side branches or none of them, and nobody who appends meanwhile fails by it."""
+"""C22: one commit moves main and side branches or none of them."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import pytest
 from pyiceberg.exceptions import BadRequestError, CommitFailedException
@@ -9,45 +8,20 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from pipeline import clock
-from pipeline.care import manifests
-from pipeline.care.jobs import newer_snapshot
-from pipeline.care.side_branches import old_on_branches
 from pipeline.errors import ConflictError
 from pipeline.history import ancestors
 from pipeline.lake import Lake
-from pipeline.lake.branches import (
-    FOR_EVER_MS,
-    QUARANTINE,
-    QUARANTINED,
-    REMOVED_TOMBSTONES,
-    SIDE_BRANCHES,
-    on_branch,
-)
+from pipeline.lake.branches import FOR_EVER_MS, QUARANTINE, REMOVED_TOMBSTONES, SIDE_BRANCHES, on_branch
 from pipeline.lake.manifests import Manifests
-from pipeline.lake.side_branches import create_side_branches
 from pipeline.lake.snapshot_commit import Change, SnapshotCommit
-from pipeline.plan import plan_table
 from pipeline.publish import publish
 from pipeline.quarantine import clear
-from pipeline.sense import Lane
 from pipeline.staging.stage import Stage
 from tests.support import lakes
 from tests.support.foreign import rewrite_manifests
-from tests.support.lakes import NOW, TABLE, Fates, append, append_two, ready, row
+from tests.support.lakes import TABLE, append, row
+from tests.support.moving import audit, heads, null_key_stage, seen
 from tests.support.watched import Nth, watched
-
-YEAR_MS = 366 * 86_400_000
-NO_RETRY = {"commit.retry.num-retries": "0"}
-"""An appender that PyIceberg does not help sees what the catalog says."""
-
-
-def null_key_stage(lake: Lake, start: int = 0) -> Stage:
-    """One that moves a record without a key, the one at ``start``, to the quarantine."""
-    append_two(lake, row(start, key=None), row(start + 1))
-    kept = [row(start, key=None, level=QUARANTINED), row(start + 1)]
-    (plan,) = (one for one in plan_table(lake, TABLE, Lane.FULL, NOW, force=True) if one.partition == 0)
-    return ready(lake, plan, kept, Fates(quarantined=1, superseded=plan.records - 2))
 
 
 @pytest.fixture
@@ -71,29 +45,9 @@ def commit(lake: Lake, prepared: SnapshotCommit, target: Table | None = None) ->
     prepared.commit(lake, table, Manifests(table.io))
 
 
-def seen(lake: Lake) -> tuple[list[int], list[int]]:
-    """The offsets on main and in quarantine."""
-    aside = on_branch(lake.table(TABLE), QUARANTINE).scan().to_arrow()["offset"].to_pylist()
-    return lakes.offsets(lake), sorted(aside)
-
-
-def heads(lake: Lake) -> Mapping[str, int]:
-    return {name: ref.snapshot_id for name, ref in lake.table(TABLE).metadata.refs.items()}
-
-
 def metadata_files(lake: Lake) -> set[str]:
     folder = lakes.on_disk(lake.table(TABLE).location()) / "metadata"
     return {path.name for path in lakes.files_under(folder) if path.suffix == ".avro" and "_firn" not in path.parts}
-
-
-def audit(lake: Lake) -> None:
-    """Somebody else's branch gets a snapshot, and main gets none."""
-    table = lake.table(TABLE)
-    if "audit" not in table.metadata.refs:
-        current = table.metadata.current_snapshot_id
-        assert current is not None
-        table.manage_snapshots().create_branch(current, "audit").commit()
-    lake.table(TABLE).append(lakes.stored([row(99, partition=9)]), branch="audit")
 
 
 def summary(snapshot: Snapshot | None) -> Mapping[str, str]:
@@ -263,106 +217,6 @@ class TestSequenceNumbers:
         with pytest.raises(type(error), match="an odd answer"):
             commit(refusing, moving(lake, stage), lake.table(TABLE))
         assert seen(lake) == ([1], [0])
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of commit that Firn makes: what must be there before, and how it is made."""
-
-    prepare: Callable[[Lake], object]
-    make: Callable[[Lake, object], object]
-
-
-def branches_gone(lake: Lake) -> None:
-    append_two(lake, row(0), row(1))
-    for name in SIDE_BRANCHES:
-        lake.table(TABLE).manage_snapshots().remove_branch(name).commit()
-
-
-def many_manifests(lake: Lake) -> None:
-    merged = {"commit.manifest.min-count-to-merge": "10", "commit.manifest-merge.enabled": "false"}
-    lake.set_properties(TABLE, merged)
-    for number in range(10):
-        append(lake, [row(number)])
-
-
-def quarantined(lake: Lake) -> None:
-    publish(lake, null_key_stage(lake).identifier)
-    lake.set_properties(TABLE, {"firn.care.quarantine.age.ms": "1"})
-
-
-KINDS = {
-    "create": Kind(branches_gone, lambda lake, _: create_side_branches(lake, TABLE)),
-    "publish": Kind(lambda lake: null_key_stage(lake).identifier, lambda lake, name: publish(lake, str(name))),
-    "a newer snapshot": Kind(lambda lake: append(lake, [row(0), row(1)]), lambda lake, _: newer_snapshot(lake, TABLE)),
-    "an age limit": Kind(
-        quarantined, lambda lake, _: old_on_branches(lake, TABLE, clock.now_ms() + YEAR_MS, remove=True)
-    ),
-    "clear": Kind(quarantined, lambda lake, _: clear(lake, TABLE)),
-    "manifests": Kind(many_manifests, lambda lake, _: manifests.rewrite_manifests(lake, TABLE, NOW, remove=True)),
-}
-CALLS = ["before load", "before commit", "before swap", "after commit"]
-
-
-@pytest.mark.usefixtures("table")
-class TestBesideAppenders:
-    """C22: an appender is told that it lost a race, which it tries again by itself, and nothing else."""
-
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_c22_one_that_loaded_before_loses_a_race(self, lake: Lake, kind: str) -> None:
-        work = KINDS[kind]
-        before = work.prepare(lake)
-        lake.set_properties(TABLE, NO_RETRY)
-        appender = lake.table(TABLE)
-        work.make(lake, before)
-        with pytest.raises(CommitFailedException):
-            appender.append(lakes.stored([row(77, partition=7)]))
-        lake.table(TABLE).append(lakes.stored([row(77, partition=7)]))
-        assert 77 in lakes.offsets(lake)
-
-    @pytest.mark.parametrize("kind", KINDS)
-    @pytest.mark.parametrize("call", CALLS)
-    def test_c22_an_appender_at_any_moment_is_not_refused(self, lake: Lake, kind: str, call: str) -> None:
-        work = KINDS[kind]
-        before = work.prepare(lake)
-        meanwhile = Nth(1, lambda: work.make(lake, before), only=call)
-        own = watched(lake, meanwhile)
-        own.table(TABLE).append(lakes.stored([row(77, partition=7)]))
-        assert meanwhile.acted
-        assert lakes.offsets(lake).count(77) == 1
-
-    @pytest.mark.parametrize("kind", KINDS)
-    @pytest.mark.parametrize("call", CALLS)
-    def test_c22_and_neither_is_firn(self, lake: Lake, kind: str, call: str) -> None:
-        work = KINDS[kind]
-        before = work.prepare(lake)
-        appends = Nth(1, lambda: append(lake, [row(77, partition=7)]), only=call)
-        work.make(watched(lake, appends), before)
-        assert appends.acted or (kind, call) == ("a newer snapshot", "after commit")
-        assert lakes.offsets(lake).count(77) == 1
-        assert seen(lake)[1] == ([0] if kind == "publish" else [])
-        assert set(SIDE_BRANCHES) <= set(heads(lake))
-
-    @pytest.mark.parametrize("kind", KINDS)
-    @pytest.mark.parametrize("call", CALLS[:3])
-    def test_c22_nor_is_it_by_a_branch_of_somebody_elses(self, lake: Lake, kind: str, call: str) -> None:
-        work = KINDS[kind]
-        before = work.prepare(lake)
-        audits = Nth(1, lambda: audit(lake), only=call)
-        work.make(watched(lake, audits), before)
-        assert audits.acted
-        assert set(heads(lake)) == {MAIN_BRANCH, "audit", *SIDE_BRANCHES}
-
-    def test_c22_every_commit_that_moves_a_branch_moves_main(self, lake: Lake) -> None:
-        for work in KINDS.values():
-            before = work.prepare(lake)
-            was = heads(lake)
-            work.make(lake, before)
-            moved = {name for name, at in heads(lake).items() if was.get(name) != at}
-            assert MAIN_BRANCH in moved
-            # A table with branches of its own again, for the next one.
-            create_side_branches(lake, TABLE)
-            clear(lake, TABLE)
 
 
 def test_c22_files_of_several_partition_specs_go_with_one_commit(lake: Lake, table: str) -> None:

@@ -11,8 +11,8 @@ from pipeline.policy.policy import DAY_MS, LONG_MAX
 from pipeline.segments import Segment
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane, PartitionState, due, due_at
+from tests.support.drawn import partitions, policies
 from tests.support.lakes import NOW, TOPIC_PARTITION, segment
-from tests.unit.plan.test_plan import partitions, policies
 
 HOUR = 3_600_000
 TAIL_SEGMENT = segment("tail", 0, 99, TAIL)

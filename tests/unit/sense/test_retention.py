@@ -13,8 +13,8 @@ from pipeline.policy import Policy
 from pipeline.segments import Segment, Segments, Stray
 from pipeline.segments.segment import LANDED, MERGED, RUN, TAIL
 from pipeline.sense import Lane, PartitionState, Retention, due, retention
+from tests.support.drawn import partitions
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, segment
-from tests.unit.plan.test_plan import partitions
 
 HOUR = 3_600_000
 

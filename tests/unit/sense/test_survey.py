@@ -15,6 +15,7 @@ from pipeline.segments.segment import LEVELS
 from pipeline.sense import Lane, PartitionState, due, sense
 from pipeline.sense.survey import DueSurvey
 from pipeline.sense.transactions import Transactions, Undecided
+from tests.support.examples import times
 from tests.support.lakes import NOW, segment
 
 TOPICS = ("a", "orders")
@@ -111,7 +112,7 @@ def surveys(draw: st.DrawFn) -> tuple[DueSurvey, list[PartitionState]]:
     return survey, sense(table, policies, now, removed_tombstones, transactions)
 
 
-@settings(max_examples=200)
+@settings(max_examples=times(100))
 @given(surveys(), st.sampled_from(Lane), st.booleans())
 def test_c12_what_is_due_is_never_left_out(
     found: tuple[DueSurvey, list[PartitionState]], lane: Lane, force: bool
@@ -144,7 +145,7 @@ HEADS = st.lists(st.sampled_from([0, 1, 2]), max_size=8).map(lambda head: sorted
 """Levels of a head in offset order, as the lanes leave them."""
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(150))
 @given(
     st.dictionaries(st.builds(TopicPartition, st.sampled_from(TOPICS), st.integers(0, 9)), HEADS),
     st.sampled_from(Lane),

@@ -13,8 +13,8 @@ from pipeline.policy.policy import DAY_MS
 from pipeline.segments import Segment, Segments, Stray
 from pipeline.segments.segment import LANDED, RUN, TAIL
 from pipeline.sense import Lane, PartitionState, due
+from tests.support.drawn import partitions, policies
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, segment
-from tests.unit.plan.test_plan import partitions, policies
 
 
 def state(*segments: Segment, now: int = NOW, strays: tuple[Stray, ...] = (), **policy: Any) -> PartitionState:

@@ -1,22 +1,16 @@
-"""Stages: opened without touching the target, known by documents that are written once, and deleted without losing a
-file that is in use."""
+"""Stages: opened without touching the target, and known by documents that are written once."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 
-from pipeline import clock
 from pipeline.care.jobs import discard
-from pipeline.care.limits import SETTLED_MS
-from pipeline.care.sweep import sweep
-from pipeline.errors import ConflictError, FirnError, GoneError, RefusedError
+from pipeline.errors import ConflictError, GoneError, RefusedError
 from pipeline.lake import Lake, records
 from pipeline.lake.folders import DATA_PATH
-from pipeline.lake.job_documents import METADATA_PATH, JobDocuments
-from pipeline.plan import Job, Plan, plan_table
+from pipeline.lake.job_documents import METADATA_PATH
+from pipeline.plan import Job, Plan
 from pipeline.plan.plan import LEVEL_OUT
 from pipeline.publish import publish
 from pipeline.sense import Lane
@@ -25,32 +19,8 @@ from pipeline.staging.result import PlanResult, StagedResult
 from pipeline.staging.stage import Stage, stages_of
 from tests.support import lakes
 from tests.support.foreign import delete_rows
-from tests.support.lakes import (
-    NOW,
-    TABLE,
-    Fates,
-    Row,
-    append,
-    append_two,
-    compacted,
-    judged,
-    only_plan,
-    ready,
-    row,
-)
-from tests.support.stages import aged, crash_after_commit, data_of, document, documents_of
-
-
-@pytest.fixture
-def plan(lake: Lake, table: str) -> Plan:
-    """A full plan over two segments of orders-0, the first of which the second supersedes."""
-    assert table
-    append_two(lake, row(0), row(1))
-    return only_plan(lake)
-
-
-def home_of(lake: Lake) -> Path:
-    return lakes.on_disk(lake.table(TABLE).location())
+from tests.support.lakes import TABLE, Fates, Row, append, append_two, compacted, judged, only_plan, ready, row
+from tests.support.stages import data_of, document, documents_of, home_of
 
 
 def compacted_again(lake: Lake, plan: Plan, *kept: Row) -> Stage:
@@ -301,228 +271,3 @@ class TestRecording:
         lakes.together(*[lambda: stage.record_verdicts({plan.id: lakes.verdict(passed=True)})] * 4)
         assert Stage.load(lake, plan.stage).state == "passed"
         assert document(stage, "verdicts").exists()
-
-
-class TestDiscarding:
-    """C25: unpublished files go, files that any snapshot holds stay."""
-
-    def test_c25_the_stage_and_its_files_are_gone_and_readers_see_what_they_saw(self, lake: Lake, plan: Plan) -> None:
-        home = home_of(lake) / "data"
-        files = lakes.files_under(home)
-        stage = ready(lake, plan, [row(1)], Fates(superseded=1))
-        assert discard(lake, stage.identifier) == 1
-        assert stages_of(lake, TABLE) == []
-        assert lakes.files_under(home) == files
-        assert not data_of(stage).exists()
-        assert not documents_of(stage).exists()
-        assert lakes.offsets(lake) == [0, 1]
-
-    def test_c25_what_a_killed_writer_left_goes_as_well(self, lake: Lake, plan: Plan) -> None:
-        stage = lakes.opened(lake, plan)
-        stray = data_of(stage) / "attempt" / "half.parquet"
-        stray.parent.mkdir(parents=True)
-        stray.write_bytes(b"PAR1")
-        list_of_files = documents_of(stage) / "0123.avro"
-        list_of_files.write_bytes(b"Obj")
-        assert discard(lake, plan.stage) == 1
-        assert not data_of(stage).exists()
-        assert not documents_of(stage).exists()
-
-    @pytest.mark.usefixtures("table")
-    @pytest.mark.parametrize("topic", ["orders", "größe: 50%"])
-    def test_c25_what_was_published_stays(self, lake: Lake, tmp_path: Path, topic: str) -> None:
-        append_two(lake, row(0, topic=topic), row(1, topic=topic))
-        stage = ready(lake, only_plan(lake), [row(1, topic=topic)], Fates(superseded=1))
-        crash_after_commit(lake, stage, tmp_path / "copy")
-        stray = data_of(stage) / "stray.parquet"
-        stray.write_bytes(b"")
-        assert discard(lake, stage.identifier) == 1
-        assert lakes.offsets(lake) == [1]
-        assert not stray.exists()
-        assert stages_of(lake, TABLE) == []
-
-    def test_c25_a_file_that_only_a_past_snapshot_holds_stays(self, lake: Lake, plan: Plan, tmp_path: Path) -> None:
-        stage = ready(lake, plan, [row(1)], Fates(superseded=1))
-        crash_after_commit(lake, stage, tmp_path / "copy")
-        published_as = lakes.snapshot(lake)
-        lake.table(TABLE).delete("partition = 0")
-        assert lakes.offsets(lake) == []
-        assert discard(lake, stage.identifier) == 0
-        past = lake.table(TABLE).scan(snapshot_id=published_as).to_arrow()
-        assert past["offset"].to_pylist() == [1]
-
-    def test_c25_a_file_that_only_a_branch_of_somebody_elses_holds_stays(
-        self, lake: Lake, plan: Plan, tmp_path: Path
-    ) -> None:
-        stage = ready(lake, plan, [row(1)], Fates(superseded=1))
-        crash_after_commit(lake, stage, tmp_path / "copy")
-        published_as = lakes.snapshot(lake)
-        assert published_as is not None
-        lake.table(TABLE).manage_snapshots().create_branch(published_as, "audit").commit()
-        lake.table(TABLE).delete("partition = 0")
-        assert discard(lake, stage.identifier) == 0
-        assert lake.table(TABLE).scan().use_ref("audit").to_arrow()["offset"].to_pylist() == [1]
-
-    def test_c25_it_survives_that_the_history_forgot_the_publish(self, lake: Lake, plan: Plan, tmp_path: Path) -> None:
-        stage = ready(lake, plan, [row(1)], Fates(superseded=1))
-        crash_after_commit(lake, stage, tmp_path / "copy")
-        published_as = lakes.snapshot(lake)
-        append(lake, [row(2)])
-        assert published_as is not None
-        lake.table(TABLE).maintenance.expire_snapshots().by_id(published_as).commit()
-        assert discard(lake, stage.identifier) == 0
-        assert lakes.offsets(lake) == [1, 2]
-
-    def test_c25_a_store_that_deletes_no_folders_is_cleared_file_by_file(
-        self, lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """S3 servers that ask for a checksum of the request refuse pyarrow's deletion of many objects at once."""
-
-        def refuse(_: object, folder: str) -> None:
-            raise OSError(f"{folder}: Missing required header for this request: Content-Md5")
-
-        monkeypatch.setattr(PyArrowLocalFileSystem, "delete_dir", refuse, raising=False)
-        stage = ready(lake, plan, [row(1)], Fates(superseded=1))
-        assert discard(lake, stage.identifier) == 1
-        assert lakes.files_under(data_of(stage)) == lakes.files_under(documents_of(stage)) == set()
-
-    def test_inputs_stay(self, lake: Lake, plan: Plan) -> None:
-        lakes.opened(lake, plan)
-        discard(lake, plan.stage)
-        assert all(lakes.on_disk(one.path).exists() for one in plan.inputs)
-
-    def test_c25_half_written_stages_can_be_discarded(self, lake: Lake, plan: Plan) -> None:
-        path = document(lakes.opened(lake, plan), "plans")
-        path.write_bytes(path.read_bytes()[:10])
-        assert discard(lake, plan.stage) == 0
-        assert not path.exists()
-        assert stages_of(lake, TABLE) == []
-
-    def test_c25_a_second_discard_changes_nothing(self, lake: Lake, plan: Plan) -> None:
-        ready(lake, plan, [row(1)], Fates(superseded=1))
-        discard(lake, plan.stage)
-        before = lake.table(TABLE).metadata_location
-        assert discard(lake, plan.stage) == 0
-        assert lake.table(TABLE).metadata_location == before
-
-    def test_c25_discarding_at_the_same_time_is_no_harm(self, lake: Lake, plan: Plan) -> None:
-        ready(lake, plan, [row(1)], Fates(superseded=1))
-        found = lakes.together(*[lambda: discard(Lake.embedded(lake.home), plan.stage)] * 3)
-        assert all(isinstance(one, int) for one in found), found
-        assert stages_of(lake, TABLE) == []
-        assert lakes.offsets(lake) == [0, 1]
-
-    @pytest.mark.usefixtures("plan")
-    @pytest.mark.parametrize("name", [TABLE, f"{TABLE}/data", f"{TABLE}/..", f"{TABLE}/"])
-    def test_what_is_no_stage_is_never_discarded(self, lake: Lake, name: str) -> None:
-        before = lakes.files_under(home_of(lake))
-        with pytest.raises(RefusedError, match="is not a stage"):
-            discard(lake, name)
-        assert lakes.files_under(home_of(lake)) == before
-        assert lakes.offsets(lake) == [0, 1]
-
-    def test_a_discarded_plan_can_be_run_again(self, lake: Lake, plan: Plan) -> None:
-        ready(lake, plan, [row(1)], Fates(superseded=1))
-        discard(lake, plan.stage)
-        publish(lake, ready(lake, plan, [row(1)], Fates(superseded=1)).identifier)
-        assert lakes.offsets(lake) == [1]
-
-
-class TestSweeping:
-    """Stages that can no longer be published are discarded, all others are kept."""
-
-    def test_a_young_stage_with_live_inputs_is_kept(self, lake: Lake, plan: Plan) -> None:
-        lakes.opened(lake, plan)
-        swept = sweep(lake, TABLE)
-        assert (swept.discarded, swept.kept) == ({}, {})
-        assert stages_of(lake, TABLE) == [plan.stage]
-
-    def test_a_runs_own_stages_go_when_it_is_over(self, lake: Lake, plan: Plan) -> None:
-        lakes.opened(lake, plan)
-        assert sweep(lake, TABLE, [plan.id]).discarded == {plan.stage: "its run is over"}
-        assert stages_of(lake, TABLE) == []
-
-    def test_a_stage_whose_input_is_gone_goes(self, lake: Lake, plan: Plan) -> None:
-        lakes.opened(lake, plan)
-        lake.table(TABLE).delete("offset = 0")
-        (reason,) = sweep(lake, TABLE).discarded.values()
-        assert reason == f"its input {plan.inputs[0].path} is no longer live"
-
-    def test_a_stage_older_than_the_policy_allows_goes(self, lake: Lake, plan: Plan) -> None:
-        aged(documents_of(lakes.opened(lake, plan)), 86_400_001)
-        (reason,) = sweep(lake, TABLE).discarded.values()
-        assert reason.endswith("firn.stage.max.age.ms allows 86400000")
-
-    def test_its_age_is_that_of_its_first_document(self, lake: Lake, plan: Plan) -> None:
-        """Repeated attempts do not keep a stage alive."""
-        stage = lakes.opened(lake, plan)
-        aged(documents_of(stage), 86_400_001)
-        ready(lake, plan, [row(1)], Fates(superseded=1))
-        assert list(sweep(lake, TABLE).discarded) == [plan.stage]
-
-    def test_the_age_limit_is_the_tables_own(self, lake: Lake, plan: Plan) -> None:
-        aged(documents_of(lakes.opened(lake, plan)), 61_000)
-        assert sweep(lake, TABLE).discarded == {}
-        lake.set_properties(TABLE, {"firn.stage.max.age.ms": "60000"})
-        assert list(sweep(lake, TABLE).discarded) == [plan.stage]
-
-    def test_c20_one_broken_stage_does_not_stop_the_sweep(self, lake: Lake, plan: Plan) -> None:
-        lakes.opened(lake, plan)
-        broken = JobDocuments.of(lake.table(TABLE), "0" * 16)
-        broken.write("plans", json.dumps([{"id": "of another version"}]))
-        swept = sweep(lake, TABLE, [plan.id])
-        assert list(swept.discarded) == [plan.stage]
-        assert "not readable" in swept.kept[f"{TABLE}/{broken.job_id}"]
-        assert stages_of(lake, TABLE) == [f"{TABLE}/{broken.job_id}"]
-
-    def test_c25_what_a_process_left_that_died_while_it_opened_the_stage_goes_after_a_while(
-        self, lake: Lake, plan: Plan
-    ) -> None:
-        stage = lakes.opened(lake, plan)
-        path = document(stage, "plans")
-        path.write_bytes(path.read_bytes()[:10])
-        assert sweep(lake, TABLE).discarded == {}, "it may be written right now"
-        aged(documents_of(stage), SETTLED_MS + 1000)
-        assert "its plans are gone" in sweep(lake, TABLE).discarded[plan.stage]
-        assert not documents_of(stage).exists()
-        assert lakes.offsets(lake) == [0, 1]
-
-    def test_c25_what_another_tools_orphan_removal_has_left_goes(self, lake: Lake, plan: Plan) -> None:
-        """It may take what only Firn knows of, the plans before the rest."""
-        stage = ready(lake, plan, [row(1)], Fates(superseded=1))
-        before = lakes.snapshot(lake)
-        document(stage, "plans").unlink()
-        assert "its plans are gone" in sweep(lake, TABLE).discarded[plan.stage]
-        assert lakes.files_under(data_of(stage)) == lakes.files_under(documents_of(stage)) == set()
-        assert lakes.snapshot(lake) != before, "what was about to be committed on it is refused"
-        assert lakes.offsets(lake) == [0, 1]
-
-    def test_the_oldest_go_beyond_a_limit_of_bytes_but_not_what_may_be_at_work(self, lake: Lake, table: str) -> None:
-        append(lake, [row(0, partition=number) for number in range(3)])
-        append(lake, [row(1, partition=number) for number in range(3)])
-        made = sorted(plan_table(lake, table, Lane.FULL, NOW, force=True), key=lambda plan: plan.partition)
-        stages = [ready(lake, one, [row(1, partition=one.partition)], Fates(superseded=1)) for one in made]
-        sizes = [sum(path.stat().st_size for path in lakes.files_under(data_of(stage))) for stage in stages]
-        lake.set_properties(table, {"firn.care.stages.bytes": str(max(sizes))})
-        assert sweep(lake, table).discarded == {}, "all of them were written to just now"
-        for number, stage in enumerate(stages):
-            aged(documents_of(stage), SETTLED_MS + (3 - number) * 1000)
-            aged(data_of(stage), SETTLED_MS + (3 - number) * 1000)
-        swept = sweep(lake, table)
-        assert sorted(swept.discarded) == sorted(stage.identifier for stage in stages[:2])
-        assert all("firn.care.stages.bytes allows" in reason for reason in swept.discarded.values())
-        assert stages_of(lake, table) == [stages[2].identifier]
-
-    def test_a_catalog_that_is_gone_is_said(self, lake: Lake, plan: Plan) -> None:
-        lakes.opened(lake, plan)
-        lake.catalog.drop_table(TABLE)
-        with pytest.raises(FirnError, match="does not exist"):
-            sweep(lake, TABLE)
-
-
-def test_ages_are_not_measured_where_the_machines_clock_is_behind(
-    lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lakes.opened(lake, plan)
-    monkeypatch.setattr(clock, "now_ms", lambda: 0)
-    assert sweep(lake, TABLE).discarded == {}

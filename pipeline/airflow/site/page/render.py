@@ -11,10 +11,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from expectations.wording import shown
 from pipeline.airflow.site.page import wording
 from pipeline.airflow.site.page.picture import alone, stacked
-from pipeline.status import LaneVerdict, Query, Shown, Sort, Status, Summary
+from pipeline.status import Certificates, LaneVerdict, Query, Shown, Sort, Status, Summary
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
+NO_CERTIFICATES: Final = Certificates()
 TOPICS_SHOWN: Final = 50
 """Maximum number of topics listed, largest first; ``firn status`` lists all."""
 
@@ -30,8 +31,8 @@ def overview_html(found: Sequence[Summary], broken: Mapping[str, str], now_ms: i
     return _page("overview.html.j2", home="", summaries=found, broken=broken, now_ms=now_ms)
 
 
-def table_html(status: Status, query: Query, now_ms: int) -> str:
-    """The page of one table, with the topic partitions that ``query`` asks for.
+def table_html(status: Status, query: Query, now_ms: int, certificates: Certificates = NO_CERTIFICATES) -> str:
+    """The page of one table, with the topic partitions that ``query`` asks for and its newest ``certificates``.
 
     Raises RefusedError for a file whose details are not Firn's.
     """
@@ -45,8 +46,14 @@ def table_html(status: Status, query: Query, now_ms: int) -> str:
         topics=largest[:TOPICS_SHOWN],
         page=status.page(query),
         query=query,
+        certificates=certificates,
         now_ms=now_ms,
     )
+
+
+def certificates_html(table: str, certificates: Certificates) -> str:
+    """The page with the list of a table's ``certificates``."""
+    return _page("erasures.html.j2", home="../../", table=table, certificates=certificates)
 
 
 def reports_html(home: str, table: str | None, verdicts: Sequence[LaneVerdict], as_of_ms: int | None = None) -> str:

@@ -1,50 +1,22 @@
-"""Lane retain on a real table: one commit that only takes files out, beside appenders and other plans, once (C19)."""
+"""Lane retain on a real table: one commit that only takes files out, once (C19)."""
 
-import threading
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
-from pyiceberg.exceptions import CommitFailedException
 
-from pipeline.clock import from_ms
-from pipeline.errors import ConflictError, OutcomeUnknownError, RefusedError
-from pipeline.lake import Lake, records
+from pipeline.errors import ConflictError, OutcomeUnknownError
+from pipeline.lake import Lake
 from pipeline.plan import Plan, plan_table
-from pipeline.publish import Publication, publish, retain, retain_plans
+from pipeline.publish import Publication, retain, retain_plans
 from pipeline.run import run
 from pipeline.segments import read
 from pipeline.sense import Lane
-from pipeline.staging.stage import stages_of
 from tests.support import lakes
 from tests.support.foreign import append_empty_file, delete_rows
 from tests.support.forgetful import through
-from tests.support.lakes import NOW, TABLE, Fates, Row, append, only_plan, ready, row
-
-HOUR = 3_600_000
-DELETE = {"firn.cleanup.policy": "delete", "firn.retention.ms": str(HOUR)}
-
-
-def aged(offset: int, age: int = 0, **others: Any) -> Row:
-    """A record of orders-0 with a key of its own, ``age`` milliseconds old."""
-    return row(offset, b"%d" % offset, timestamp=from_ms(NOW - age), **others)
-
-
-def land(lake: Lake, *ages: int, start: int = 0, **others: Any) -> None:
-    """A segment of two records for each age, one after the other."""
-    for number, age in enumerate(ages):
-        first = start + 2 * number
-        append(lake, [aged(first, age, **others), aged(first + 1, age, **others)])
-
-
-def change(lake: Lake, **properties: str) -> None:
-    """Change ``firn.`` properties online, underscores standing for dots."""
-    with lake.table(TABLE).transaction() as transaction:
-        transaction.set_properties({f"firn.{name.replace('_', '.')}": value for name, value in properties.items()})
-
-
-def plans(lake: Lake, now_ms: int = NOW) -> list[Plan]:
-    return plan_table(lake, TABLE, Lane.RETAIN, now_ms)
+from tests.support.lakes import NOW, TABLE, append
+from tests.support.retained import HOUR, aged, change, land, plans
 
 
 def summary(lake: Lake) -> dict[str, str]:
@@ -52,21 +24,6 @@ def summary(lake: Lake) -> dict[str, str]:
     assert snapshot is not None
     assert snapshot.summary is not None
     return {"operation": snapshot.summary.operation.value} | snapshot.summary.additional_properties
-
-
-@pytest.fixture
-def table(lake: Lake) -> str:
-    """An empty table that keeps records for an hour."""
-    records.create(lake, TABLE, DELETE)
-    return TABLE
-
-
-@pytest.fixture
-def plan(lake: Lake, table: str) -> Plan:
-    """Drops the first two of four segments of orders-0: offsets 0 to 3 of 0 to 7."""
-    land(lake, 3 * HOUR, 2 * HOUR, 0, 0)
-    (made,) = plans(lake)
-    return made
 
 
 class TestDropping:
@@ -238,114 +195,6 @@ class TestOnce:
         with pytest.raises(ConflictError):
             retain(lake, plan)
         assert lakes.files_under(lakes.on_disk(lake.table(TABLE).location())) == before
-
-
-class TestConflicts:
-    """The plan is checked on the very snapshot that it is committed on."""
-
-    @staticmethod
-    def refused(lake: Lake, plan: Plan, text: str) -> None:
-        before = lake.table(TABLE).metadata_location
-        with pytest.raises(ConflictError, match=text) as caught:
-            retain(lake, plan)
-        assert "plan again" in str(caught.value)
-        assert "\n" not in str(caught.value)
-        assert lake.table(TABLE).metadata_location == before
-
-    @pytest.mark.parametrize("offset", [0, 3])
-    def test_c19_an_older_record_that_landed_since_would_come_to_light(
-        self, lake: Lake, plan: Plan, offset: int
-    ) -> None:
-        append(lake, [aged(offset, 5 * HOUR)])
-        self.refused(lake, plan, r"drops everything up to offset 3, but segment orders-0 L0 \[\d\.\.\d\] .* landed")
-
-    def test_c19_a_young_older_record_keeps_what_it_overlaps(self, lake: Lake, plan: Plan) -> None:
-        append(lake, [aged(1)])
-        self.refused(lake, plan, r"has to stay now \(.*it reaches into")
-        assert plans(lake) == []
-
-    def test_c4_an_input_that_is_the_log_end_now_stays(self, lake: Lake, plan: Plan) -> None:
-        lake.table(TABLE).delete("offset > 3")
-        self.refused(lake, plan, r"has to stay now \(.* it holds the log end")
-
-    def test_c21_a_retention_that_is_longer_now_is_heeded(self, lake: Lake, plan: Plan) -> None:
-        change(lake, retention_ms=str(9 * HOUR))
-        self.refused(lake, plan, rf"has to stay now \(.*retention\.ms {9 * HOUR}")
-
-    def test_c19_a_policy_that_does_not_delete_any_more_is_heeded(self, lake: Lake, plan: Plan) -> None:
-        change(lake, cleanup_policy="compact")
-        self.refused(lake, plan, r"has to stay now \(the policy of topic orders is compact\)")
-
-    def test_c22_an_input_that_is_gone(self, lake: Lake, plan: Plan) -> None:
-        lake.table(TABLE).delete("offset < 2")
-        self.refused(lake, plan, "1 of 2 inputs are no longer live")
-
-    def test_c26_another_table_of_the_same_name_is_refused(self, lake: Lake, plan: Plan) -> None:
-        lake.catalog.drop_table(TABLE)
-        records.create(lake, TABLE, DELETE)
-        append(lake, [aged(0)])
-        with pytest.raises(RefusedError, match=r"was made for table lake\.records with UUID"):
-            retain(lake, plan)
-
-    def test_c26_a_plan_of_another_lane_is_refused(self, lake: Lake, plan: Plan) -> None:
-        change(lake, cleanup_policy="compact")
-        full = only_plan(lake)
-        with pytest.raises(RefusedError, match=r"is of the lane full; allowed here: retain \(lane retain: firn retain"):
-            retain(lake, full)
-        with pytest.raises(RefusedError, match="is of the lane retain; allowed here: erase, mask, lighten, merge, "):
-            lakes.opened(lake, plan)
-        assert stages_of(lake, TABLE) == []
-
-
-class TestBesideOthers:
-    """C22: appenders and other plans."""
-
-    def test_c22_of_overlapping_plans_one_wins_and_the_other_replans(self, lake: Lake, plan: Plan) -> None:
-        change(lake, cleanup_policy="compact,delete")
-        full = ready(lake, only_plan(lake), [aged(offset) for offset in range(8)], Fates())
-        found = lakes.together(
-            lambda: publish(Lake.embedded(lake.home), full.identifier),
-            lambda: retain(Lake.embedded(lake.home), plan),
-        )
-        assert sorted(type(one).__name__ for one in found) == ["ConflictError", "Publication"]
-        dropped = isinstance(found[1], Publication)
-        assert lakes.offsets(lake) == list(range(4 if dropped else 0, 8))
-
-    def test_c22_two_clocks_make_two_plans_and_one_wins(self, lake: Lake, plan: Plan) -> None:
-        (later,) = plans(lake, NOW + 1)
-        assert later.id != plan.id
-        found = lakes.together(*[lambda one=one: retain(Lake.embedded(lake.home), one) for one in (plan, later)])
-        assert sorted(type(one).__name__ for one in found) == ["ConflictError", "Publication"]
-        assert lakes.offsets(lake) == [4, 5, 6, 7]
-
-    @pytest.mark.usefixtures("table")
-    def test_c22_appending_while_dropping_loses_nothing(self, lake: Lake) -> None:
-        for partition in range(4):
-            land(lake, 2 * HOUR, 0, partition=partition)
-        made = plans(lake)
-        dropped_all = threading.Event()
-
-        def drop_all() -> int:
-            own = Lake.embedded(lake.home)
-            try:
-                return sum(retain(own, one).attempts for one in made)
-            finally:
-                dropped_all.set()
-
-        def appending() -> int:
-            own, number = Lake.embedded(lake.home), 0
-            while number < 4 or not dropped_all.is_set():
-                try:
-                    own.table(TABLE).append(lakes.stored([aged(100 + number, partition=number % 4)]))
-                except CommitFailedException:
-                    continue
-                number += 1
-            return number
-
-        attempts, appended = lakes.together(drop_all, appending)
-        assert isinstance(attempts, int), attempts
-        assert isinstance(appended, int), appended
-        assert lakes.offsets(lake) == sorted([2, 3] * 4 + list(range(100, 100 + appended)))
 
 
 def no_engine(_: int) -> NoReturn:

@@ -17,6 +17,7 @@ from pipeline.publish import retain
 from pipeline.segments import read
 from pipeline.sense import Lane
 from tests.support import lakes
+from tests.support.examples import times
 from tests.support.lakes import NOW
 
 HOUR = 3_600_000
@@ -35,7 +36,7 @@ steps = st.lists(
 )
 
 bounded = settings(
-    max_examples=12,
+    max_examples=times(6),
     # A history takes half a second: looking for a shorter one that fails as well would take minutes.
     phases=[Phase.generate],
     deadline=None,

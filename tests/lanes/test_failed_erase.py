@@ -1,0 +1,84 @@
+"""C20, C30: a search that failed waits for a change of what it reads or of what is requested."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.plan import FailedPlan, Plan, failed_plans
+from pipeline.prove.status import status
+from pipeline.run import run
+from pipeline.sense import Lane
+from tests.support.erasing import HOUR, request
+from tests.support.lakes import on_disk
+from tests.support.topics import NOW, Topic, updates
+
+LATER = NOW + 2 * HOUR
+
+
+@pytest.fixture
+def torn(topic: Topic) -> Topic:
+    """A topic whose only segment can't be read, after lane `erase` failed on it."""
+    topic.land(updates("a=1", "b=1", "c=1"))
+    path = on_disk(topic.segments()[0].path)
+    path.write_bytes(path.read_bytes()[:-200])
+    request(topic, b"a")
+    assert erase(topic) == ["orders-0"]
+    return topic
+
+
+def erase(topic: Topic, now: int = LATER) -> list[str]:
+    """Run lane `erase`; the topic partitions that failed."""
+    done = run(topic.lake, topic.table, now, topic.engines, (Lane.ERASE,))
+    return ["orders-0" for one in done for error in one.failures.values() if "orders-0" in str(error)]
+
+
+def failed(topic: Topic) -> FailedPlan:
+    (found,) = failed_plans(topic.lake, topic.table)
+    return found
+
+
+def kinds(topic: Topic, number: int) -> list[str]:
+    """What is in the way of a request."""
+    return [
+        blocker.kind for one in status(topic.lake, topic.table, LATER) if one.id == number for blocker in one.blockers
+    ]
+
+
+def test_c20_the_same_search_waits(torn: Topic) -> None:
+    assert torn.plans("erase", LATER + 1) == []
+    assert "retried when its segments or requests change, or by `firn retry" in str(failed(torn))
+    assert kinds(torn, 1) == ["refused plan"]
+
+
+def test_c30_a_new_request_is_tried_again_and_serves_the_old_one_as_well(torn: Topic) -> None:
+    request(torn, b"b", now=LATER - HOUR)
+    assert kinds(torn, 1) == kinds(torn, 2) == ["lane erase"]
+    (plan,) = torn.plans("erase", LATER)
+    assert plan.searched.through == 2
+    assert erase(torn) == ["orders-0"], "the file is still torn"
+    assert torn.plans("erase", LATER + 1) == []
+    assert kinds(torn, 1) == kinds(torn, 2) == ["refused plan"]
+
+
+def test_c30_the_same_request_again_is_no_new_one(torn: Topic) -> None:
+    request(torn, b"a", now=LATER - HOUR)
+    assert torn.plans("erase", LATER) == []
+
+
+def searching(plan: Plan, before: int | None) -> Plan:
+    """``plan`` that erases only below offset ``before``."""
+    return plan.model_copy(update={"search": plan.searched.model_copy(update={"before": before})}).sealed()
+
+
+def test_c30_another_end_of_the_search_is_another_search(torn: Topic) -> None:
+    found = failed(torn)
+    assert found.covers(found.plan)
+    assert not found.covers(searching(found.plan, 2))
+    assert not replace(found, plan=searching(found.plan, 2)).covers(searching(found.plan, 1))
+    assert replace(found, plan=searching(found.plan, 2)).covers(searching(found.plan, 2))
+
+
+def test_c30_a_later_snapshot_alone_is_none(torn: Topic) -> None:
+    found = failed(torn)
+    later = found.plan.searched.model_copy(update={"sequence_number": 99})
+    assert found.covers(found.plan.model_copy(update={"search": later, "now_ms": LATER + 1}).sealed())

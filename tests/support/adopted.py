@@ -1,0 +1,86 @@
+"""Two tables with columns of their own, as other systems make them, to be adopted."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestampType, UUIDType
+
+from pipeline.adopt import Choice
+from pipeline.compact.compact import compact
+from pipeline.engine.local import LocalEngine
+from pipeline.lake import Lake
+from pipeline.segments import Segment, Segments, read
+from pipeline.validate import validate
+from tests.support import lakes
+from tests.support.lakes import NOW
+
+CDC = "shop.customers"
+CDC_SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "region", StringType()),
+    NestedField(3, "op", StringType(), required=True),
+    NestedField(4, "lsn", LongType()),
+    NestedField(5, "name", StringType()),
+    NestedField(6, "ts", TimestampType()),
+    NestedField(7, "score", DoubleType()),
+    NestedField(8, "ref", UUIDType()),
+)
+BY_ID = Choice(("id",), "lsn", tombstone="op = 'd'")
+
+EVENTS = "shop.events"
+EVENTS_SCHEMA = Schema(
+    NestedField(1, "source", StringType()),
+    NestedField(2, "shard", IntegerType()),
+    NestedField(3, "seq", LongType()),
+    NestedField(4, "entity", StringType()),
+    NestedField(5, "body", StringType()),
+    NestedField(6, "at_ms", LongType()),
+)
+BY_ENTITY = Choice(("entity",), "seq", "at_ms", "source", "shard", "body IS NULL")
+
+
+def make(lake: Lake, identifier: str, schema: Schema, *fields: PartitionField, **properties: str) -> None:
+    """A table partitioned by ``fields``; properties have underscores for dots."""
+    chosen = {"format-version": "2"} | {name.replace("_", "."): value for name, value in properties.items()}
+    lake.create_namespace("shop")
+    lake.catalog.create_table(identifier, schema, partition_spec=PartitionSpec(*fields), properties=chosen)
+
+
+def append(lake: Lake, identifier: str, *rows: dict[str, Any]) -> None:
+    table = lake.table(identifier)
+    table.append(pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow()))
+
+
+def change(lsn: int, id_: int = 1, op: str = "u", **others: Any) -> dict[str, Any]:
+    return {"id": id_, "op": op, "lsn": lsn} | others
+
+
+def event(seq: int, source: str = "web", shard: int = 0, **others: Any) -> dict[str, Any]:
+    return {
+        "source": source,
+        "shard": shard,
+        "seq": seq,
+        "entity": "e",
+        "body": "b",
+        "at_ms": NOW - 1000 + seq,
+    } | others
+
+
+def validated(lake: Lake, identifier: str) -> str:
+    """Compact and validate the one plan of a full clean; the name of its stage."""
+    (outcome,) = compact(lake, [lakes.only_plan(lake, identifier=identifier)], LocalEngine())
+    (judged,) = validate(lake, [outcome.stage], LocalEngine())
+    assert judged.passed, judged.failure
+    return outcome.stage
+
+
+def segments_of(lake: Lake, identifier: str) -> Segments:
+    return read(lake.table(identifier), identifier)
+
+
+def only(segments: Iterable[Segment]) -> Segment:
+    (segment,) = segments
+    return segment

@@ -1,0 +1,44 @@
+"""A table with history to expire, and what is left of it."""
+
+from pathlib import Path
+
+from pyiceberg.table.snapshots import Snapshot
+
+from pipeline import clock
+from pipeline.care import ALL, Garbage, Part, care_table
+from pipeline.lake import Lake
+from pipeline.policy.policy import DAY_MS
+from tests.support import lakes
+from tests.support.lakes import TABLE, append, row
+
+LATER = 6 * DAY_MS
+"""Past the default age of snapshots."""
+
+
+def care(lake: Lake, after_ms: int = LATER, parts: frozenset[Part] = ALL) -> list[Garbage]:
+    return care_table(lake, TABLE, clock.now_ms() + after_ms, remove=True, parts=parts)
+
+
+def expire(lake: Lake) -> list[Garbage]:
+    return care(lake, parts=frozenset([Part.SNAPSHOTS]))
+
+
+def on_disk(lake: Lake) -> set[Path]:
+    """All files of the table."""
+    return lakes.files_under(lakes.on_disk(lake.table(TABLE).location()))
+
+
+def replaced(lake: Lake, times: int = 3) -> set[Path]:
+    """Land and delete a record, again and again; the data files that only past snapshots reach."""
+    files = set()
+    for number in range(times):
+        files.add(lakes.on_disk(lakes.append_file(lake, [row(number)])))
+        lake.table(TABLE).delete(f"offset = {number}")
+    append(lake, [row(times)])
+    return files
+
+
+def first_of(lake: Lake) -> Snapshot:
+    """The snapshot that landed the first record."""
+    table = lake.table(TABLE)
+    return next(one for one in table.metadata.snapshots if one.manifests(table.io))

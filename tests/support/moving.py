@@ -1,0 +1,39 @@
+"""A commit that moves main and the quarantine, and what readers of both see."""
+
+from collections.abc import Mapping
+
+from pipeline.lake import Lake
+from pipeline.lake.branches import QUARANTINE, QUARANTINED, on_branch
+from pipeline.plan import plan_table
+from pipeline.sense import Lane
+from pipeline.staging.stage import Stage
+from tests.support import lakes
+from tests.support.lakes import NOW, TABLE, Fates, append_two, ready, row
+
+
+def null_key_stage(lake: Lake, start: int = 0) -> Stage:
+    """One that moves a record without a key, the one at ``start``, to the quarantine."""
+    append_two(lake, row(start, key=None), row(start + 1))
+    kept = [row(start, key=None, level=QUARANTINED), row(start + 1)]
+    (plan,) = (one for one in plan_table(lake, TABLE, Lane.FULL, NOW, force=True) if one.partition == 0)
+    return ready(lake, plan, kept, Fates(quarantined=1, superseded=plan.records - 2))
+
+
+def seen(lake: Lake) -> tuple[list[int], list[int]]:
+    """The offsets on main and in quarantine."""
+    aside = on_branch(lake.table(TABLE), QUARANTINE).scan().to_arrow()["offset"].to_pylist()
+    return lakes.offsets(lake), sorted(aside)
+
+
+def heads(lake: Lake) -> Mapping[str, int]:
+    return {name: ref.snapshot_id for name, ref in lake.table(TABLE).metadata.refs.items()}
+
+
+def audit(lake: Lake) -> None:
+    """Somebody else's branch gets a snapshot, and main gets none."""
+    table = lake.table(TABLE)
+    if "audit" not in table.metadata.refs:
+        current = table.metadata.current_snapshot_id
+        assert current is not None
+        table.manage_snapshots().create_branch(current, "audit").commit()
+    lake.table(TABLE).append(lakes.stored([row(99, partition=9)]), branch="audit")

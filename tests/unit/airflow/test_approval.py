@@ -1,0 +1,28 @@
+"""The figures for a person who is asked before a run publishes."""
+
+from pipeline.airflow.dag.approval import figures_of
+from pipeline.plan import jobs_of
+from tests.support.erasing import request
+from tests.support.topics import Topic, updates
+
+
+def figures(text: str) -> list[dict[str, str]]:
+    """The rows of the table by column; of two columns with the same heading the first one counts."""
+    header, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines())
+    return [dict(reversed(list(zip(header, row, strict=True)))) for row in rows]
+
+
+def test_c24_c30_a_cleaning_and_an_erasure_are_told_apart(topic: Topic) -> None:
+    topic.land(updates("a=1", "b=1", "a=2", "c=1"), updates("b=2", start=4))
+    request(topic, b"a")
+    found = {}
+    for lane in ("erase", "full"):
+        plans = topic.plans(lane, force=True)
+        assert [row["verdict"] for row in figures(figures_of(topic.lake, jobs_of(plans)))] == [
+            "not compacted, or not validated"
+        ]
+        topic.validated(plans)
+        (found[lane],) = figures(figures_of(topic.lake, jobs_of(plans)))
+    counted = ("records in", "out", "superseded", "tombstones removed", "erased", "verdict")
+    assert [found["erase"][name] for name in counted] == ["4", "2", "0", "0", "2", "passed"]
+    assert [found["full"][name] for name in counted] == ["5", "3", "2", "0", "0", "passed"]

@@ -1,0 +1,42 @@
+"""Stages to be collected, history to expire, and a topic whose tombstones become requests."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.lake import Lake
+from pipeline.lake.branches import QUARANTINED
+from pipeline.staging.stage import Stage
+from tests.support import lakes
+from tests.support.expiring import replaced
+from tests.support.lakes import TABLE, Fates, append_two, compacted, judged, row
+from tests.support.old_tombstones import MAX
+from tests.support.topics import Topic
+
+
+@pytest.fixture
+def compacted_stage(lake: Lake, table: str) -> Stage:
+    """One that moves a record without a key to the quarantine; nobody has judged it yet."""
+    assert table
+    append_two(lake, row(0, key=None, headers=[]), row(1, headers=[]))
+    kept = [row(0, key=None, headers=[], level=QUARANTINED), row(1, headers=[])]
+    return compacted(lake, lakes.only_plan(lake), kept, Fates(quarantined=1))
+
+
+@pytest.fixture
+def stage(lake: Lake, compacted_stage: Stage) -> Stage:
+    """The same, ready to be published."""
+    return judged(lake, compacted_stage)
+
+
+@pytest.fixture
+def limited(topic: Topic) -> Topic:
+    """A topic whose tombstones become requests after ten days, to be fulfilled within forty."""
+    return topic.create(erase_max_ms=str(MAX))
+
+
+@pytest.fixture
+def old(lake: Lake, table: str) -> set[Path]:
+    """Data files that only past snapshots reach."""
+    assert table == TABLE
+    return replaced(lake)

@@ -1,0 +1,27 @@
+"""A table with a key that is requested, before and after its erasure."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.lake import Lake
+from tests.support.lakes import TABLE, append_file, on_disk, row
+from tests.support.proving import erase, request
+
+
+@pytest.fixture
+def landed(lake: Lake, table: str) -> list[str]:
+    """Three files of orders-0; the first two hold key a. They are named."""
+    files = [append_file(lake, rows) for rows in ([row(0, b"a"), row(1, b"b")], [row(2, b"a")], [row(3, b"d")])]
+    assert table == TABLE
+    request(lake, b"a")
+    return files
+
+
+@pytest.fixture
+def erased(lake: Lake, landed: list[str]) -> list[str]:
+    """Main holds key a no more; its files are named, and copies of them are kept below `copies`."""
+    for path in landed[:2]:
+        shutil.copy(on_disk(path), Path(f"{on_disk(path).name}.kept"))
+    return erase(lake, b"a")

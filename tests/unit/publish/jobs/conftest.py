@@ -1,0 +1,25 @@
+"""A job of three plans, compacted and judged."""
+
+import pytest
+
+from pipeline.lake import Lake
+from pipeline.plan import Plan, plan_table
+from pipeline.sense import Lane
+from pipeline.staging.stage import Stage
+from tests.support.jobs import PARTITIONS, part
+from tests.support.lakes import NOW, append, compacted_job, judged, row
+
+
+@pytest.fixture
+def plans(lake: Lake, table: str) -> list[Plan]:
+    """Full plans of three topic partitions, in each of which offset 1 supersedes offset 0 of the key ``k``."""
+    for offset in range(2):
+        append(lake, [row(offset, partition=number, value=b"%d" % offset) for number in range(PARTITIONS)])
+    found = plan_table(lake, table, Lane.FULL, NOW, force=True)
+    return sorted(found, key=lambda plan: plan.partition)
+
+
+@pytest.fixture
+def stage(lake: Lake, plans: list[Plan]) -> Stage:
+    """Their stage, ready to be published."""
+    return judged(lake, compacted_job(lake, [part(plan) for plan in plans]))
