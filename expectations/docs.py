@@ -100,8 +100,8 @@ def build_data_docs(reports: Path) -> Path:
 
 def _stored(results: Path) -> Iterator[ReportPage]:
     # Old results may be deleted during the walk, which makes Path.rglob fail.
-    found = (Path(folder, name) for folder, _, names in os.walk(results) for name in names)
-    for file in (path for path in found if path.suffix == ".json"):
+    paths = (Path(folder, name) for folder, _, names in os.walk(results) for name in names)
+    for file in (path for path in paths if path.suffix == ".json"):
         try:
             meta = json.loads(file.read_text(encoding="utf-8"))["meta"]
             report = ReportPage(

@@ -64,9 +64,9 @@ class Duck:
 
     def dicts(self, sql: str) -> list[dict[str, Any]]:
         """All rows of a query, each as a dict by column name."""
-        found = self._connection.execute(sql)
-        names = [column[0] for column in found.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        result = self._connection.execute(sql)
+        names = [column[0] for column in result.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
     def table(self, sql: str) -> pa.Table:
         """The result of a query as an Arrow table."""

@@ -73,7 +73,7 @@ def derive_erasure(duck: Duck, requested: Requested, schema: pa.Schema, reading:
 
 def erasure_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]]:
     """The figures of each plan, and the sums of the fingerprints written."""
-    found: dict[int, Counter[str]] = {}
+    counts: dict[int, Counter[str]] = {}
     fingerprints: dict[int, int] = {}
     rows: Sequence[dict[str, int]] = duck.dicts(
         f"""SELECT plan, coalesce(records_in, 0) AS records_in, coalesce(erased, 0) AS erased,
@@ -91,5 +91,5 @@ def erasure_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]
     for row in rows:
         fingerprints[row["plan"]] = int(row["fingerprint"])
         names = ("records_in", "erased", "end_in", "records_out", "files", "deleted")
-        found[row["plan"]] = +Counter({name: int(row[name]) for name in names})
-    return found, fingerprints
+        counts[row["plan"]] = +Counter({name: int(row[name]) for name in names})
+    return counts, fingerprints

@@ -90,26 +90,26 @@ class Row:
         }
 
 
-def rows(claim: Claim, found: Findings) -> tuple[Row, ...]:
+def rows(claim: Claim, findings: Findings) -> tuple[Row, ...]:
     """The rows about the plan of `claim`."""
-    return tuple(_row(promise, claim, found) for promise in promises_of(claim))
+    return tuple(_row(promise, claim, findings) for promise in promises_of(claim))
 
 
-def _row(promise: Promise, claim: Claim, found: Findings) -> Row:
+def _row(promise: Promise, claim: Claim, findings: Findings) -> Row:
     if promise.rules:
-        rules = [rule for rule in promise.rules if found.broken[rule.name]]
-        broken = sum(found.broken[rule.name] for rule in rules)
-        samples = tuple(chain.from_iterable(found.samples.get(rule.name, ()) for rule in rules))
-        said = "; ".join(rule.say(found.broken[rule.name]) for rule in rules) + "."
+        rules = [rule for rule in promise.rules if findings.broken[rule.name]]
+        broken = sum(findings.broken[rule.name] for rule in rules)
+        samples = tuple(chain.from_iterable(findings.samples.get(rule.name, ()) for rule in rules))
+        said = "; ".join(rule.say(findings.broken[rule.name]) for rule in rules) + "."
     else:
-        samples = record_counts.differences(found.figures, claim)
+        samples = record_counts.differences(findings.figures, claim)
         broken, said = len(samples), record_counts.say(samples)
     return Row(
         claim.plan_id,
         promise,
         promise.sentence(claim),
-        found.figures[promise.checked],
+        findings.figures[promise.checked],
         broken,
-        said if broken else promise.kept(found.figures, claim),
+        said if broken else promise.kept(findings.figures, claim),
         samples,
     )

@@ -78,8 +78,8 @@ def validated(lane: str, tables: Sequence[Sequence[Row]], *, shared: bool) -> di
     It has an expectation per row, or with `shared` one per promise about any of the plans.
     """
     lines = [row.to_dict() for table in tables for row in table]
-    found: dict[str, Any] = _asked({"lane": lane, "lines": lines, "shared": shared})
-    return found
+    answer: dict[str, Any] = _asked({"lane": lane, "lines": lines, "shared": shared})
+    return answer
 
 
 def build_data_docs(reports: Path) -> Path:

@@ -72,11 +72,11 @@ def judge(
     check(claims)
     hides = claims[0].lane in HIDES
     layout = Layout(schema, reading, closely=fingerprints is None, requested=requested, hides=hides)
-    found = _found(parts, layout, claims, fingerprints, samples, bounds)
+    findings = _found(parts, layout, claims, fingerprints, samples, bounds)
     if samples == "full":
-        values = values_of(parts, reading, wanted(found, claims))
-        return with_values(found, claims, values) if values else found
-    return found
+        values = values_of(parts, reading, wanted(findings, claims))
+        return with_values(findings, claims, values) if values else findings
+    return findings
 
 
 def _found(
@@ -89,15 +89,15 @@ def _found(
 ) -> list[Findings]:
     if fingerprints is None:
         return examine(parts, layout, claims, samples, bounds)
-    found = examine(parts, layout, claims, "none", bounds)
-    doubtful = doubted(found, fingerprints)
+    findings = examine(parts, layout, claims, "none", bounds)
+    doubtful = doubted(findings, fingerprints)
     if doubtful:
         # Strangers were counted against every plan; records of the sound plans are no longer among them.
         own = [part for part in parts if part.plan is None or part.plan in doubtful]
         closely = examine(own, replace(layout, closely=True), claims, samples, bounds)
         for number in doubtful:
-            found[number] = closely[number].differs(fingerprints[number])
-    return found
+            findings[number] = closely[number].differs(fingerprints[number])
+    return findings
 
 
 def check(claims: Sequence[Claim]) -> None:
@@ -115,11 +115,11 @@ def check(claims: Sequence[Claim]) -> None:
             raise ValueError(f"two claims of the same {name} can't be judged together: {values}; allowed: one each")
 
 
-def doubted(found: Sequence[Findings], fingerprints: Sequence[int]) -> list[int]:
+def doubted(findings: Sequence[Findings], fingerprints: Sequence[int]) -> list[int]:
     """Indices of the plans to examine closely: those with a violation or a different fingerprint."""
     return [
         number
-        for number, (one, fingerprint) in enumerate(zip(found, fingerprints, strict=True))
+        for number, (one, fingerprint) in enumerate(zip(findings, fingerprints, strict=True))
         if one.broken or one.fingerprint != fingerprint
     ]
 
@@ -170,12 +170,12 @@ def found_in(
     rules = {rule.name: rule for claim in claims for rule in rules_of(claim)}
     broken = _broken(duck, rules.values())
     shown = samples_of(duck, layout.reading, claims, rules, broken, samples) if samples != "none" else {}
-    found = []
+    findings = []
     for number, claim in enumerate(claims):
         names = [rule.name for rule in rules_of(claim)]
         counts = Counter({name: broken.get((number, name), 0) + broken.get((NOBODYS, name), 0) for name in names})
         of_plan = {name: [*shown.get((NOBODYS, name), ()), *shown.get((number, name), ())] for name in names}
-        found.append(
+        findings.append(
             Findings(
                 figures[number],
                 +counts,
@@ -184,7 +184,7 @@ def found_in(
                 layout.closely,
             )
         )
-    return found
+    return findings
 
 
 def found_at_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Shown) -> list[Findings]:
@@ -227,7 +227,7 @@ _FIGURES = {
 def _figures(duck: Duck, *, merge: bool) -> tuple[dict[int, Counter[str]], dict[int, int]]:
     """The figures of each plan, and the sums of the fingerprints written."""
     sums = ", ".join(f"coalesce(sum({sql}), 0)::BIGINT AS {name}" for name, sql in _FIGURES.items())
-    found: dict[int, Counter[str]] = {}
+    figures: dict[int, Counter[str]] = {}
     fingerprints: dict[int, int] = {}
     rows = duck.dicts(
         f"""SELECT plan, plan IN (FROM unsettled) AS unsettled, coalesce(read_sums.records, 0) AS n_read,
@@ -249,7 +249,7 @@ def _figures(duck: Duck, *, merge: bool) -> tuple[dict[int, Counter[str]], dict[
         keyed = counts.pop("keyed")
         older = 0 if row["unsettled"] or merge else row["all_keyed"] - keyed - others
         repeated = row["repeated"]
-        found[row["plan"]] = +Counter(
+        figures[row["plan"]] = +Counter(
             {
                 **counts,
                 "records_in": row["n_read"] + counts["restored"],
@@ -266,24 +266,24 @@ def _figures(duck: Duck, *, merge: bool) -> tuple[dict[int, Counter[str]], dict[
             }
         )
         fingerprints[row["plan"]] = int(row["fingerprint"])
-    return found, fingerprints
+    return figures, fingerprints
 
 
 def _broken(duck: Duck, rules: Iterable[Rule]) -> dict[tuple[int, str], int]:
     """Number of violations by plan and rule."""
-    found: dict[tuple[int, str], int] = {}
+    counts: dict[tuple[int, str], int] = {}
     for view, own in _by_view(rules).items():
         sums = ", ".join(f"sum({weight(rule)}) AS {rule.name}" for rule in own)
         for row in duck.dicts(f"SELECT coalesce(plan, {NOBODYS}) AS plan, {sums} FROM {view} GROUP BY plan"):
             for rule in own:
                 if row[rule.name]:
-                    found[row["plan"], rule.name] = int(row[rule.name])
-    return found
+                    counts[row["plan"], rule.name] = int(row[rule.name])
+    return counts
 
 
 def _by_view(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
-    found: dict[str, list[Rule]] = {}
+    by_view: dict[str, list[Rule]] = {}
     for rule in rules:
         if rule.view is not None:
-            found.setdefault(rule.view, []).append(rule)
-    return found
+            by_view.setdefault(rule.view, []).append(rule)
+    return by_view

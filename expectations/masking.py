@@ -63,5 +63,5 @@ def masking_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]
         LEFT JOIN (SELECT plan, sum(records) AS deleted FROM hidden GROUP BY plan) USING (plan)"""
     )
     names = ("records_in", "records_out", "superseded", "end_in", "keys_out", "files", "deleted")
-    found = {row["plan"]: +Counter({name: int(row[name]) for name in names}) for row in rows}
-    return found, dict.fromkeys(found, 0)
+    figures = {row["plan"]: +Counter({name: int(row[name]) for name in names}) for row in rows}
+    return figures, dict.fromkeys(figures, 0)

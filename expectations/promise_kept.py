@@ -64,11 +64,11 @@ class ExpectPromiseKept(BatchExpectation):
         runtime_configuration: dict[str, Any] | None = None,  # noqa: ARG002  # Great Expectations' signature
         execution_engine: Any = None,  # noqa: ARG002
     ) -> dict[str, Any]:
-        found: dict[tuple[str, str], dict[str, Any]] = metrics[FINDINGS]
+        rows: dict[tuple[str, str], dict[str, Any]] = metrics[FINDINGS]
         if self.plan is not None:
-            told = _told(found[self.plan, self.promise])
+            told = _told(rows[self.plan, self.promise])
             return {"success": told["details"]["broken"] == 0, "result": told}
-        plans = {plan: _told(row) for (plan, promise), row in found.items() if promise == self.promise}
+        plans = {plan: _told(row) for (plan, promise), row in rows.items() if promise == self.promise}
         broken = sum(told["details"]["broken"] for told in plans.values())
         observed = f"{len(plans):,} plans, broken {broken:,} times"
         return {"success": broken == 0, "result": {"observed_value": observed, "details": {"plans": plans}}}

@@ -37,7 +37,7 @@ def samples_of(
     shown: Shown,
 ) -> dict[tuple[int, str], tuple[Sample, ...]]:
     """Up to SAMPLES_PER_RULE samples for each broken rule of each plan, lowest offsets first."""
-    found: dict[tuple[int, str], tuple[Sample, ...]] = {}
+    samples: dict[tuple[int, str], tuple[Sample, ...]] = {}
     uuids = tuple(name in reading.uuids for name in reading.key)
     for name in sorted({name for _, name in broken}):
         rule = rules[name]
@@ -60,8 +60,8 @@ def samples_of(
                 rule.expected.format_map(words),
             )
             place = (row["of_plan"], name)
-            found[place] = (*found.get(place, ()), sample)
-    return found
+            samples[place] = (*samples.get(place, ()), sample)
+    return samples
 
 
 def _told(row: Mapping[str, Any], claim: Claim, view: str) -> dict[str, Any]:

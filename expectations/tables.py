@@ -132,7 +132,7 @@ class Layout:
         kept = [name for name in reading.kept(self.schema.names) if name in names]
         plain = plain_columns(taken, kept, self._prefix)
         places = dict(zip(kept, plain.column_names, strict=True))
-        found = {
+        tables = {
             f"{self._prefix}plan": taken.column(_PLAN),
             f"{self._prefix}level": taken.column(reading.level),
             f"{self._prefix}horizon": _micros(taken.column(reading.delete_horizon)),
@@ -151,10 +151,10 @@ class Layout:
         }
         if reading.tombstone and all(name in names for name in reading.told_by):
             sql["tombstone"] = f"coalesce({reading.tombstone}, false)"
-            found |= {name: taken.column(name) for name in reading.told_by}
+            tables |= {name: taken.column(name) for name in reading.told_by}
         columns = ", ".join(f'({sql[name]})::{_KINDS[name]} AS "{name}"' for name in self.columns(side))
         key = self._key([places[name] for name in reading.key])
-        return {"taken": pa.table(found)}, f"SELECT {columns}, {key} AS key FROM taken"
+        return {"taken": pa.table(tables)}, f"SELECT {columns}, {key} AS key FROM taken"
 
     @property
     def _prefix(self) -> str:
@@ -207,17 +207,17 @@ class Filler:
                 part = waiting.get_nowait()
             except Empty:
                 break
-            found = 0
+            read = 0
             for records in part.read(self._wanted(part)):
-                self._take(self._seen(records, part, found, duck), part, held[part.side])
-                found += records.num_rows
+                self._take(self._seen(records, part, read, duck), part, held[part.side])
+                read += records.num_rows
             if part.records is not None:
-                counted.append((part, found))
+                counted.append((part, read))
         for one in held.values():
             one.flush()
         if counted:
             rows = [
-                {"plan": part.plan, "name": part.name, "told": part.records, "found": found} for part, found in counted
+                {"plan": part.plan, "name": part.name, "told": part.records, "found": read} for part, read in counted
             ]
             kinds = pa.schema(
                 [("plan", pa.int32()), ("name", pa.string()), ("told", pa.int64()), ("found", pa.int64())]

@@ -17,7 +17,7 @@ CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'
 
 def environment() -> Environment:
     """The templates, with filters for numbers, sizes and times; all text is escaped."""
-    found = Environment(
+    templates = Environment(
         loader=FileSystemLoader(PAGES),
         autoescape=True,
         undefined=StrictUndefined,
@@ -25,15 +25,15 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals["policy"] = CONTENT_POLICY
-    found.filters.update(
+    templates.globals["policy"] = CONTENT_POLICY
+    templates.filters.update(
         moment=moment,
         size=size,
         count=count,
         number=lambda number: f"{number:,}",
         count_of=lambda things, noun: count(len(things), noun),
     )
-    return found
+    return templates
 
 
 def write_page(target: Path, page: str) -> Path:

@@ -28,11 +28,11 @@ _ORDER = (BEFORE, IN_PLACE, AFTER)
 """The order of the sides: a sample shows the value of the first side that has one."""
 
 
-def wanted(found: Iterable[Findings], claims: Iterable[Claim]) -> frozenset[Place]:
+def wanted(findings: Iterable[Findings], claims: Iterable[Claim]) -> frozenset[Place]:
     """The places of all samples."""
     return frozenset(
         (claim.topic, claim.partition, sample.offset)
-        for claim, one in zip(claims, found, strict=True)
+        for claim, one in zip(claims, findings, strict=True)
         for samples in one.samples.values()
         for sample in samples
         if sample.offset is not None
@@ -58,7 +58,7 @@ def values_of(parts: Iterable[Part], reading: Reading, places: frozenset[Place])
 
 
 def with_values(
-    found: Sequence[Findings], claims: Sequence[Claim], values: Mapping[Place, str | None]
+    findings: Sequence[Findings], claims: Sequence[Claim], values: Mapping[Place, str | None]
 ) -> list[Findings]:
     """The findings with the record's value added to each sample."""
     return [
@@ -74,7 +74,7 @@ def with_values(
                 for rule, samples in one.samples.items()
             },
         )
-        for one, claim in zip(found, claims, strict=True)
+        for one, claim in zip(findings, claims, strict=True)
     ]
 
 

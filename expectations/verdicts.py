@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 
 def verdicts(
-    claims: Sequence[Claim], found: Sequence[Findings], reports: Path, *, seconds: float = 0.0
+    claims: Sequence[Claim], per_claim: Sequence[Findings], reports: Path, *, seconds: float = 0.0
 ) -> dict[str, Verdict]:
     """The verdict on the plan of each of `claims`, by plan id, from its findings.
 
     Stores each result as a new file under `reports`; files there never change, so any number of processes may judge at
     the same time. `seconds` is the time that judging took for all of them.
     """
-    tables = [rows(claim, findings) for claim, findings in zip(claims, found, strict=True)]
+    tables = [rows(claim, findings) for claim, findings in zip(claims, per_claim, strict=True)]
     results = _judged(claims, tables)
     given = {}
-    for claim, findings, result in zip(claims, found, results, strict=True):
+    for claim, findings, result in zip(claims, per_claim, results, strict=True):
         verdict = Verdict(
             plan_id=claim.plan_id,
             passed=bool(result["success"]),

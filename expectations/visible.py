@@ -117,13 +117,13 @@ class Visible:
                 ) AS known ON {same}"""
             )
         with duck.seeing(taken=taken, entry=entry, own=own):
-            found = duck.table(" UNION ALL ".join(hidden)).column("place").to_numpy()
+            hidden_places = duck.table(" UNION ALL ".join(hidden)).column("place").to_numpy()
         seen = np.ones(records.num_rows, dtype=np.bool_)
-        seen[found - first] = False
+        seen[hidden_places - first] = False
         return pa.array(seen)
 
 
 def loaded(duck: Duck, listed: Sequence[Listed | None]) -> Visible | None:
     """The deletes that may apply to files with these entries; None when there are none."""
-    found = [one for one in listed if one is not None and one.deletes]
-    return Visible(duck, found) if found else None
+    reached = [one for one in listed if one is not None and one.deletes]
+    return Visible(duck, reached) if reached else None

@@ -60,9 +60,9 @@ class KeyBuckets:
                     offsets = duck.table(_bucketed(columns, BEFORE, f"hash(7, {WORD})", self.offsets))
                     yield from _by_bucket(offsets, _OFFSETS, self.keys)
                 for name in _TOLD:
-                    found = duck.table(f"SELECT * FROM {name}")
-                    if found.num_rows:
-                        yield 0, _named(found, name)
+                    rows = duck.table(f"SELECT * FROM {name}")
+                    if rows.num_rows:
+                        yield 0, _named(rows, name)
             finally:
                 duck.close()
 

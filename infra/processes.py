@@ -46,26 +46,26 @@ def started(folder: Path) -> set[int]:
 
 def members(leaders: set[int]) -> list[psutil.Process]:
     """The live processes of the leaders' sessions, and their descendants wherever those are."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if os.getsid(process.pid) in leaders and process.status() != psutil.STATUS_ZOMBIE:
-                found += [process, *process.children(recursive=True)]
+                processes += [process, *process.children(recursive=True)]
         except (psutil.NoSuchProcess, ProcessLookupError, PermissionError):
             continue  # ended while we looked, or somebody else's
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(processes))
 
 
 def stop(folder: Path) -> int:
     """Stop all that was started with ``folder``: asked first, then made to. Returns how many processes there were."""
-    found = members(started(folder))
-    for process in found:
+    processes = members(started(folder))
+    for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
-    _, left = psutil.wait_procs(found, timeout=STOPPED_WITHIN)
+    _, left = psutil.wait_procs(processes, timeout=STOPPED_WITHIN)
     for process in left:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(left, timeout=STOPPED_WITHIN)
     (folder / PIDS).unlink(missing_ok=True)
-    return len(found)
+    return len(processes)

@@ -56,7 +56,7 @@ def parse(text: str) -> int:
 
 def parse_span(text: str) -> int:
     """Parse a duration such as ``30d``, ``12h`` or ``90 min`` to milliseconds."""
-    found = _SPAN.fullmatch(text.strip())
-    if not found:
+    match = _SPAN.fullmatch(text.strip())
+    if not match:
         raise RefusedError(f"{text!r} is not a duration; allowed: a whole number and d, h, min, s or ms, such as 30d")
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]

@@ -45,8 +45,8 @@ def holder(folder: Path, table: str) -> Holder | None:
     with path.open(encoding="utf-8", errors="replace") as file:
         # A shared lock keeps writers out during the read.
         fcntl.flock(file, fcntl.LOCK_SH)
-        found = Holder(file.read(), int(path.stat().st_mtime * 1000))
-    return found if found.run_id else None
+        current = Holder(file.read(), int(path.stat().st_mtime * 1000))
+    return current if current.run_id else None
 
 
 def _file(folder: Path, table: str) -> Path:

@@ -93,29 +93,29 @@ def main(arguments: Sequence[str]) -> int:
 
 def _firn(lake: Lake) -> Figures:
     command = [sys.executable, "-m", "pipeline", "care", FIRN]
-    with _measured(Share.OWN) as found:
+    with _measured(Share.OWN) as figures:
         ended = subprocess.run(command, env=environment(lake), cwd=ROOT, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
-    return found[0]
+    return figures[0]
 
 
 def _spark(lake: Lake) -> dict[str, Figures]:
     """Iceberg's procedures one after the other, each with the limits that Firn has by default."""
     results = {}
-    with _measured(Share.SPARK) as found:
+    with _measured(Share.SPARK) as figures:
         spark = iceberg_session(lake, "firn bench care", {"spark.master": f"local[{os.cpu_count()}]"})
         spark.sql("SELECT 1").collect()
-    results["Spark session"] = found[0]
+    results["Spark session"] = figures[0]
     limits = {
         "expire_snapshots": f"older_than => {_timestamp(5 * history.DAY_MS)}, retain_last => 1",
         "remove_orphan_files": f"older_than => {_timestamp(3 * history.DAY_MS)}",
         "rewrite_manifests": "use_caching => false",
     }
     for name, arguments in limits.items():
-        with _measured(Share.SPARK) as found:
+        with _measured(Share.SPARK) as figures:
             _call(spark, f"CALL {lake.name}.system.{name}(table => '{SPARK}', {arguments})")
-        results[name] = found[0]
+        results[name] = figures[0]
     spark.stop()
     return results
 
@@ -132,11 +132,11 @@ def _timestamp(age_ms: int) -> str:
 @contextmanager
 def _measured(share: Share) -> Iterator[list[Figures]]:
     """The figures of the block, once it is over."""
-    found: list[Figures] = []
+    figures: list[Figures] = []
     started = time.monotonic()
     with watched(share) as peak:
-        yield found
-    found.append(Figures(time.monotonic() - started, peak.others, peak.jvm))
+        yield figures
+    figures.append(Figures(time.monotonic() - started, peak.others, peak.jvm))
 
 
 def _left(lake: Lake, identifier: str) -> Left:

@@ -39,8 +39,8 @@ def _recode(bench: Bench, files: Sequence[Path], out: Path, _: int) -> None:
     out.mkdir()
 
     def one(number: int) -> None:
-        found = pq.read_table(files[number], use_threads=False, partitioning=None)
-        pq.write_table(found, out / f"{number}.parquet", compression="zstd", compression_level=ZSTD_LEVEL)
+        records = pq.read_table(files[number], use_threads=False, partitioning=None)
+        pq.write_table(records, out / f"{number}.parquet", compression="zstd", compression_level=ZSTD_LEVEL)
 
     with ThreadPoolExecutor(bench.cores) as workers:
         list(workers.map(one, range(len(files))))

@@ -85,13 +85,13 @@ def _measure(given: argparse.Namespace, lake: Lake, home: Path) -> int:
     waits = list(_waits(lake.table(TABLE), before.sequence_number or 0, stream.tail, ended_ms))
     case = f"{given.rate:,} records a second on {given.keys:,} keys for {given.seconds:,.0f} s"
     longest = max(waits) / 1000
-    found = f"{longest:.1f} s at most, {sum(waits) / len(waits) / 1000:.1f} s on average, {masks} masks"
-    print(f"{case}: {found}; goal: at most {GOAL_SECONDS} s")
+    told = f"{longest:.1f} s at most, {sum(waits) / len(waits) / 1000:.1f} s on average, {masks} masks"
+    print(f"{case}: {told}; goal: at most {GOAL_SECONDS} s")
     for failure in failures:
         print(f"FAILED: {failure}")
     if (given.seconds, given.keys) == FULL and not failures:
         known = Elsewhere.read(home)
-        replace(known, ratios=known.ratios | {FRESHNESS: Ratio(longest, case, found)}).write(home)
+        replace(known, ratios=known.ratios | {FRESHNESS: Ratio(longest, case, told)}).write(home)
     return 1 if failures else 0
 
 
@@ -177,8 +177,8 @@ def _of_main(table: Table) -> Iterator[Snapshot]:
 
 def _fresh_through(table: Table, snapshot_id: int) -> float:
     """The offset up to which readers of a snapshot see one record per key; infinite where they see one of each."""
-    found = table.scan(snapshot_id=snapshot_id, selected_fields=("key", "offset")).to_arrow()
-    seen = pa.table({"key": found["key"], "seen_at": found["offset"]})  # noqa: F841  # DuckDB finds it by its name
+    rows = table.scan(snapshot_id=snapshot_id, selected_fields=("key", "offset")).to_arrow()
+    seen = pa.table({"key": rows["key"], "seen_at": rows["offset"]})  # noqa: F841  # DuckDB finds it by its name
     with duckdb.connect() as connection:
         again = "SELECT lead(seen_at) OVER (PARTITION BY key ORDER BY seen_at) AS newer FROM seen"
         row = connection.execute(f"SELECT min(newer) FROM ({again})").fetchone()

@@ -31,11 +31,11 @@ class Finding:
 
 def findings(report: Report) -> list[Finding]:
     """Every goal in every case where it applies; a goal that no case of ``report`` shows is listed as not measured."""
-    found: list[Finding] = []
+    outcomes: list[Finding] = []
     for goal, check in _GOALS.items():
         own = [Finding(goal, case, text, met) for case, text, met in check(report)]
-        found += own or [Finding(goal, "", "not measured in this run", None)]
-    return found
+        outcomes += own or [Finding(goal, "", "not measured in this run", None)]
+    return outcomes
 
 
 Checked = Iterator[tuple[str, str, bool | None]]

@@ -50,10 +50,10 @@ def measured(
     data = sum(path.stat().st_size for path in new if path.suffix == ".parquet")
     metadata = sum(path.stat().st_size for path in new if path.suffix != ".parquet")
     if by_spark:
-        found = visible.fingerprint_by_spark(by_spark, lake, identifier)
+        actual = visible.fingerprint_by_spark(by_spark, lake, identifier)
     else:
-        found = visible.fingerprint(lake.table(identifier))
-    return Ran(seconds, data, metadata, found == wanted)
+        actual = visible.fingerprint(lake.table(identifier))
+    return Ran(seconds, data, metadata, actual == wanted)
 
 
 def run_lane(lake: Lake, identifier: str, bench: Bench, engine: str, lane: Lane) -> None:

@@ -108,10 +108,10 @@ def _beside_spark(given: argparse.Namespace, home: Path, keys: int, wanted: Sequ
                 sizes = (WARM_UP_KEYS, keys)
                 tables = [Upserted.made(bench, lake, size, files, by_key=by_key) for size in sizes]
                 small_one, whole_one = (one.contestants(given.peers) for one in tables)
-                found = _in_turns(small_one, whole_one, given.runs)
-                right &= _show(f"{files} {kind} delete files on {keys:,} records", found)
+                runs = _in_turns(small_one, whole_one, given.runs)
+                right &= _show(f"{files} {kind} delete files on {keys:,} records", runs)
                 if by_key and not given.peers:
-                    ratios |= _of_lighten(found, files, keys)
+                    ratios |= _of_lighten(runs, files, keys)
     finally:
         spark.stop()
     return right
@@ -125,24 +125,24 @@ def _in_turns(
     """The runs of every contestant, after one on a small input."""
     for once in small.values():
         once()
-    found: dict[str, list[Ran]] = {name: [] for name in whole}
+    ran: dict[str, list[Ran]] = {name: [] for name in whole}
     for _ in range(runs):
         for name, once in whole.items():
             os.sync()
-            found[name].append(once())
-    return found
+            ran[name].append(once())
+    return ran
 
 
-def _show(title: str, found: Mapping[str, Sequence["Ran"]]) -> bool:
+def _show(title: str, ran: Mapping[str, Sequence["Ran"]]) -> bool:
     """Print a table; False when a contestant left the wrong records."""
     print(title)
     print(f"{'':40}{'median s':>10}{'min':>8}{'max':>8}{'wrote kB':>12}{'metadata kB':>13}")
-    for name, runs in found.items():
+    for name, runs in ran.items():
         seconds = [one.seconds for one in runs]
         times = f"{statistics.median(seconds):10.2f}{min(seconds):8.2f}{max(seconds):8.2f}"
         written = f"{runs[0].data_bytes / 1e3:12,.1f}{runs[0].metadata_bytes / 1e3:13,.1f}"
         print(f"{name:40}{times}{written}{'' if all(one.right for one in runs) else '  WRONG records'}")
-    return all(one.right for runs in found.values() for one in runs)
+    return all(one.right for runs in ran.values() for one in runs)
 
 
 def _median(runs: Sequence["Ran"]) -> float:
@@ -153,13 +153,13 @@ def _times(name: str, ours: float, peer: float, case: str) -> Ratios:
     return {name: Ratio(ours / peer, case, f"{ours / peer:.2f} × ({ours:.2f} s, {peer:.2f} s)")}
 
 
-def _of_masks(found: Mapping[str, Sequence["Ran"]], keys: int) -> Ratios:
+def _of_masks(runs: Mapping[str, Sequence["Ran"]], keys: int) -> Ratios:
     case = f"1 % of {keys:,} records of 1 KB superseded, uniform keys"
-    mask, rewrite = found["firn mask"][0], found["firn full"][0]
+    mask, rewrite = runs["firn mask"][0], runs["firn full"][0]
     ours, theirs = mask.data_bytes + mask.metadata_bytes, rewrite.data_bytes + rewrite.metadata_bytes
     text = f"{ours / theirs:.3%} ({ours:,} of {theirs:,} bytes, metadata included; delete files: {mask.data_bytes:,})"
     writes = {MASK_WRITES: Ratio(ours / theirs, case, text)}
-    return writes | _times(MASK_TIME, _median(found["firn mask"]), _median(found["MERGE, merge-on-read"]), case)
+    return writes | _times(MASK_TIME, _median(runs["firn mask"]), _median(runs["MERGE, merge-on-read"]), case)
 
 
 def _of_scans(whole: "Hiding", runs: int, keys: int) -> Ratios:
@@ -177,9 +177,9 @@ def _read(scan: Callable[[], float], runs: int) -> float:
     return statistics.median([scan() for _ in range(runs + 1)][1:])
 
 
-def _of_lighten(found: Mapping[str, Sequence["Ran"]], files: int, keys: int) -> Ratios:
+def _of_lighten(runs: Mapping[str, Sequence["Ran"]], files: int, keys: int) -> Ratios:
     case = f"{files} equality delete files on {keys:,} records of 1 KB"
-    return _times(LIGHTEN_TIME, _median(found["firn lighten"]), _median(found["rewrite_data_files"]), case)
+    return _times(LIGHTEN_TIME, _median(runs["firn lighten"]), _median(runs["rewrite_data_files"]), case)
 
 
 def _simulated() -> Ratios:

@@ -40,9 +40,9 @@ class _Series:
         gc.collect()
         pa.default_memory_pool().release_unused()
         with self.entry.run(bench, inputs) as done:
-            found, wanted = fingerprint(done.files), self.entry.expected(inputs)
-            if found != wanted:
-                self.problem = f"left {found}, should be {wanted}"
+            actual, wanted = fingerprint(done.files), self.entry.expected(inputs)
+            if actual != wanted:
+                self.problem = f"left {actual}, should be {wanted}"
                 return
             before = {*sources(self.entry.task, inputs), *inputs.tail.files}
             written = [path for path in done.files if path not in before]

@@ -48,15 +48,15 @@ def main() -> int:
     shutil.rmtree(home / "memory", ignore_errors=True)
     shape = Shape(arguments.value_bytes, "uniform", None, 1, 0)
     try:
-        found = measure(Lake.embedded(home / "memory"), shape, arguments.keys, arguments.engine)
+        measured = measure(Lake.embedded(home / "memory"), shape, arguments.keys, arguments.engine)
     finally:
         shutil.rmtree(home / "memory", ignore_errors=True)
     known = Elsewhere.read(home)
-    replace(known, memory=known.memory | {found.title: found}).write(home)
-    peaks = f"{found.peak_bytes / 2**30:.1f} GiB and {found.peak_jvm_bytes / 2**30:.1f} GiB of JVM"
-    outcome = f"{'exact' if found.exact else 'WRONG'}, at most {peaks}"
-    print(f"{found.title}: {found.records:,} records in {found.seconds:.0f} s, {outcome}")
-    return 0 if found.exact else 1
+    replace(known, memory=known.memory | {measured.title: measured}).write(home)
+    peaks = f"{measured.peak_bytes / 2**30:.1f} GiB and {measured.peak_jvm_bytes / 2**30:.1f} GiB of JVM"
+    outcome = f"{'exact' if measured.exact else 'WRONG'}, at most {peaks}"
+    print(f"{measured.title}: {measured.records:,} records in {measured.seconds:.0f} s, {outcome}")
+    return 0 if measured.exact else 1
 
 
 def measure(lake: Lake, shape: Shape, keys: int, engine: str) -> Memory:

@@ -82,11 +82,9 @@ def main() -> int:
             stack.down()
             stack.remove()
     known = Elsewhere.read(given.home)
-    replace(known, seconds=known.seconds | {STORE.format(name): found for name, found in seconds.items()}).write(
-        given.home
-    )
-    for name, found in seconds.items():
-        print(f"{STORE.format(name)}: {found:.1f} s, {found / seconds[COPY]:.2f} × the plain copy")
+    replace(known, seconds=known.seconds | {STORE.format(name): run for name, run in seconds.items()}).write(given.home)
+    for name, run in seconds.items():
+        print(f"{STORE.format(name)}: {run:.1f} s, {run / seconds[COPY]:.2f} × the plain copy")
     return 0
 
 
@@ -126,9 +124,9 @@ def _cleaned(stack: Stack, stored: StoredTable, engine: str, cores: int) -> floa
         if done.returncode:
             raise RuntimeError(f"firn run, {engine}: {done.stderr}")
         left = [stored.local(task.file.file_path) for task in stored.lake.table(identifier).scan().plan_files()]
-        found = check.fingerprint(left)
-    if found != stored.newest:
-        raise RuntimeError(f"firn run, {engine}: left {found} instead of {stored.newest}")
+        actual = check.fingerprint(left)
+    if actual != stored.newest:
+        raise RuntimeError(f"firn run, {engine}: left {actual} instead of {stored.newest}")
     return seconds
 
 

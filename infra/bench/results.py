@@ -72,8 +72,8 @@ class Measurement:
 
     def find(self, name: str, task: str = Task.FULL) -> Timing | None:
         """The timing of entry ``name``; None when it was not measured or has a problem."""
-        found = [one for one in self.timings if one.name == name and one.task == task and one.problem is None]
-        return found[0] if found else None
+        matching = [one for one in self.timings if one.name == name and one.task == task and one.problem is None]
+        return matching[0] if matching else None
 
     def input_of(self, task: str) -> tuple[int, int]:
         """Records and raw bytes that entries of ``task`` read: all, or those of the head."""

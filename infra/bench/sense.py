@@ -139,18 +139,18 @@ ALONE: Final[dict[str, Callable[[argparse.Namespace], Figures]]] = {
 
 def _measured(action: Callable[[], Figures]) -> Figures:
     started, busy = time.perf_counter(), time.process_time()
-    found = action()
+    answer = action()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     figures = {"seconds": time.perf_counter() - started, "cpu": time.process_time() - busy, "peak": peak}
-    return figures | found
+    return figures | answer
 
 
 def _results(given: argparse.Namespace, home: Path) -> dict[str, Figures]:
     def alone(only: str) -> Figures:
         size = ["--partitions", str(given.partitions), "--states", str(given.states), "--home", str(home)]
         command = [sys.executable, "-m", "infra.bench.sense", "--only", only, *size]
-        found: Figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        return found
+        figures: Figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        return figures
 
     segments = given.partitions * len(metadata.LEVELS)
     return {

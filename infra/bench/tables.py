@@ -51,10 +51,10 @@ def print_report(report: Report, console: Console) -> None:
     for name in ("goal", "where", "found", ""):
         goals.add_column(name)
     colours = {True: "green", False: "red", None: ""}
-    for found in findings(report):
-        word = _MET[found.met].strip("*")
+    for result in findings(report):
+        word = _MET[result.met].strip("*")
         goals.add_row(
-            found.goal, found.case, found.found, f"[{colours[found.met]}]{word}" if colours[found.met] else word
+            result.goal, result.case, result.found, f"[{colours[result.met]}]{word}" if colours[result.met] else word
         )
     console.print(goals)
 
@@ -165,10 +165,10 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.0f}" if size else "–"
 
 
-def _goal(found: Sequence[Finding]) -> tuple[str, ...]:
+def _goal(outcomes: Sequence[Finding]) -> tuple[str, ...]:
     """One goal: the cases that meet it, and the first that misses it, or else the first."""
-    met = [one.met for one in found if one.met is not None]
-    shown = next((one for one in found if one.met is False), found[0])
+    met = [one.met for one in outcomes if one.met is not None]
+    shown = next((one for one in outcomes if one.met is False), outcomes[0])
     count = f", met in {sum(met)} of {len(met)} cases" if len(met) > 1 else ""
     return (shown.goal, f"{_MET[shown.met]}{count}", shown.case, shown.found)
 

@@ -37,9 +37,9 @@ def fingerprint_by_spark(bench: Bench, lake: Lake, identifier: str) -> Fingerpri
     folder = bench.scratch / "seen"
     frame = bench.spark.table(f"{lake.name}.{identifier}").select(*RECORD)
     frame.write.mode("overwrite").parquet(str(folder))
-    found = check.fingerprint(sorted(folder.glob("*.parquet")))
+    actual = check.fingerprint(sorted(folder.glob("*.parquet")))
     shutil.rmtree(folder)
-    return found
+    return actual
 
 
 def scans(lake: Lake, identifier: str, spark: "SparkSession") -> Mapping[str, Callable[[], int]]:

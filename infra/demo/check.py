@@ -36,7 +36,7 @@ def count_levels(table: Table) -> Iterator[LevelCount]:
     for where, file in zip(place, files, strict=True):
         size[where] += file.file_size_in_bytes
     records = table.scan(selected_fields=("topic", "partition", "level", "key", "value")).to_arrow()
-    found = pa.table(
+    rows = pa.table(
         {
             "topic": records["topic"],
             "partition": records["partition"],
@@ -45,7 +45,7 @@ def count_levels(table: Table) -> Iterator[LevelCount]:
             "tombstone": pc.cast(pc.is_null(records["value"]), pa.int64()),
         }
     )
-    grouped = found.group_by(["topic", "partition", "level"]).aggregate(
+    grouped = rows.group_by(["topic", "partition", "level"]).aggregate(
         [("key", "count"), ("key", "count_distinct"), ("tombstone", "sum")]
     )
     for row in sorted(grouped.to_pylist(), key=lambda row: (row["topic"], row["partition"], row["level"])):
@@ -68,17 +68,17 @@ def differences(table: Table, tree: Mapping[str, Entry]) -> list[str]:
     columns = ("topic", "partition", "key", "value")
     records = table.scan(selected_fields=columns).to_arrow().select(columns).to_pylist()
     keys = Counter((row["topic"], row["partition"], row["key"]) for row in records)
-    found = [f"{key!r} is in {topic}-{part} {n} times" for (topic, part, key), n in keys.items() if n > 1]
+    wrong = [f"{key!r} is in {topic}-{part} {n} times" for (topic, part, key), n in keys.items() if n > 1]
     held = {
         row["key"].decode("utf-8", "surrogateescape"): Entry.parse(row["value"])
         for row in records
         if row["value"] is not None
     }
-    found += [f"{path} is in the tree, not in the table" for path in sorted(tree.keys() - held.keys())]
-    found += [f"{path} is in the table, not in the tree" for path in sorted(held.keys() - tree.keys())]
-    found += [
+    wrong += [f"{path} is in the tree, not in the table" for path in sorted(tree.keys() - held.keys())]
+    wrong += [f"{path} is in the table, not in the tree" for path in sorted(held.keys() - tree.keys())]
+    wrong += [
         f"{path} is {held[path]} in the table, {tree[path]} in the tree"
         for path in sorted(held.keys() & tree.keys())
         if held[path] != tree[path]
     ]
-    return found
+    return wrong

@@ -72,8 +72,8 @@ def produce(lake: Lake, moments: Iterable[datetime], seed: int = SEED) -> None:
             log_ends = commit(lake, seed, log_ends, now)
             expire_at = expire_at or now + EXPIRED_EVERY
             if now >= expire_at:
-                for found in care_table(lake, TABLE, int(now.timestamp() * 1000), remove=True, parts={Part.SNAPSHOTS}):
-                    log.info("%s", found)
+                for one in care_table(lake, TABLE, int(now.timestamp() * 1000), remove=True, parts={Part.SNAPSHOTS}):
+                    log.info("%s", one)
                 expire_at = now + EXPIRED_EVERY
         except FirnError as error:
             log.warning("%s", error)
@@ -98,10 +98,10 @@ def commit(lake: Lake, seed: int, log_ends: dict[int, int], now: datetime) -> di
 
 def read_log_ends(lake: Lake) -> dict[int, int]:
     """The log end of every partition that TABLE has records of; cleaning leaves the last record where it is (C4)."""
-    found = segments.read(lake.table(TABLE), TABLE).by_partition
+    by_partition = segments.read(lake.table(TABLE), TABLE).by_partition
     return {
         of.partition: max(segment.last_offset for segment in own) + 1
-        for of, own in found.items()
+        for of, own in by_partition.items()
         if of.topic == carts.TOPIC
     }
 

@@ -151,9 +151,9 @@ def free_history(lake: Lake) -> None:
     # A demo does not wait the five days that Iceberg keeps snapshots for.
     lake.set_properties(TABLE, {"history.expire.max-snapshot-age-ms": "0"})
     before = on_disk(lake)
-    for found in care_table(lake, TABLE, clock.now_ms(), remove=True):
-        if found.goes:
-            console.print(f"  {found}", markup=False, soft_wrap=True)
+    for garbage in care_table(lake, TABLE, clock.now_ms(), remove=True):
+        if garbage.goes:
+            console.print(f"  {garbage}", markup=False, soft_wrap=True)
     after = on_disk(lake)
     console.print(
         f"on disk: {before.files:,} files, {before.bytes:,} bytes before care; "
@@ -171,8 +171,8 @@ class OnDisk(NamedTuple):
 def on_disk(lake: Lake) -> OnDisk:
     """Files and bytes of the table on disk now."""
     table = lake.table(TABLE)
-    found = files_in(*store(table, table.location()))
-    return OnDisk(len(found), sum(file.bytes for file in found))
+    files = files_in(*store(table, table.location()))
+    return OnDisk(len(files), sum(file.bytes for file in files))
 
 
 def main() -> int:
@@ -211,13 +211,13 @@ def main() -> int:
     free_history(lake)
     certified = show_certificates(lake)
     table = lake.table(TABLE)
-    found = differences(table, tree)
-    for difference in found[:20]:
+    wrong = differences(table, tree)
+    for difference in wrong[:20]:
         console.print(difference, style="red", markup=False)
     shown = Path(os.path.relpath(home))
-    if found or not succeeded or not certified:
+    if wrong or not succeeded or not certified:
         console.print(
-            f"[bold red]FAILED[/]: {len(found):,} differences from the tree; Airflow's log: {shown / log.name}"
+            f"[bold red]FAILED[/]: {len(wrong):,} differences from the tree; Airflow's log: {shown / log.name}"
         )
         return 1
     console.print(f"[bold green]the table equals the repository's tree[/]: {len(tree):,} paths, modes and blob ids")

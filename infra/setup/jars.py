@@ -126,9 +126,9 @@ def provide(jars: list[Jar], folder: Path, ivy: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch:
         retrieved = retrieve(wrong, ivy, Path(scratch))
         for jar in wrong:
-            found = sha256_of(retrieved / jar.name)
-            if found != jar.sha256:
-                raise JarError(f"{jar.name}: checksum differs from the lock: expected {jar.sha256}, found {found}")
+            digest = sha256_of(retrieved / jar.name)
+            if digest != jar.sha256:
+                raise JarError(f"{jar.name}: checksum differs from the lock: expected {jar.sha256}, found {digest}")
             # Same file system: a jar is there whole or not at all.
             target = (retrieved / jar.name).replace(folder / jar.name)
             print(f"  {jar.name}: fetched, {target.stat().st_size / 1e6:.1f} MB", flush=True)

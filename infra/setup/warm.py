@@ -37,8 +37,8 @@ def representative_job() -> None:
 
     with Engines("spark", "firn set-up") as engines:
         engine = engines.of(0)
-        found = [*engine.map(abs, [-1, 2]), *engine.shuffle(spread, gather, [1, 2, 3], 2)]
-    assert found == [1, 2, 3, 3], found
+        results = [*engine.map(abs, [-1, 2]), *engine.shuffle(spread, gather, [1, 2, 3], 2)]
+    assert results == [1, 2, 3, 3], results
 
 
 def main() -> int:

@@ -19,10 +19,10 @@ def program() -> str:
 
 def jar(pattern: str) -> Path:
     """The one jar of the stack with such a name."""
-    found = sorted(JARS.glob(pattern))
-    if len(found) != 1:
-        raise SystemExit(f"firn: {len(found)} jars {pattern} in {JARS}; allowed: one, as `make stack-up` fetches it")
-    return found[0]
+    jars = sorted(JARS.glob(pattern))
+    if len(jars) != 1:
+        raise SystemExit(f"firn: {len(jars)} jars {pattern} in {JARS}; allowed: one, as `make stack-up` fetches it")
+    return jars[0]
 
 
 def compiled(source: Path, folder: Path) -> str:

@@ -28,8 +28,8 @@ _PLACE = "postgres.place"
 
 def programs() -> Path | None:
     """The folder of PostgreSQL's programs: on the PATH, or where Debian puts them; None when there are none."""
-    found = [shutil.which("initdb"), *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin/initdb")))]
-    return next((Path(one).resolve().parent for one in found if one), None)
+    paths = [shutil.which("initdb"), *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin/initdb")))]
+    return next((Path(one).resolve().parent for one in paths if one), None)
 
 
 def serve(folder: Path, settings: Settings, environment: Mapping[str, str]) -> Process:

@@ -67,8 +67,8 @@ def _release(
 
 
 def _drop_partition_fields(transaction: Transaction, mapping: ColumnMapping) -> tuple[str, ...]:
-    found = transaction.table_metadata.spec().fields
-    names = tuple(field.name for field in found if field.field_id in mapping.added.partition_fields)
+    fields = transaction.table_metadata.spec().fields
+    names = tuple(field.name for field in fields if field.field_id in mapping.added.partition_fields)
     with transaction.update_spec() as update:
         for name in names:
             update.remove_field(name)
@@ -76,8 +76,8 @@ def _drop_partition_fields(transaction: Transaction, mapping: ColumnMapping) -> 
 
 
 def _drop_columns(transaction: Transaction, mapping: ColumnMapping, identifier: str) -> tuple[str, ...]:
-    found = transaction.table_metadata.schema().fields
-    names = tuple(field.name for field in found if field.field_id in mapping.added.columns)
+    fields = transaction.table_metadata.schema().fields
+    names = tuple(field.name for field in fields if field.field_id in mapping.added.columns)
     try:
         with transaction.update_schema() as update:
             for name in names:

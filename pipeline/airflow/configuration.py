@@ -92,9 +92,9 @@ def read_tables(path: Path) -> list[TableSettings]:
     return [_table(path, name, defaults | own) for name, own in document.get("tables", {}).items()]
 
 
-def _table(path: Path, name: str, found: Mapping[str, Any]) -> TableSettings:
+def _table(path: Path, name: str, section: Mapping[str, Any]) -> TableSettings:
     try:
-        return TableSettings(name=name, **found)
+        return TableSettings(name=name, **section)
     except ValidationError as error:
         problems = "; ".join(_problems(error))
         raise ValueError(f"{path}: table {name}: {problems}") from error

@@ -116,33 +116,33 @@ class _Care:
         """Findings of the ``parts``, in their order."""
         policy = Policies.parse(self.identifier, self.table.properties).default
         enabled = policy.care_enabled
-        found: list[Garbage] = []
+        garbage: list[Garbage] = []
         if Part.STAGES in parts:
             try:
-                found += self._stages()
+                garbage += self._stages()
             except UnknownReferencesError as error:
                 # The snapshot may be about to expire: the next round can tell.
-                found.append(Garbage.of_error(Kind.STAGE, self.identifier, error))
+                garbage.append(Garbage.of_error(Kind.STAGE, self.identifier, error))
         if Part.SIDE_BRANCHES in parts:
-            found += self._side_branches()
+            garbage += self._side_branches()
         if Part.REQUESTS in parts:
-            found += self._requests()
+            garbage += self._requests()
         if Part.MANIFESTS in parts and enabled and policy.care_manifests:
-            found += self._manifests()
+            garbage += self._manifests()
         listing = None
         if Part.ORPHANS in parts:
             own, listing = self._orphans(enabled and policy.care_orphans)
-            found += own
+            garbage += own
         after, expiries = None, 0
         if Part.SNAPSHOTS in parts and enabled and policy.care_snapshots:
             own, after = self._snapshots()
-            found += own
+            garbage += own
             expiries = int(any(one.goes and one.kind in (Kind.SNAPSHOTS, Kind.REF) for one in own))
         if listing and not listing.own_only:
-            found += self._former(expiries, policy.care_orphans_age_ms)
+            garbage += self._former(expiries, policy.care_orphans_age_ms)
         if Part.CERTIFICATES in parts:
-            found += certificates(self.lake, self.identifier, self.now_ms, issue=self.remove)
-        return [*found, *self._held(listing, after)]
+            garbage += certificates(self.lake, self.identifier, self.now_ms, issue=self.remove)
+        return [*garbage, *self._held(listing, after)]
 
     def _stages(self) -> list[Garbage]:
         """Every stage of the table; with ``remove``, stale ones are deleted."""
@@ -151,29 +151,29 @@ class _Care:
         going = _going(self.lake, self.identifier, stages, files)
         if any(going.get(one.identifier) and VERDICTS in one.documents.kinds for one in stages):
             self.moving.append(MAIN_BRANCH)
-        found = [_finding(one, going.get(one.identifier, files[one.identifier]), self.now_ms) for one in stages]
+        garbage = [_finding(one, going.get(one.identifier, files[one.identifier]), self.now_ms) for one in stages]
         kept = clear(self.lake, self.identifier, stages).kept if self.remove else {}
-        return [replace(one, goes=False, reason=kept[one.name]) if one.name in kept else one for one in found]
+        return [replace(one, goes=False, reason=kept[one.name]) if one.name in kept else one for one in garbage]
 
     def _side_branches(self) -> list[Garbage]:
-        found, self.lost = old_on_branches(self.lake, self.identifier, self.now_ms, remove=self.remove)
+        garbage, self.lost = old_on_branches(self.lake, self.identifier, self.now_ms, remove=self.remove)
         for branch in self.lost:
             self.moving += [MAIN_BRANCH, branch]
-        return found
+        return garbage
 
     def _requests(self) -> list[Garbage]:
-        found, is_news = old_tombstones(self.lake, self.identifier, self.now_ms, remove=self.remove)
+        garbage, is_news = old_tombstones(self.lake, self.identifier, self.now_ms, remove=self.remove)
         if is_news:
             self.moving += [MAIN_BRANCH, ERASURES]
-        return found
+        return garbage
 
     def _manifests(self) -> list[Garbage]:
         if not self.remove:
             self.rewritten = manifests_to_rewrite(self.lake.table(self.identifier), self.identifier)
-        found = rewrite_manifests(self.lake, self.identifier, self.now_ms, remove=self.remove)
-        if any(one.goes for one in found):
+        garbage = rewrite_manifests(self.lake, self.identifier, self.now_ms, remove=self.remove)
+        if any(one.goes for one in garbage):
             self.moving.append(MAIN_BRANCH)
-        return found
+        return garbage
 
     def _orphans(self, everything: bool) -> tuple[list[Garbage], Listing | None]:
         findings: list[Garbage] = []
@@ -246,7 +246,7 @@ def _going(
 def _finding(one: FoundStage, files: list[Stored], now_ms: int) -> Garbage:
     goes = one.end not in (End.STAY, End.UNKNOWN)
     reason = f"only its marker stays: it {one.reason}" if one.end is End.SHELVE else one.reason
-    found = Garbage.of_files(Kind.STAGE, one.identifier, files, now_ms, goes=goes, reason=reason)
+    garbage = Garbage.of_files(Kind.STAGE, one.identifier, files, now_ms, goes=goes, reason=reason)
     # A stage is as old as its first document, whatever the age of its files.
     written_ms = one.documents.written_ms
-    return replace(found, age_ms=None if written_ms is None else now_ms - written_ms)
+    return replace(garbage, age_ms=None if written_ms is None else now_ms - written_ms)

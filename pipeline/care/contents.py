@@ -50,10 +50,10 @@ class Reach:
     @classmethod
     def together(cls, parts: Iterable["Reach"]) -> "Reach":
         """All ``parts``, one after the other."""
-        found = list(parts)
-        if not found:
+        reaches = list(parts)
+        if not reaches:
             return cls.of(())
-        return cls(np.concatenate([one.paths for one in found]), np.concatenate([one.names for one in found]))
+        return cls(np.concatenate([one.paths for one in reaches]), np.concatenate([one.names for one in reaches]))
 
 
 class Contents:
@@ -77,12 +77,12 @@ class Contents:
         for location, (size, rows) in self._read(unread, _LIST, missing):
             self._list_bytes[location] = size
             self._lists[location] = np.fromiter((self._number(path, length) for path, length in rows), np.int32)
-        found = np.empty(0, np.int32)
+        numbers = np.empty(0, np.int32)
         # In parts: the lists of all snapshots together may be long.
         for first in range(0, len(lists), _LISTS):
             own = [self._lists[one] for one in lists[first : first + _LISTS] if one in self._lists]
-            found = np.unique(np.concatenate([found, *own]))
-        return found
+            numbers = np.unique(np.concatenate([numbers, *own]))
+        return numbers
 
     def manifest(self, number: int) -> tuple[str, int]:
         """Location and size in bytes of manifest ``number``, as its list tells them."""

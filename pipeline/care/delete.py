@@ -74,11 +74,11 @@ def delete(files: Iterable[Deletable], *, remove: bool, title: str, total: int) 
 
     ``title`` and ``total``, a number of files, are for the progress that is shown. Never raises for a file.
     """
-    found = Deleted()
+    deleted = Deleted()
     if not remove:
         for _, file in files:
-            found.add(file)
-        return found
+            deleted.add(file)
+        return deleted
     waiting, is_down = iter(files), False
     with ThreadPoolExecutor(WORKERS) as workers, Progress(title, total) as progress:
         while batch := list(islice(waiting, BATCH)):
@@ -88,13 +88,13 @@ def delete(files: Iterable[Deletable], *, remove: bool, title: str, total: int) 
             failed = 0
             for (_, file), reason in zip(chain(*shares), chain.from_iterable(done), strict=True):
                 if reason is None:
-                    found.add(file)
+                    deleted.add(file)
                 else:
                     failed += 1
-                    found.fail(file, reason)
+                    deleted.fail(file, reason)
             is_down = failed == len(batch) > 1
             progress.advance(len(batch))
-    return found
+    return deleted
 
 
 def _delete_all(files: Iterable[Deletable]) -> list[str | None]:

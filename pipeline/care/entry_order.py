@@ -88,8 +88,8 @@ class EntryOrder:
             return []
         values = [list(known) for known in self._values]
         distinct = np.unique(np.stack([_numbers(codes)[chosen] for codes in self._codes]), axis=1)
-        found = [Record(*(own[code] for own, code in zip(values, codes, strict=True))) for codes in distinct.T]
-        return construct_partition_summaries(spec, schema, found)
+        records = [Record(*(own[code] for own, code in zip(values, codes, strict=True))) for codes in distinct.T]
+        return construct_partition_summaries(spec, schema, records)
 
     def _first_offset(self, entry: RawEntry) -> int:
         bound = None if self._offset is None else entry.lower.get(self._offset)

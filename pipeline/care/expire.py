@@ -70,15 +70,15 @@ def expire(
         after = _without(table.metadata, retention)
         done = _Done(table, retention, list(retention.expired_snapshots))
         return Expired(_findings(done, after, now_ms, contents, coming, remove=False), after)
-    commit, found = _Commit(lake, identifier, now_ms), []
+    commit, garbage = _Commit(lake, identifier, now_ms), []
     while True:
         done = lake.until_committed(commit.once)
         if done.snapshots:
             restore_lost_refs(lake, done.table, done.snapshots)
         after = lake.table(identifier).metadata
-        found += _findings(done, after, now_ms, contents, coming, remove=True)
+        garbage += _findings(done, after, now_ms, contents, coming, remove=True)
         if len(done.snapshots) == len(done.retention.expired_snapshots):
-            return Expired(found, after)
+            return Expired(garbage, after)
 
 
 def _erased_below(table: Table, identifier: str, now_ms: int, rewritten: Collection[str] = ()) -> int:
@@ -159,10 +159,10 @@ def _findings(
     gone = set(done.snapshots).difference(one.snapshot_id for one in after.snapshots)
     expired = [one for one in done.table.metadata.snapshots if one.snapshot_id in gone]
     identifier = ".".join(done.table.name())
-    found = [*_of_refs(done.table, done.retention, now_ms), *_of_snapshots(identifier, expired, done.retention, now_ms)]
+    going = [*_of_refs(done.table, done.retention, now_ms), *_of_snapshots(identifier, expired, done.retention, now_ms)]
     if expired:
-        found += Unreached(done.table, expired, after, coming, contents).findings(now_ms, remove=remove)
-    return found
+        going += Unreached(done.table, expired, after, coming, contents).findings(now_ms, remove=remove)
+    return going
 
 
 def _without(metadata: TableMetadata, retention: Retention) -> TableMetadata:

@@ -32,11 +32,11 @@ class Waiting:
         return held.run_id if self._works is None or self._works(table, held.run_id) else None
 
     def _read(self, table: str) -> Mapping[str, Stage]:
-        found: dict[str, Stage] = {}
+        by_id: dict[str, Stage] = {}
         for name in stages_of(self._lake, table) if "." in table else ():
             try:
                 stage = Stage.load(self._lake, name)
             except RefusedError:
                 continue  # gone meanwhile, or unreadable
-            found |= dict.fromkeys((plan.id for plan in stage.plans), stage)
-        return found
+            by_id |= dict.fromkeys((plan.id for plan in stage.plans), stage)
+        return by_id

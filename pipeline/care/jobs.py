@@ -78,10 +78,10 @@ def delete_jobs(lake: Lake, identifier: str, jobs: Sequence[JobRemoval]) -> Mapp
     for job in jobs:
         if _files(table, job) and _kinds(table, job).isdisjoint(_MARKS):
             job.documents.write(ABANDONED, "{}")
-    found = {job.job_id: _files(table, job) for job in jobs}
+    by_job = {job.job_id: _files(table, job) for job in jobs}
     # After the files: without a mark another collector was faster, and the files may belong to the next try.
     kinds = {job.job_id: _kinds(table, job) for job in jobs}
-    files = {job_id: [] if kinds[job_id].isdisjoint(_MARKS) else own for job_id, own in found.items()}
+    files = {job_id: [] if kinds[job_id].isdisjoint(_MARKS) else own for job_id, own in by_job.items()}
     unreferenced = Unreferenced(file.path for own in files.values() for file in own)
     if unreferenced:
         unreferenced.look(lake, identifier)

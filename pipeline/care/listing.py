@@ -50,13 +50,13 @@ class Listing:
 
     def add(self, infos: Collection[FileInfo], known: Known) -> None:
         """Take in what a folder holds."""
-        found = [Stored.of(info) for info in infos]
-        reach = Reach.of(file.path for file in found)
+        stored = [Stored.of(info) for info in infos]
+        reach = Reach.of(file.path for file in stored)
         self._hashes.append(reach.paths)
         past = is_in(reach.paths, known.past)
-        self._past.append((reach.paths[past], np.array([file.bytes for file in found], np.int64)[past]))
+        self._past.append((reach.paths[past], np.array([file.bytes for file in stored], np.int64)[past]))
         for place in np.flatnonzero(~is_in(reach.paths, known.reached)):
-            file = found[place]
+            file = stored[place]
             name = name_of(file.path)
             if name == _VERSION_HINT or name in known.metadata_files:
                 continue
@@ -71,7 +71,7 @@ def listed(table: Table, known: Known, *, everything: bool) -> Listing:
     Hidden names are skipped, as by Iceberg's ``remove_orphan_files``: what begins with an underscore or a dot, except
     partition folders and the folders of Firn's jobs.
     """
-    found = Listing(own_only=not everything)
+    listing = Listing(own_only=not everything)
     location = table.location().rstrip("/")
     documents, data, lists = documents_folder(table), data_folder(table), commits_folder(table)
     roots = [location] if everything else [data] if data.startswith(f"{location}/") else []
@@ -81,11 +81,11 @@ def listed(table: Table, known: Known, *, everything: bool) -> Listing:
         files, folder = store(table, root)
         within = "" if root == location else f"{DATA_FOLDER}/"
         for infos in _walk(files, folder):
-            found.add([info for info in infos if hidden.shows(within + info.path[len(folder) :].lstrip("/"))], known)
+            listing.add([info for info in infos if hidden.shows(within + info.path[len(folder) :].lstrip("/"))], known)
     if not everything:
         files, folder = store(table, lists)
-        found.add([info for info in _children(files, folder, recursive=False) if info.is_file], known)
-    return found
+        listing.add([info for info in _children(files, folder, recursive=False) if info.is_file], known)
+    return listing
 
 
 def _walk(files: FileSystem, folder: str, levels: int = 2) -> Iterator[list[FileInfo]]:
@@ -104,8 +104,8 @@ def _walk(files: FileSystem, folder: str, levels: int = 2) -> Iterator[list[File
 
 
 def _children(files: FileSystem, folder: str, *, recursive: bool) -> list[FileInfo]:
-    found: list[FileInfo] = files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=recursive))
-    return found
+    children: list[FileInfo] = files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=recursive))
+    return children
 
 
 class _Hidden:

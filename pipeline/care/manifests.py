@@ -44,14 +44,14 @@ def rewrite_manifests(lake: Lake, identifier: str, now_ms: int, *, remove: bool)
     UnavailableError when catalog or store do not answer.
     """
     with lake.answering():
-        found: list[Garbage] = []
+        garbage: list[Garbage] = []
         conflict = None
         for _ in range(TRIES):
             table = lake.table(identifier)
             chosen = _chosen(table, identifier)
-            found = [_finding(table, identifier, one, now_ms) for one in chosen]
+            garbage = [_finding(table, identifier, one, now_ms) for one in chosen]
             if not chosen or not remove:
-                return found
+                return garbage
             try:
                 _replace(lake, identifier, table, chosen)
             except ConflictError as error:
@@ -59,9 +59,9 @@ def rewrite_manifests(lake: Lake, identifier: str, now_ms: int, *, remove: bool)
             except RefusedError as error:
                 return [Garbage.of_error(Kind.MANIFESTS, identifier, error)]
             else:
-                return found
+                return garbage
         return [
-            replace(one, goes=False, reason=f"another commit was faster {TRIES} times: {conflict}") for one in found
+            replace(one, goes=False, reason=f"another commit was faster {TRIES} times: {conflict}") for one in garbage
         ]
 
 

@@ -83,8 +83,8 @@ def many(table: Table, listed: Iterable[ManifestFile], limits: ManifestLimits) -
     for manifest in listed:
         if manifest.sequence_number and manifest.key_metadata is None:
             groups[manifest.partition_spec_id, manifest.content].append(manifest)
-    found = (_many(table, spec_id, content, own, limits) for (spec_id, content), own in groups.items())
-    return [one for one in found if one]
+    candidates = (_many(table, spec_id, content, own, limits) for (spec_id, content), own in groups.items())
+    return [one for one in candidates if one]
 
 
 def telling(listed: Iterable[ManifestFile], keys: Telling) -> list[Many]:

@@ -65,16 +65,16 @@ def old_tombstones(
         return [Garbage.of_error(Kind.REQUEST, identifier, error)], False
     if not search.is_news:
         return search.findings, False
-    found = search.recorded(search.known)
+    erasures = search.recorded(search.known)
     if remove:
 
         def edit(known: Erasures) -> Erasures:
-            nonlocal found
-            found = search.recorded(known)
-            return found
+            nonlocal erasures
+            erasures = search.recorded(known)
+            return erasures
 
         change_erasures(lake, identifier, edit)
-    return [*search.findings, *_told(search.known, found)], found != search.known
+    return [*search.findings, *_told(search.known, erasures)], erasures != search.known
 
 
 def _told(before: Erasures, after: Erasures) -> Iterator[Garbage]:

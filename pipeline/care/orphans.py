@@ -52,14 +52,14 @@ def orphans(
         except RefusedError as error:
             return [*findings, Garbage.of_error(Kind.ORPHANS, target.location(), error)], listing
     places = _Places(target)
-    found = [file for file in listing.unknown if places.job_of(file) not in staged]
+    candidates = [file for file in listing.unknown if places.job_of(file) not in staged]
     # The table after the files, so that one is known that is published in between.
-    unreferenced = Unreferenced((file.path for file in found), contents, listing.hashes)
+    unreferenced = Unreferenced((file.path for file in candidates), contents, listing.hashes)
     unreferenced.look(lake, identifier)
-    found = [file for file in found if file.path in unreferenced]
+    candidates = [file for file in candidates if file.path in unreferenced]
     limit_ms = Policies.parse(identifier, target.properties).default.care_orphans_age_ms
-    old = [file for file in found if file.is_older(now_ms - limit_ms)]
-    young = [file for file in found if not file.is_older(now_ms - limit_ms)]
+    old = [file for file in candidates if file.is_older(now_ms - limit_ms)]
+    young = [file for file in candidates if not file.is_older(now_ms - limit_ms)]
     if remove and old:
         if any(places.job_of(file) for file in old):
             # The rule of ``jobs``. A job without a stage can't be published: a publisher that loaded it before finds
@@ -100,10 +100,10 @@ class _Places:
 
     def group(self, files: Iterable[Stored]) -> dict[tuple[Kind, str], list[Stored]]:
         """``files`` by kind and folder: that of their job, else the part of the table's location that they lie in."""
-        found: dict[tuple[Kind, str], list[Stored]] = {}
+        grouped: dict[tuple[Kind, str], list[Stored]] = {}
         for file in files:
-            found.setdefault(self._place(file), []).append(file)
-        return found
+            grouped.setdefault(self._place(file), []).append(file)
+        return grouped
 
     def _place(self, file: Stored) -> tuple[Kind, str]:
         if self._is_list(file):

@@ -22,7 +22,7 @@ def old_plans(
     files = sorted(_files(lake.plans_folder), key=lambda file: -file.age_ms(now_ms))
     waiting = Waiting(lake, works)
     total = sum(file.bytes for file in files)
-    found = []
+    garbage = []
     for file in files:
         reason = limits.exceeded(file.age_ms(now_ms), total)
         if reason is None:
@@ -33,8 +33,8 @@ def old_plans(
             if remove:
                 Path(file.path).unlink(missing_ok=True)
         reason = waits or reason
-        found.append(Garbage.of_files(Kind.PLAN, file.path, [file], now_ms, goes=waits is None, reason=reason))
-    return found
+        garbage.append(Garbage.of_files(Kind.PLAN, file.path, [file], now_ms, goes=waits is None, reason=reason))
+    return garbage
 
 
 def _files(folder: Path) -> list[Stored]:

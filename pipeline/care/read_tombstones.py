@@ -118,9 +118,9 @@ class Reader:
                 meant = pc.and_not(meant, pc.fill_null(batch.column(_TRANSACTIONAL), fill_value=False))
         if shown is not None:
             meant = pc.and_(meant, pa.array(shown))
-        found, times = batch.filter(meant), times.filter(meant)
-        offsets = found.column(names.offset).to_pylist()
-        digests = digests_of(key_bytes(found, names.key), self.secret)
+        tombstones, times = batch.filter(meant), times.filter(meant)
+        offsets = tombstones.column(names.offset).to_pylist()
+        digests = digests_of(key_bytes(tombstones, names.key), self.secret)
         for at_ms, digest, offset in zip(times.to_pylist(), digests, offsets, strict=True):
             if digest is not None:
                 yield Tombstone(at_ms, digest, offset)

@@ -122,8 +122,8 @@ def is_in(hashes: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
     if not len(known):
         return np.zeros(len(hashes), np.bool_)
     places = np.searchsorted(known, hashes)
-    found: npt.NDArray[np.bool_] = known[np.minimum(places, len(known) - 1)] == hashes
-    return found
+    hits: npt.NDArray[np.bool_] = known[np.minimum(places, len(known) - 1)] == hashes
+    return hits
 
 
 def _while_expiring(look: Callable[[], T]) -> T:

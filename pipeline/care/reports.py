@@ -66,30 +66,30 @@ def old_reports(lake: Lake, limits: KeepLimits, now_ms: int, *, remove: bool) ->
     beyond = _beyond(reports, limits, now_ms)
     verdicts = {report.name: report.verdict() for report in reports if report.name in beyond}
     kept = _kept(lake, reports, verdicts)
-    found = []
+    garbage = []
     for report in reports:
         if report.name in beyond:
             goes = report.name not in kept
             reason = beyond[report.name] if goes else kept[report.name]
-            found.append(Garbage.of_files(Kind.REPORT, report.name, report.files, now_ms, goes=goes, reason=reason))
+            garbage.append(Garbage.of_files(Kind.REPORT, report.name, report.files, now_ms, goes=goes, reason=reason))
             if goes and remove:
                 for file in report.files:
                     Path(file.path).unlink(missing_ok=True)
                     _prune(Path(file.path), report.name)
-    return found
+    return garbage
 
 
 def _reports(folder: Path) -> list[_Report]:
     """All reports below ``folder``. Other files there, such as the front page, belong to none."""
     results: dict[str, list[Stored]] = defaultdict(list)
     pages: dict[str, list[Stored]] = defaultdict(list)
-    for found, place, suffix in (
+    for reports, place, suffix in (
         (results, folder / "results", ".json"),
         (pages, folder / "data_docs" / "validations", ".html"),
     ):
         for path in files_below(place):
             if path.suffix == suffix and len(path.relative_to(place).parts) == PARTS:
-                found[path.parts[-3]] += _there(path)
+                reports[path.parts[-3]] += _there(path)
     for path in files_below(folder / "plans"):
         unfinished = UNFINISHED.fullmatch(path.name)
         if unfinished or path.suffix == ".html":
@@ -106,18 +106,18 @@ def _there(path: Path) -> list[Stored]:
 
 def _beyond(reports: list[_Report], limits: KeepLimits, now_ms: int) -> dict[str, str]:
     """Names of ``reports`` (oldest first) beyond ``limits``, with the reasons."""
-    found = {}
+    reasons = {}
     total = sum(report.bytes for report in reports)
     for report in reports:
         age_ms = report.age_ms(now_ms)
         if not report.results and age_ms > SETTLED_MS:
-            found[report.name] = "its validation result is gone"
+            reasons[report.name] = "its validation result is gone"
         elif reason := limits.exceeded(age_ms, total):
-            found[report.name] = reason
+            reasons[report.name] = reason
         else:
             continue
         total -= report.bytes
-    return found
+    return reasons
 
 
 def _kept(lake: Lake, reports: list[_Report], verdicts: dict[str, LaneVerdict | None]) -> dict[str, str]:

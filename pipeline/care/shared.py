@@ -64,11 +64,11 @@ def _uuid_of(files: FileSystem, path: str) -> str | None:
             head = stream.read(_HEAD)
             unpack = zlib.decompressobj(31) if head.startswith(b"\x1f\x8b") else None
             text = unpack.decompress(head) if unpack else head
-            while not (found := _UUID.search(text)) and (head := stream.read(_HEAD)):
+            while not (match := _UUID.search(text)) and (head := stream.read(_HEAD)):
                 text += unpack.decompress(head) if unpack else head
     except (OSError, zlib.error):
         return None
-    return found[1].decode().lower() if found else None
+    return match[1].decode().lower() if match else None
 
 
 def _neighbours(lake: Lake, identifier: str) -> Iterator[tuple[str, str]]:
@@ -82,9 +82,9 @@ def _neighbours(lake: Lake, identifier: str) -> Iterator[tuple[str, str]]:
             yield other, lake.table(other).location()
 
 
-def _refused(identifier: str, table: Table, found: str) -> RefusedError:
+def _refused(identifier: str, table: Table, problem: str) -> RefusedError:
     return RefusedError(
-        f"table {identifier}: orphans stay: its location {table.location()} is not its own: {found}; allowed: a "
+        f"table {identifier}: orphans stay: its location {table.location()} is not its own: {problem}; allowed: a "
         "location for each table, without another's files at, below or above it (those of a dropped table can be "
         "removed by hand); or firn.care.orphans = false"
     )

@@ -42,7 +42,7 @@ def old_on_branches(
     With ``remove`` these are gone, each branch's by a commit of its own. A file is as old as the snapshot that added
     it, or as the file itself when that snapshot has expired.
     """
-    found: list[Garbage] = []
+    garbage: list[Garbage] = []
     past: dict[str, list[str]] = {}
     for limit in _limits(lake, identifier):
         old, young = _parted(lake, identifier, limit, now_ms)
@@ -53,8 +53,8 @@ def old_on_branches(
         name = f"{identifier} ({limit.branch})"
         for files, goes, reason in ((old, True, f"older than {limit}"), (young, False, f"within {limit}")):
             if files:
-                found.append(Garbage.of_files(limit.kind, name, files, now_ms, goes=goes, reason=reason))
-    return found, past
+                garbage.append(Garbage.of_files(limit.kind, name, files, now_ms, goes=goes, reason=reason))
+    return garbage, past
 
 
 def _limits(lake: Lake, identifier: str) -> tuple[_Limit, ...]:

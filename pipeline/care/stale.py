@@ -138,9 +138,9 @@ class _Reasons:
 
     def _beyond_limit(self, stages: Sequence[Stage]) -> Mapping[str, str]:
         """Stages beyond ``firn.care.stages.bytes``, oldest first; a stage that may be in use goes for no size limit."""
-        found = [(stage, list(stage.stored().values())) for stage in stages]
-        total, reasons = sum(file.bytes for _, files in found for file in files), {}
-        for stage, files in sorted(found, key=lambda one: one[0].documents.written_ms or self._now_ms):
+        stored = [(stage, list(stage.stored().values())) for stage in stages]
+        total, reasons = sum(file.bytes for _, files in stored for file in files), {}
+        for stage, files in sorted(stored, key=lambda one: one[0].documents.written_ms or self._now_ms):
             own = sum(file.bytes for file in files)
             documents = [document.stored for document in stage.documents.found]
             touched = newest_ms([*files, *documents]) or self._now_ms

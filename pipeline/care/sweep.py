@@ -39,10 +39,10 @@ def sweep(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Swept:
         return clear(lake, identifier, found_stages(lake, identifier, plan_ids))
 
 
-def clear(lake: Lake, identifier: str, found: Sequence[FoundStage]) -> Swept:
-    """Discard or shelve the stages ``found`` on table ``identifier``, as decided."""
-    swept = Swept(kept={one.identifier: one.reason for one in found if one.end is End.UNKNOWN})
-    ending = [one for one in found if one.end in (End.DISCARD, End.SHELVE)]
+def clear(lake: Lake, identifier: str, stages: Sequence[FoundStage]) -> Swept:
+    """Discard or shelve the stages ``stages`` on table ``identifier``, as decided."""
+    swept = Swept(kept={one.identifier: one.reason for one in stages if one.end is End.UNKNOWN})
+    ending = [one for one in stages if one.end in (End.DISCARD, End.SHELVE)]
     going = [JobRemoval(one.documents, keep=MARKER if one.end is End.SHELVE else ()) for one in ending]
     try:
         with lake.answering():

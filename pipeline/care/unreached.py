@@ -59,7 +59,7 @@ class Unreached:
             )
             return [Garbage.of_error(Kind.EXPIRED, ".".join(self.table.name()), unknown)]
         known = np.unique(np.concatenate([reach.paths, rewritten]))
-        found = [self._stays(location) for location in missing]
+        garbage = [self._stays(location) for location in missing]
         stores = Stores(self.table)
         for title, files, total in (
             ("data files", *self._data_files(read, known)),
@@ -68,8 +68,8 @@ class Unreached:
             located = ((stores.of(location), size) for location, size in files)
             deletable: Iterator[Deletable] = ((access, Stored(path, size, None)) for (access, path), size in located)
             deleted = delete(deletable, remove=remove, title=f"deleting {title}", total=total)
-            found += deleted.findings(Kind.EXPIRED, f"{'.'.join(self.table.name())}: {title}", _REASON, now_ms)
-        return found
+            garbage += deleted.findings(Kind.EXPIRED, f"{'.'.join(self.table.name())}: {title}", _REASON, now_ms)
+        return garbage
 
     def _kept(self) -> tuple[Numbers, Hashes]:
         """The manifests that kept snapshots list, and the paths that only manifests still to be written will name."""
@@ -121,16 +121,16 @@ class Unreached:
         ``missing`` ones are left out.
         """
         ids = {one.snapshot_id for one in self.expired}
-        found = dict(map(self.contents.manifest, manifests))
+        lengths = dict(map(self.contents.manifest, manifests))
         lists = (one for one in self.expired if one.manifest_list not in missing)
-        found |= {one.manifest_list: self.contents.list_bytes(one) for one in lists}
+        lengths |= {one.manifest_list: self.contents.list_bytes(one) for one in lists}
         before = (*self.table.metadata.statistics, *self.table.metadata.partition_statistics)
-        found |= {one.statistics_path: one.file_size_in_bytes for one in before if one.snapshot_id in ids}
-        found |= {location: 0 for one in self.expired if (location := document_of(one))}
+        lengths |= {one.statistics_path: one.file_size_in_bytes for one in before if one.snapshot_id in ids}
+        lengths |= {location: 0 for one in self.expired if (location := document_of(one))}
         staying = {path_of(self.contents.manifest(int(one))[0]) for one in kept}
         staying |= {path_of(one.manifest_list) for one in self.after.snapshots}
         staying |= {path_of(one.statistics_path) for one in self.after.statistics}
         staying |= {path_of(one.statistics_path) for one in self.after.partition_statistics}
         staying |= {path_of(location) for one in self.after.snapshots if (location := document_of(one))}
-        going = [(location, size) for location, size in found.items() if path_of(location) not in staying]
+        going = [(location, size) for location, size in lengths.items() if path_of(location) not in staying]
         return iter(going), len(going)

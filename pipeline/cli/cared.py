@@ -27,15 +27,15 @@ def care(
     lake = Lake.load()
     remove = not dry_run
     now_ms = clock.now_ms()
-    found: dict[str, list[Garbage]] = {}
+    garbage: dict[str, list[Garbage]] = {}
     failures: list[FirnError] = []
     for table in tables:
         try:
-            found[table] = care_table(lake, table, now_ms, remove=remove)
+            garbage[table] = care_table(lake, table, now_ms, remove=remove)
         except FirnError as error:
             failures.append(error)
-    found[HOME] = care_home(lake, now_ms, remove=remove)
-    if remove and any(one.goes and one.kind is Kind.REPORT for one in found[HOME]):
+    garbage[HOME] = care_home(lake, now_ms, remove=remove)
+    if remove and any(one.goes and one.kind is Kind.REPORT for one in garbage[HOME]):
         from pipeline.validate import build_reports
 
         # The front page lists the existing reports.
@@ -44,14 +44,14 @@ def care(
         show.as_json(
             [
                 {"table": None if owner == HOME else owner, "removed": remove and one.goes} | asdict(one)
-                for owner, own in found.items()
+                for owner, own in garbage.items()
                 for one in own
             ]
         )
     else:
-        for owner, own in found.items():
+        for owner, own in garbage.items():
             _show(owner, own, remove)
-    stuck = [(owner, one) for owner, own in found.items() for one in own if one.exit_code]
+    stuck = [(owner, one) for owner, own in garbage.items() for one in own if one.exit_code]
     for owner, one in stuck:
         show.error(f"{owner}: {one.kind} {one.name}: {one.reason}")
     for failure in failures:
@@ -60,9 +60,9 @@ def care(
         raise typer.Exit(failures[0].exit_code if failures else stuck[0][1].exit_code)
 
 
-def _show(owner: str, found: list[Garbage], removed: bool) -> None:
-    going = [one for one in found if one.goes]
-    staying = [one for one in found if not one.goes]
+def _show(owner: str, garbage: list[Garbage], removed: bool) -> None:
+    going = [one for one in garbage if one.goes]
+    staying = [one for one in garbage if not one.goes]
     if staying:
         _table(f"{owner}: stays", staying)
     if not going:
@@ -74,7 +74,7 @@ def _show(owner: str, found: list[Garbage], removed: bool) -> None:
     show.line(f"{owner}: {files:,} files, {size:,} bytes{hint}")
 
 
-def _table(title: str, found: list[Garbage]) -> None:
+def _table(title: str, garbage: list[Garbage]) -> None:
     show.table(
         title,
         ("kind", "name", "files", "bytes", "age", "why"),
@@ -87,7 +87,7 @@ def _table(title: str, found: list[Garbage]) -> None:
                 None if one.age_ms is None else show.span(max(one.age_ms, 0)),
                 one.reason,
             )
-            for one in found
+            for one in garbage
         ],
     )
 

@@ -27,8 +27,8 @@ class Subcommand:
 
     def function(self, name: str) -> Loaded:
         """Import the function, with its options."""
-        found: Loaded = getattr(import_module(f"pipeline.cli.{self.module}"), name)
-        return found
+        loaded: Loaded = getattr(import_module(f"pipeline.cli.{self.module}"), name)
+        return loaded
 
 
 COMMANDS = {
@@ -79,10 +79,10 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the subcommand that the arguments name."""
-        name, found, rest = super().resolve_command(ctx, args)
-        if found and COMMANDS[str(name)].judges and "--help" not in rest:
+        name, command, rest = super().resolve_command(ctx, args)
+        if command and COMMANDS[str(name)].judges and "--help" not in rest:
             gx_process.start()
-        return name, found and _imported(str(name)), rest
+        return name, command and _imported(str(name)), rest
 
 
 def _imported(name: str) -> Any:

@@ -91,10 +91,10 @@ def erase(
 
 
 def _of_options(lake: Lake, table: str, texts: list[str]) -> tuple[bytes, ...]:
-    found = key_of_digest(lake, table, texts[0]) if is_digest(texts) else parse_key(texts)
-    if found is None:
+    key = key_of_digest(lake, table, texts[0]) if is_digest(texts) else parse_key(texts)
+    if key is None:
         raise RefusedError("null: is no key; allowed: a key (records without one: `firn quarantine --clear`)")
-    return found
+    return key
 
 
 def _of_file(path: Path) -> Iterator[tuple[bytes, ...]]:
@@ -113,12 +113,12 @@ def _of_file(path: Path) -> Iterator[tuple[bytes, ...]]:
     if not lines:
         raise RefusedError(f"file {path} is empty; allowed: a key per line")
     for number, line in enumerate(lines, start=1):
-        found = parse_key(line.split("\t")) if line else None
-        if found is None:
+        key = parse_key(line.split("\t")) if line else None
+        if key is None:
             raise RefusedError(
                 f"file {path}: line {number} is no key: {line!r}; allowed: a key per line (text: for the empty key)"
             )
-        yield found
+        yield key
 
 
 def _show(table: str, asked: Asked, now_ms: int) -> None:

@@ -70,11 +70,11 @@ def explain(
         outlook = explain_partition(lake, table, topic_partition, now_ms)
         show.as_json(_document(outlook)) if as_json else _show_partition(outlook, now_ms)
     elif segment is not None:
-        found = explain_segment(lake, table, segment, now_ms)
+        explanation = explain_segment(lake, table, segment, now_ms)
         if as_json:
-            show.as_json([_document(one) for one in found])
+            show.as_json([_document(one) for one in explanation])
         else:
-            for one in found:
+            for one in explanation:
                 _show_segment(one, now_ms)
 
 
@@ -159,20 +159,20 @@ def _commit(commit: Commit, now_ms: int) -> str:
     return f"snapshot {commit.snapshot_id} of {show.moment(commit.at_ms, now_ms)} ({who})"
 
 
-def _document(found: Any) -> Any:
-    """``found`` in JSON types: times in ISO 8601 under their name without ``_ms``, bytes in hexadecimal."""
-    match found:
+def _document(explanation: Any) -> Any:
+    """``explanation`` in JSON types: times in ISO 8601 under their name without ``_ms``, bytes in hexadecimal."""
+    match explanation:
         case TopicPartition():
-            return str(found)
+            return str(explanation)
         case bytes():
-            return {"text": show.excerpt(found), "hex": found.hex()}
+            return {"text": show.excerpt(explanation), "hex": explanation.hex()}
         case Mapping():
-            return {str(name): _document(value) for name, value in found.items()}
+            return {str(name): _document(value) for name, value in explanation.items()}
         case list() | tuple():
-            return [_document(one) for one in found]
-    if not is_dataclass(found):
-        return found
-    values = {field.name: getattr(found, field.name) for field in fields(found)}
+            return [_document(one) for one in explanation]
+    if not is_dataclass(explanation):
+        return explanation
+    values = {field.name: getattr(explanation, field.name) for field in fields(explanation)}
     return {
         name.removesuffix("_ms"): show.time(value) if name.endswith("_ms") and value is not None else _document(value)
         for name, value in values.items()

@@ -41,17 +41,17 @@ def show_space(status: Status) -> None:
 
 
 def _inexact(space: TableSpace) -> list[str]:
-    found = []
+    notes = []
     if not space.history_is_exact:
-        found.append("what history holds is about that: snapshots, or sizes in their summaries, are missing")
+        notes.append("what history holds is about that: snapshots, or sizes in their summaries, are missing")
     if not space.expirable_is_exact:
-        found.append("what is expirable is about that, rather more: tags and branches may share less than they could")
+        notes.append("what is expirable is about that, rather more: tags and branches may share less than they could")
     if space.unread_commits:
-        found.append(
+        notes.append(
             f"topics lack the files that {space.unread_commits:,} commits removed, whose manifests are not read yet; "
             "each status reads some"
         )
-    return found
+    return notes
 
 
 def _told(money: Money) -> str:

@@ -87,10 +87,10 @@ def asked(
 
 def pairs(texts: list[str] | None, option: str = "--property") -> dict[str, str]:
     """Parse the properties given by ``option``. Raises RefusedError for one without a name or ``=``."""
-    found = {}
+    values = {}
     for text in texts or []:
         key, separator, value = text.partition("=")
         if not key or not separator:
             raise RefusedError(f"{option} {text!r} is not a property; allowed: name=value")
-        found[key] = value
-    return found
+        values[key] = value
+    return values

@@ -19,11 +19,11 @@ def show_status(lake: Lake, table: str, requests: Collection[int], now_ms: int, 
     """Print the requests of ``table``, and the blockers of each."""
     every = status(lake, table, now_ms)
     check_known(table, [one.id for one in every], requests)
-    found = [one for one in every if not requests or one.id in requests]
+    states = [one for one in every if not requests or one.id in requests]
     if as_json:
-        show.as_json([_status(one, now_ms) for one in found])
+        show.as_json([_status(one, now_ms) for one in states])
         return
-    if not found:
+    if not states:
         show.line(f"{table}: no key was requested to be erased")
         return
     show.table(
@@ -40,10 +40,10 @@ def show_status(lake: Lake, table: str, requests: Collection[int], now_ms: int, 
                 show.time(one.certificate.issued_ms) if one.certificate else None,
                 len(one.blockers),
             )
-            for one in found
+            for one in states
         ],
     )
-    for one in found:
+    for one in states:
         _show_blockers(one.id, one.blockers, now_ms)
 
 
@@ -81,41 +81,41 @@ def verify_key(
 ) -> None:
     """Search ``table`` for ``key``; exits with 1 unless its certificate holds and no record of it landed again."""
     with engines(engine or "local", f"firn erase {table} --verify", as_json) as started:
-        found = verify(lake, table, key, started.of(0), topic)
+        verified = verify(lake, table, key, started.of(0), topic)
     if as_json:
         show.as_json(
             {
-                "requests": list(found.requests),
-                "certificate": json.loads(found.certificate.document) if found.certificate else None,
-                "holds": found.holds,
-                "landed_again": found.landed_again,
-                "blockers": list(map(_blocker, found.blockers)),
+                "requests": list(verified.requests),
+                "certificate": json.loads(verified.certificate.document) if verified.certificate else None,
+                "holds": verified.holds,
+                "landed_again": verified.landed_again,
+                "blockers": list(map(_blocker, verified.blockers)),
             }
         )
     else:
-        show.line(f"{table}: {_verdict(found)}")
-        for blocker in found.blockers:
+        show.line(f"{table}: {_verdict(verified)}")
+        for blocker in verified.blockers:
             show.line(f"  {blocker}")
-        if found.landed_again:
-            show.line(f"{table}: {_again(found)}")
-    if not found.holds or found.landed_again:
+        if verified.landed_again:
+            show.line(f"{table}: {_again(verified)}")
+    if not verified.holds or verified.landed_again:
         raise typer.Exit(1)
 
 
-def _verdict(found: Verified) -> str:
-    names = ", ".join(map(str, found.requests))
-    if found.certificate is None:
+def _verdict(verified: Verified) -> str:
+    names = ", ".join(map(str, verified.requests))
+    if verified.certificate is None:
         return f"the key has no certificate yet (request {names})"
-    issued = f"the certificate of request {found.certificate.request}, {show.time(found.certificate.issued_ms)},"
-    if not found.is_intact:
+    issued = f"the certificate of request {verified.certificate.request}, {show.time(verified.certificate.issued_ms)},"
+    if not verified.is_intact:
         return f"{issued} is not as it was issued"
-    return f"{issued} {'holds' if found.holds else 'does not hold'}"
+    return f"{issued} {'holds' if verified.holds else 'does not hold'}"
 
 
-def _again(found: Verified) -> str:
+def _again(verified: Verified) -> str:
     after = (
         "the key landed again after its request"
-        if found.certificate is None or found.landed_before
+        if verified.certificate is None or verified.landed_before
         else ("the key landed again after its certificate")
     )
     return f"{after}: records with offsets past those of the request are new, and stay until they are requested too"

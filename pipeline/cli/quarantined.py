@@ -39,9 +39,9 @@ def quarantine(
         show.line(f"wrote {written:,} records to {export}" if written else f"{table}: nothing to export")
         return
     if clear:
-        found = sum(batch.records for batch in quarantine_room.batches(lake, table, selection))
-        if found and not yes:
-            typer.confirm(f"{table}: remove {found:,} records from quarantine?", abort=True)
+        total = sum(batch.records for batch in quarantine_room.batches(lake, table, selection))
+        if total and not yes:
+            typer.confirm(f"{table}: remove {total:,} records from quarantine?", abort=True)
         show.line(f"{table}: {quarantine_room.clear(lake, table, selection):,} records removed from quarantine")
         return
     batches = quarantine_room.batches(lake, table, selection)

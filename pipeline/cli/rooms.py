@@ -59,24 +59,24 @@ def plan(
     plans = work.plans
     for text in (*work.left(), *work.oversized()):
         show.error(f"{table}: {text}")
-    written = [found.write(write) for found in plans] if write else []
+    written = [one.write(write) for one in plans] if write else []
     if as_json:
-        show.as_json([found.model_dump(mode="json") for found in plans])
+        show.as_json([one.model_dump(mode="json") for one in plans])
         return
     show.table(
         f"{table}: {lane} plans",
         ("plan", "topic partition", "segments", "records", "bytes", "level out", "why"),
         [
             (
-                found.id,
-                str(found.topic_partition),
-                len(found.inputs),
-                found.records,
-                found.bytes,
-                LEVEL_OUT.get(found.lane),
-                found.reason,
+                one.id,
+                str(one.topic_partition),
+                len(one.inputs),
+                one.records,
+                one.bytes,
+                LEVEL_OUT.get(one.lane),
+                one.reason,
             )
-            for found in plans
+            for one in plans
         ],
     )
     for path in written:
@@ -174,7 +174,7 @@ def stages(table: TableName, as_json: AsJson = False) -> None:
     """List the stages of a table and how far each one is."""
     lake = Lake.load()
     lake.table(table)
-    found, unreadable = _loaded(lake, stages_of(lake, table))
+    loaded, unreadable = _loaded(lake, stages_of(lake, table))
     if as_json:
         show.as_json(
             [
@@ -184,27 +184,27 @@ def stages(table: TableName, as_json: AsJson = False) -> None:
                     "failure": item.failure and item.failure.model_dump(),
                     "plan": item.title,
                 }
-                for item in found
+                for item in loaded
             ]
         )
     else:
         show.table(
             f"{table}: stages",
             ("stage", "state", "plan"),
-            [(item.identifier, str(item.failure or item.state), item.title) for item in found],
+            [(item.identifier, str(item.failure or item.state), item.title) for item in loaded],
         )
     _exit(unreadable)
 
 
 def _loaded(lake: Lake, names: list[str]) -> tuple[list[Stage], list[FirnError]]:
     """The stages that can be read, and the errors of the others."""
-    found, unreadable = [], []
+    loaded, unreadable = [], []
     for name in names:
         try:
-            found.append(Stage.load(lake, name))
+            loaded.append(Stage.load(lake, name))
         except FirnError as error:
             unreadable.append(error)
-    return found, unreadable
+    return loaded, unreadable
 
 
 def discard(stages: StageNames) -> None:
@@ -247,10 +247,10 @@ def retry(
     ] = None,
 ) -> None:
     """Let the next run retry failed plans, even though their segments are unchanged."""
-    found = retry_failed(Lake.load(), table, topic_partition)
-    for marker in found:
+    retried = retry_failed(Lake.load(), table, topic_partition)
+    for marker in retried:
         show.line(f"{marker.plan.topic_partition} {marker.plan.lane} will be retried; it {marker.failure}")
-    if not found:
+    if not retried:
         show.line(f"no failed plan of {topic_partition or table} is waiting")
 
 
@@ -263,8 +263,8 @@ def report() -> None:
 
 def _bytes_of(lake: Lake, names: list[str]) -> int:
     """Bytes that the plans of these stages read; an unreadable stage is reported when it is judged."""
-    found, _ = _loaded(lake, names)
-    return sum(plan.bytes for stage in found for plan in stage.plans)
+    loaded, _ = _loaded(lake, names)
+    return sum(plan.bytes for stage in loaded for plan in stage.plans)
 
 
 def _exit(failures: list[FirnError] | list[FirnError | str]) -> None:

@@ -82,13 +82,13 @@ def status(
 ) -> None:
     """Show what a table holds per topic partition and level, how dirty it is, what is due and why, and its bytes."""
     lake = Lake.load()
-    found = status_of(lake, table, at(now))
+    document = status_of(lake, table, at(now))
     if as_json:
-        show.as_json([status.to_dict() for status in found])
+        show.as_json([status.to_dict() for status in document])
         return
-    for status in found:
+    for status in document:
         _show(status)
-    if not found:
+    if not document:
         show.line(f"catalog {lake.name} has no table of records")
 
 

@@ -19,13 +19,13 @@ def verify(table: TableName, snapshot: SnapshotId = None, engine: EngineName = N
     """Compare what a commit removed with what it added, values on both sides; exit code 1 when a promise is broken."""
     lake = Lake.load()
     with engines(engine, f"firn verify {table}", as_json) as started:
-        found = verify_commit(lake, table, snapshot, started.of(0))
+        verified = verify_commit(lake, table, snapshot, started.of(0))
     if as_json:
-        show.as_json([_told(one) for one in found])
+        show.as_json([_told(one) for one in verified])
     else:
-        for one in found:
+        for one in verified:
             _show(one)
-    if not all(one.passed for one in found):
+    if not all(one.passed for one in verified):
         raise typer.Exit(1)
 
 

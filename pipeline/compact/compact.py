@@ -62,14 +62,14 @@ def compact(lake: Lake, plans: Sequence[Plan], engine: Engine) -> list[Compacted
     A stage that an earlier try has already compacted is reused (C25). Errors are collected, not raised; a refused plan
     is marked and not planned again as it is.
     """
-    found = {one.plan.id: one for job in jobs_of(plans) for one in _of_job(lake, job, engine)}
-    return [found[plan.id] for plan in plans]
+    by_id = {one.plan.id: one for job in jobs_of(plans) for one in _of_job(lake, job, engine)}
+    return [by_id[plan.id] for plan in plans]
 
 
 def _of_job(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
     """Compact every plan of ``job``. A published plan counts as compacted: publication removed its inputs."""
-    found = _tried(lake, job, engine)
-    lost = [one.plan.id for one in found if isinstance(one.error, ConflictError)]
+    compacted = _tried(lake, job, engine)
+    lost = [one.plan.id for one in compacted if isinstance(one.error, ConflictError)]
     before: Mapping[str, tuple[int, PublishedPlan]] = {}
     if lost:
         # When the lookup fails, the conflict stands: another process may have won the race.
@@ -77,7 +77,7 @@ def _of_job(lake: Lake, job: Job, engine: Engine) -> list[Compacted]:
             before = published_plans(lake.table(job.table), lost)
     return [
         replace(one, counts=before[one.plan.id][1].counts, error=None) if one.plan.id in before else one
-        for one in found
+        for one in compacted
     ]
 
 

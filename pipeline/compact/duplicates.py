@@ -111,10 +111,10 @@ def _copies(inputs: PlanInputs, segment: InputSegment, number: int, suspects: Fl
         if len(rows):
             taken = batch.take(pa.array(rows))
             horizons = taken.column(columns.delete_horizon).cast(pa.int64()).fill_null(NO_HORIZON).to_pylist()
-            found = zip(
+            fields = zip(
                 inputs.offsets(taken, segment).tolist(), rows.tolist(), horizons, _contents(inputs, taken), strict=True
             )
-            for offset, row, horizon, content in found:
+            for offset, row, horizon, content in fields:
                 yield offset, _Copy(number, start + row, segment.level, horizon, content)
         start += batch.num_rows
 

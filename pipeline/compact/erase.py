@@ -63,16 +63,16 @@ class EraseTask:
         parts, log_end_kept = [np.zeros(0, dtype=np.bool_)], False
         for batch in self.inputs.files.batches(segment.source, list(dict.fromkeys(names))):
             offsets = self.inputs.offsets(batch, segment)
-            found = self.matcher.matches(key_bytes(batch, columns.key), offsets)
+            requested = self.matcher.matches(key_bytes(batch, columns.key), offsets)
             if before is not None:
-                found &= offsets < before
+                requested &= offsets < before
             if plan.transactional:
-                found &= ~pc.fill_null(batch.column(CONTROL), fill_value=False).to_numpy(zero_copy_only=False)
+                requested &= ~pc.fill_null(batch.column(CONTROL), fill_value=False).to_numpy(zero_copy_only=False)
             if not segment.removed_before:
-                end = found & (offsets == plan.log_end_offset)
+                end = requested & (offsets == plan.log_end_offset)
                 log_end_kept = log_end_kept or bool(end.any())
-                found &= ~end
-            parts.append(found)
+                requested &= ~end
+            parts.append(requested)
         return np.concatenate(parts), log_end_kept
 
 

@@ -18,17 +18,17 @@ _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 def buckets_of(keys: pa.Array, buckets: int) -> NDArray[np.int64]:
     """The bucket of every key, below ``buckets``; 0 for NULL. Equal keys have equal buckets."""
     starts, ends, content = _parts(keys)
-    found = (ends - starts).astype(np.uint64)
+    hashes = (ends - starts).astype(np.uint64)
     longest = int((ends - starts).max(initial=0))
     with np.errstate(over="ignore"):
         for step in range(min(longest, _ENDS)):
             for place in (starts + step, ends - 1 - step):
                 inside = (place >= starts) & (place < ends)
                 # A step past the end of a key changes nothing: the bucket depends on the key alone, not on its batch.
-                found[inside] = (found[inside] ^ content[place[inside]]) * _PRIME
-        found = (found ^ (found >> np.uint64(29))) * _MIX
-        found ^= found >> np.uint64(32)
-    result = (found % np.uint64(buckets)).astype(np.int64)
+                hashes[inside] = (hashes[inside] ^ content[place[inside]]) * _PRIME
+        hashes = (hashes ^ (hashes >> np.uint64(29))) * _MIX
+        hashes ^= hashes >> np.uint64(32)
+    result = (hashes % np.uint64(buckets)).astype(np.int64)
     if keys.null_count:
         result[keys.is_null().to_numpy(zero_copy_only=False)] = 0
     return result
@@ -40,16 +40,16 @@ def shards_of(keys: pa.Array, shards: int) -> NDArray[np.uint8]:
     Hashing a few bytes is fast; keys that differ elsewhere share a shard, which only costs time.
     """
     starts, ends, content = _parts(keys)
-    found = (ends - starts).astype(np.uint32)
+    hashes = (ends - starts).astype(np.uint32)
     if not len(content):
         return np.zeros(len(keys), dtype=np.uint8)
     last = ends - 1
     for place in (last, np.maximum(last - 1, starts), np.maximum(last - 2, starts), (starts + last) >> 1):
         # For an empty key this reads a neighbour's byte, or none; it is undone below.
-        found = found * _SMALL_PRIME + content.take(place, mode="clip")
-    found[starts == ends] = 0
-    found ^= found >> np.uint32(15)
-    return (found % np.uint32(shards)).astype(np.uint8)
+        hashes = hashes * _SMALL_PRIME + content.take(place, mode="clip")
+    hashes[starts == ends] = 0
+    hashes ^= hashes >> np.uint32(15)
+    return (hashes % np.uint32(shards)).astype(np.uint8)
 
 
 def _parts(keys: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:

@@ -32,9 +32,9 @@ class DeletedFrom:
 class HiddenRecords:
     """Flags of hidden records, by data file. Every delete file is read once; threads may share one object."""
 
-    def __init__(self, files: DataFiles, found: Iterable[DeletedFrom]) -> None:
+    def __init__(self, files: DataFiles, sources: Iterable[DeletedFrom]) -> None:
         self._files = files
-        self._from = {one.source.path: one for one in found}
+        self._from = {one.source.path: one for one in sources}
         self._lock = Lock()
         self._kinds: tuple[_Positions, _Values] | None = None
         self._flags: dict[str, Flags] = {}
@@ -86,11 +86,11 @@ class _Positions:
             for delete in file.deletes.files:
                 if not delete.is_equality:
                     naming[delete].append(file.source.path)
-        found: dict[str, list[Longs]] = defaultdict(list)
+        by_path: dict[str, list[Longs]] = defaultdict(list)
         for delete, paths in naming.items():
             for path, places in _named(files, delete, paths):
-                found[path].append(places)
-        return cls(found)
+                by_path[path].append(places)
+        return cls(by_path)
 
     def hide(self, file: DeletedFrom, flags: Flags) -> None:
         """Set the ``flags`` of the records in ``file`` that it hides."""

@@ -42,12 +42,12 @@ class Hiding:
     deleted: int = 0
 
 
-def places(hidden: Flags | None, found: Flags) -> Longs:
-    """The places in a file of the visible records that are ``found``, given the ``hidden`` ones among all records."""
+def places(hidden: Flags | None, flags: Flags) -> Longs:
+    """The places in a file of the visible records that are ``flags``, given the ``hidden`` ones among all records."""
     if hidden is None:
-        return np.flatnonzero(found)
+        return np.flatnonzero(flags)
     visible: Longs = np.flatnonzero(~hidden)
-    return visible[found]
+    return visible[flags]
 
 
 def hide(
@@ -107,7 +107,7 @@ def _perform(task: _HideTask) -> Result:
 
 def _rows(hiding: Hiding, segments: Sequence[InputSegment], old: Mapping[str, Mapping[str, Longs]]) -> dict[str, Longs]:
     """The rows of a delete file: positions by data file, those of ``old`` delete files included."""
-    found = {}
+    by_path = {}
     for one in segments:
         applying = frozenset(delete.path for delete in one.deletes.files) if one.deletes else frozenset[str]()
         parts = [own[one.path] for path, own in old.items() if path in applying and one.path in own]
@@ -115,8 +115,8 @@ def _rows(hiding: Hiding, segments: Sequence[InputSegment], old: Mapping[str, Ma
         # Readers ignore what is past the end of a file.
         every = every[every < one.records]
         if len(every):
-            found[one.path] = every
-    return found
+            by_path[one.path] = every
+    return by_path
 
 
 def _mergeable(inputs: PlanInputs, segments: Sequence[InputSegment]) -> dict[str, dict[str, Longs]]:
@@ -132,7 +132,7 @@ def _mergeable(inputs: PlanInputs, segments: Sequence[InputSegment]) -> dict[str
     if inputs.plan.comparison:
         others = frozenset((*inputs.plan.comparison.beside, *(one.path for one in inputs.segments))) - known
     rows = {one.path: rows_named(inputs.files, one, known, others) for one in sorted(own, key=lambda one: one.path)}
-    return {path: found for path, found in rows.items() if found is not None}
+    return {path: positions for path, positions in rows.items() if positions is not None}
 
 
 def rows_named(

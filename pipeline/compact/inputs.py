@@ -97,8 +97,8 @@ class PlanInputs:
 
     @cached_property
     def _hidden(self) -> HiddenRecords:
-        found = (DeletedFrom(one.source, one.deletes) for one in self.segments if one.deletes)
-        return HiddenRecords(self.files, found)
+        sources = (DeletedFrom(one.source, one.deletes) for one in self.segments if one.deletes)
+        return HiddenRecords(self.files, sources)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without what the row-level deletes hide: each task reads its own part."""
@@ -170,8 +170,8 @@ class PlanInputs:
                 f"table {self.plan.table}: {held.null_count} records of segment {segment.path} "
                 f"({self.plan.topic_partition}) have no offset; allowed: an offset in every record"
             )
-        found: Longs = held.cast(pa.int64()).to_numpy(zero_copy_only=False)
-        return found
+        numbers: Longs = held.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        return numbers
 
 
 @dataclass(frozen=True)

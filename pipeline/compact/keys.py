@@ -49,9 +49,9 @@ def codes_of(keys: pa.ChunkedArray) -> tuple[Longs, pa.Array]:
 def places_in(keys: pa.Array | pa.ChunkedArray, known: pa.Array) -> Longs:
     """The code of each of ``keys`` among the ``known`` ones; NO_KEY for others."""
     asked, among = (_Shards.of(part, len(keys) + len(known)) for part in (keys, known))
-    found = _of_each(_index_in, asked.keys, among.keys)
+    indices = _of_each(_index_in, asked.keys, among.keys)
     starts = np.cumsum([0, *(len(own) for own in among.keys)]).tolist()
-    codes = [_codes(chunk, start) for own, start in zip(found, starts[:-1], strict=True) for chunk in own.chunks]
+    codes = [_codes(chunk, start) for own, start in zip(indices, starts[:-1], strict=True) for chunk in own.chunks]
     places = asked.in_order(codes)
     return places if among.order is None else np.append(among.order, NO_KEY)[places]
 
@@ -91,9 +91,9 @@ class _Shards:
         every = np.concatenate([np.empty(0, dtype=np.int64), *codes])
         if self.order is None:
             return every
-        found = np.empty_like(every)
-        found[self.order] = every
-        return found
+        ordered = np.empty_like(every)
+        ordered[self.order] = every
+        return ordered
 
 
 def _sharded(keys: pa.ChunkedArray, start: int, count: int) -> tuple[list[pa.Array], list[Longs]]:
@@ -115,6 +115,6 @@ def _index_in(keys: pa.ChunkedArray, known: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _codes(indices: pa.Array, start: int) -> Longs:
     """Convert places in a shard's dictionary, which begins at ``start``, to those in all of them; NO_KEY for NULL."""
-    found: Longs = indices.fill_null(NO_KEY - start).to_numpy(zero_copy_only=False).astype(np.int64)
-    found += start
-    return found
+    codes: Longs = indices.fill_null(NO_KEY - start).to_numpy(zero_copy_only=False).astype(np.int64)
+    codes += start
+    return codes

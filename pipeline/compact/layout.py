@@ -15,17 +15,17 @@ def outputs(plan: Plan, in_place: frozenset[str], kept: Mapping[str, int]) -> li
     ``kept`` is the number of records to write per segment, by path: inputs are grouped until they fill a segment. A
     merge groups as many segments as its plan says (C13).
     """
-    return [part for found in series(plan, in_place) for part in _parts(plan, found, kept)]
+    return [part for inputs in series(plan, in_place) for part in _parts(plan, inputs, kept)]
 
 
-def _parts(plan: Plan, found: Sequence[Input], kept: Mapping[str, int]) -> Iterator[tuple[Input, ...]]:
+def _parts(plan: Plan, inputs: Sequence[Input], kept: Mapping[str, int]) -> Iterator[tuple[Input, ...]]:
     if plan.inputs_per_segment is not None:
-        for start in range(0, len(found), plan.inputs_per_segment):
-            yield tuple(found[start : start + plan.inputs_per_segment])
+        for start in range(0, len(inputs), plan.inputs_per_segment):
+            yield tuple(inputs[start : start + plan.inputs_per_segment])
         return
     part: list[Input] = []
     size = 0.0
-    for segment in found:
+    for segment in inputs:
         own = segment.bytes * min(1.0, kept.get(segment.path, segment.records) / max(1, segment.records))
         if part and size + own > plan.segment_bytes:
             yield tuple(part)

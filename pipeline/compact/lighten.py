@@ -35,9 +35,9 @@ class LightenTask:
     inputs: PlanInputs
 
     def __call__(self) -> FoundPositions:
-        found = {one.path: np.flatnonzero(self.inputs.hidden_by_values(one)) for one in self.inputs.segments}
+        positions = {one.path: np.flatnonzero(self.inputs.hidden_by_values(one)) for one in self.inputs.segments}
         deleted = sum(one.records - self.inputs.visible(one) for one in self.inputs.segments)
-        return FoundPositions({path: own for path, own in found.items() if len(own)}, deleted)
+        return FoundPositions({path: own for path, own in positions.items() if len(own)}, deleted)
 
 
 def lightened(
@@ -57,12 +57,12 @@ def lightened(
             deleted[plan_id] += part.deleted
         else:
             failed.setdefault(plan_id, failure(by_id[plan_id], part))
-    found = [
+    hidings = [
         Hiding(inputs, positions[plan_id], deleted=deleted[plan_id])
         for plan_id, inputs in by_id.items()
         if plan_id not in failed
     ]
-    written, not_written = hide(found, target, engine, title)
+    written, not_written = hide(hidings, target, engine, title)
     return written, failed | not_written
 
 

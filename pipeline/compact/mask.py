@@ -72,18 +72,18 @@ def masked(
             tasks[one.plan.id] = MaskTask(one, wide)
     weights = [task.inputs.bytes for task in tasks.values()]
     done = engine.map(_perform, list(tasks.values()), weights=weights, title=f"compare {title}")
-    found: dict[str, SupersededRecords] = {}
+    by_plan: dict[str, SupersededRecords] = {}
     for (plan_id, task), part in zip(tasks.items(), done, strict=True):
         if isinstance(part, SupersededRecords):
-            found[plan_id] = part
+            by_plan[plan_id] = part
         else:
             failed[plan_id] = failure(task.inputs, part)
     hidings = [
         Hiding(tasks[plan_id].inputs, one.positions, sum(map(len, one.positions.values())), one.deleted)
-        for plan_id, one in found.items()
+        for plan_id, one in by_plan.items()
     ]
     written, not_written = hide(hidings, target, engine, title)
-    done_plans = {plan_id: replace(result, compared=found[plan_id].compared) for plan_id, result in written.items()}
+    done_plans = {plan_id: replace(result, compared=by_plan[plan_id].compared) for plan_id, result in written.items()}
     return done_plans, failed | not_written
 
 
@@ -91,26 +91,26 @@ def _perform(task: MaskTask) -> SupersededRecords:
     return task()
 
 
-def superseded(inputs: PlanInputs, found: Survey) -> dict[str, Flags]:
+def superseded(inputs: PlanInputs, surveyed: Survey) -> dict[str, Flags]:
     """Flags of the visible records to hide, by path; segments without any are left out."""
-    flags = {path: own.superseded for path, own in found.marks.items() if own.newest_count < own.records}
+    flags = {path: own.superseded for path, own in surveyed.marks.items() if own.newest_count < own.records}
     flags = {path: own for path, own in flags.items() if own.any()}
     if not flags:
         return {}
-    stamped = _stamped(inputs, found)
+    stamped = _stamped(inputs, surveyed)
     if len(stamped):
         flags = {path: own & ~_with_keys(inputs, path, stamped) for path, own in flags.items()}
-    flags = _with_copies(inputs, found, flags)
+    flags = _with_copies(inputs, surveyed, flags)
     return {path: own for path, own in flags.items() if own.any()}
 
 
-def _stamped(inputs: PlanInputs, found: Survey) -> pa.Array:
+def _stamped(inputs: PlanInputs, surveyed: Survey) -> pa.Array:
     """Keys whose newest record carries a delete horizon. An older record of theirs landed late: it stays, so that the
     next full clean sees it and starts the horizon anew (C9)."""
     kept: list[pa.Array] = []
     horizon = inputs.columns.delete_horizon
     for segment in inputs.segments:
-        mark = found.marks.get(segment.path)
+        mark = surveyed.marks.get(segment.path)
         if segment.level < RUN or mark is None or mark.has_older is None:
             continue
         asked = mark.has_older if mark.newest is None else mark.has_older & mark.newest
@@ -125,16 +125,18 @@ def _stamped(inputs: PlanInputs, found: Survey) -> pa.Array:
 def _with_keys(inputs: PlanInputs, path: str, keys: pa.Array) -> Flags:
     """Flags of the visible records of a segment that have one of ``keys``."""
     (segment,) = (one for one in inputs.segments if one.path == path)
-    found = [
+    parts = [
         places_in(keys_of(batch, inputs.columns.key), keys) != NO_KEY
         for batch in inputs.batches(segment, list(inputs.columns.key))
     ]
-    return np.concatenate([np.zeros(0, dtype=np.bool_), *found])
+    return np.concatenate([np.zeros(0, dtype=np.bool_), *parts])
 
 
-def _with_copies(inputs: PlanInputs, found: Survey, flags: Mapping[str, Flags]) -> dict[str, Flags]:
+def _with_copies(inputs: PlanInputs, surveyed: Survey, flags: Mapping[str, Flags]) -> dict[str, Flags]:
     """``flags``, and those of the further copies of the same records, which the survey leaves out (C1)."""
-    again = {path: own.repeated for path, own in found.marks.items() if own.repeated is not None and own.repeated.any()}
+    again = {
+        path: own.repeated for path, own in surveyed.marks.items() if own.repeated is not None and own.repeated.any()
+    }
     if not again:
         return dict(flags)
     offsets = {one.path: _offsets(inputs, one) for one in inputs.segments if one.path in again or one.path in flags}
@@ -144,9 +146,9 @@ def _with_copies(inputs: PlanInputs, found: Survey, flags: Mapping[str, Flags]) 
 
 
 def _either(one: Flags | None, other: Flags | None) -> Flags:
-    found: Flags | None = other if one is None else one if other is None else one | other
-    assert found is not None  # each path is one of either
-    return found
+    both: Flags | None = other if one is None else one if other is None else one | other
+    assert both is not None  # each path is one of either
+    return both
 
 
 def _offsets(inputs: PlanInputs, segment: InputSegment) -> Longs:

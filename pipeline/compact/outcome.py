@@ -99,21 +99,21 @@ def outcomes(records: Records, plan: Parameters) -> NDArray[np.uint8]:
     if records.removed_before:
         back = records.newest if records.repeated is None else records.newest & ~records.repeated
         return np.where(back, np.uint8(Outcome.RESTORED), np.uint8(Outcome.STILL_REMOVED))
-    found = np.where(records.newest, np.uint8(Outcome.KEPT), np.uint8(Outcome.SUPERSEDED))
+    decided = np.where(records.newest, np.uint8(Outcome.KEPT), np.uint8(Outcome.SUPERSEDED))
     passing = _passing(records)
-    found[records.newest & records.tombstone & _removable(records, plan, passing)] = Outcome.TOMBSTONE_REMOVED
+    decided[records.newest & records.tombstone & _removable(records, plan, passing)] = Outcome.TOMBSTONE_REMOVED
     # The log end stays even without a key (C4 before C5): the next cleaning past it quarantines it.
-    found[records.keyless] = Outcome.QUARANTINED
-    found[records.keyless & (records.offset >= plan.log_end_offset)] = Outcome.KEPT
+    decided[records.keyless] = Outcome.QUARANTINED
+    decided[records.keyless & (records.offset >= plan.log_end_offset)] = Outcome.KEPT
     if records.aborted is not None:
-        found[records.aborted] = Outcome.ABORTED
+        decided[records.aborted] = Outcome.ABORTED
     if records.control is not None:
         # Control records have no user key, whatever their bytes (C10).
-        found[records.control] = Outcome.KEPT
-        found[records.control & _removable(records, plan, passing)] = Outcome.MARKER_REMOVED
+        decided[records.control] = Outcome.KEPT
+        decided[records.control & _removable(records, plan, passing)] = Outcome.MARKER_REMOVED
     if records.repeated is not None:
-        found[records.repeated] = Outcome.REPEATED
-    return found
+        decided[records.repeated] = Outcome.REPEATED
+    return decided
 
 
 def horizons(records: Records, plan: Parameters) -> Longs:
@@ -123,10 +123,10 @@ def horizons(records: Records, plan: Parameters) -> Longs:
     Records without a key keep theirs.
     """
     stamped = np.where(_clean(records, plan), plan.stamp, NO_HORIZON)
-    found = np.where(_stamped(records) & ~records.has_older, records.horizon, stamped)
-    found = np.where(_passing(records), found, NO_HORIZON)
+    decided = np.where(_stamped(records) & ~records.has_older, records.horizon, stamped)
+    decided = np.where(_passing(records), decided, NO_HORIZON)
     own = records.keyless if records.control is None else records.keyless & ~records.control
-    return np.where(own, records.horizon, found)
+    return np.where(own, records.horizon, decided)
 
 
 def _passing(records: Records) -> Flags:
@@ -140,8 +140,8 @@ def _stamped(records: Records) -> Flags:
     """Records with a valid stamp: a landed file may hold anything in this column."""
     if records.level < RUN:
         return np.zeros(len(records.offset), dtype=np.bool_)
-    found: Flags = records.horizon != NO_HORIZON
-    return found
+    stamped: Flags = records.horizon != NO_HORIZON
+    return stamped
 
 
 def _clean(records: Records, plan: Parameters) -> Flags:
@@ -157,5 +157,5 @@ def _removable(records: Records, plan: Parameters, passing: Flags) -> Flags:
     A tombstone that supersedes a record in this very commit must outlive it, or C2 would not hold.
     """
     due = _stamped(records) & (records.horizon <= plan.now) & _clean(records, plan)
-    found: Flags = passing & due & (records.offset < plan.log_end_offset) & ~records.has_older
-    return found
+    removable: Flags = passing & due & (records.offset < plan.log_end_offset) & ~records.has_older
+    return removable

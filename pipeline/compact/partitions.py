@@ -34,8 +34,8 @@ class Partitions:
         if not others:
             yield tuple(values), records
             return
-        for found, own in _groups(records, [self._transformed(records, self.spec.fields[place]) for place in others]):
-            for place, value in zip(others, found, strict=True):
+        for group, own in _groups(records, [self._transformed(records, self.spec.fields[place]) for place in others]):
+            for place, value in zip(others, group, strict=True):
                 values[place] = value
             yield tuple(values), own
 
@@ -66,5 +66,5 @@ def _groups(records: pa.RecordBatch, values: list[pa.Array]) -> Iterator[tuple[t
     _, first = np.unique(number, return_index=True)
     for place in np.sort(first).tolist():
         chosen = number == number[place]
-        found = tuple(column[place].as_py() for column in values)
-        yield found, records if chosen.all() else records.filter(pa.array(chosen))
+        group = tuple(column[place].as_py() for column in values)
+        yield group, records if chosen.all() else records.filter(pa.array(chosen))

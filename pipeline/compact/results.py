@@ -35,14 +35,14 @@ def results(
     done: dict[str, Result] = {}
     surveys: dict[str, Survey] = {}
     failed: dict[str, FirnError] = {}
-    for plan_id, found in (_first_round(by_id, target, engine, title) | _wide(by_id, engine)).items():
-        match found:
+    for plan_id, answer in (_first_round(by_id, target, engine, title) | _wide(by_id, engine)).items():
+        match answer:
             case Result():
-                done[plan_id] = found
+                done[plan_id] = answer
             case Survey():
-                surveys[plan_id] = found
+                surveys[plan_id] = answer
             case _:
-                failed[plan_id] = failure(by_id[plan_id], found)
+                failed[plan_id] = failure(by_id[plan_id], answer)
     for plan_id, rewritten in _rewritten(by_id, surveys, target, engine, title).items():
         if isinstance(rewritten, Result):
             done[plan_id] = rewritten
@@ -72,8 +72,8 @@ def _first_round(
         elif not is_wide(inputs):
             tasks[plan_id] = SurveyTask(inputs)
     weights = [plans[plan_id].bytes for plan_id in tasks]
-    found = engine.map(perform, list(tasks.values()), weights=weights, title=f"compact {title}")
-    return nothing | dict(zip(tasks, found, strict=True))
+    answers = engine.map(perform, list(tasks.values()), weights=weights, title=f"compact {title}")
+    return nothing | dict(zip(tasks, answers, strict=True))
 
 
 def _wide(plans: Mapping[str, PlanInputs], engine: Engine) -> dict[str, Survey | Exception]:
@@ -89,11 +89,11 @@ def _rewritten(
 ) -> dict[str, Result | Exception]:
     """The results of surveyed plans, one task per output, or the exceptions."""
     tasks: list[tuple[str, RewriteTask]] = [
-        (plan_id, task) for plan_id, found in surveys.items() for task in rewrite_tasks(plans[plan_id], found, target)
+        (plan_id, task) for plan_id, survey in surveys.items() for task in rewrite_tasks(plans[plan_id], survey, target)
     ]
     weights = [task.bytes for _, task in tasks]
     parts: dict[str, list[Rewritten]] = defaultdict(list)
-    found: dict[str, Result | Exception] = {}
+    survey: dict[str, Result | Exception] = {}
     for (plan_id, _), part in zip(
         tasks, engine.map(perform, [task for _, task in tasks], weights=weights, title=f"rewrite {title}"), strict=True
     ):
@@ -101,10 +101,10 @@ def _rewritten(
             parts[plan_id].append(part)
         else:
             assert isinstance(part, Exception)  # a task gives its result, or what it raised
-            found.setdefault(plan_id, part)
+            survey.setdefault(plan_id, part)
     for plan_id, surveyed in surveys.items():
-        found.setdefault(plan_id, Result.of(parts[plan_id], surveyed.in_place))
-    return found
+        survey.setdefault(plan_id, Result.of(parts[plan_id], surveyed.in_place))
+    return survey
 
 
 def failure(inputs: PlanInputs, error: object) -> FirnError:

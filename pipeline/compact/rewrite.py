@@ -185,19 +185,19 @@ def records_of(inputs: PlanInputs, segment: InputSegment, marks: Marks, batch: p
     )
 
 
-def _counted(found: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> dict[Outcome, int]:
-    counts = np.bincount(found, minlength=len(Outcome))
+def _counted(decided: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> dict[Outcome, int]:
+    counts = np.bincount(decided, minlength=len(Outcome))
     return {one: int(counts[one]) for one in Outcome if counts[one]}
 
 
-def _destinations(found: np.ndarray[tuple[int], np.dtype[np.uint8]], level_out: int) -> Iterator[tuple[int, Flags]]:
+def _destinations(decided: np.ndarray[tuple[int], np.dtype[np.uint8]], level_out: int) -> Iterator[tuple[int, Flags]]:
     """The target level of each written outcome, with flags of its records."""
     levels = {Outcome.QUARANTINED: QUARANTINED, Outcome.TOMBSTONE_REMOVED: REMOVED}
     for level in dict.fromkeys((level_out, QUARANTINED, REMOVED)):
-        chosen = np.zeros(len(found), dtype=np.bool_)
+        chosen = np.zeros(len(decided), dtype=np.bool_)
         for one in WRITTEN:
             if levels.get(one, level_out) == level:
-                chosen |= found == one
+                chosen |= decided == one
         if chosen.any():
             yield level, chosen
 

@@ -37,9 +37,9 @@ def survey(inputs: PlanInputs) -> Survey:
     head = [segment for segment in inputs.segments if segment.path not in older]
     tail = [segment for segment in inputs.segments if segment.path in older]
     keys = HeadKeys.empty(key_type(inputs))
-    found = _surveyed(inputs, head, keys)
+    surveyed = _surveyed(inputs, head, keys)
     marks, superseding = tail_marks(inputs, tail, keys)
-    return with_tail(inputs, found, marks, superseding)
+    return with_tail(inputs, surveyed, marks, superseding)
 
 
 def with_tail(inputs: PlanInputs, head: Survey, tail: Mapping[str, Marks], superseding: Mapping[str, Flags]) -> Survey:
@@ -72,18 +72,18 @@ def _surveyed(inputs: PlanInputs, segments: Sequence[InputSegment], keys: "HeadK
     newest, has_older = latest_per_key(codes, offsets, removed)
     if keys is not None:
         keys.add(known, codes, [len(own.offsets) for own in narrow], [one.path for one in segments])
-    found: dict[str, Marks] = {}
+    by_path: dict[str, Marks] = {}
     kept: dict[str, int] = {}
     start = 0
     for segment, own, mark in zip(segments, narrow, marks, strict=True):
         of = slice(start, start + len(own.offsets))
         apart = codes[of] == NO_KEY
-        found[segment.path] = replace(
+        by_path[segment.path] = replace(
             mark, newest=newest[of], has_older=has_older[of], apart=apart if apart.any() else None
         )
         kept[segment.path] = int(np.count_nonzero(newest[of])) + own.keyless
         start = of.stop
-    return Survey(found, frozenset(), kept)
+    return Survey(by_path, frozenset(), kept)
 
 
 def marks_before_keys(
@@ -92,13 +92,13 @@ def marks_before_keys(
     """Marks that need no key comparison: duplicates, and transaction states."""
     live = [number for number, segment in enumerate(segments) if not segment.removed_before]
     offsets = [narrow[number].offsets for number in live]
-    found = [Marks(len(own.offsets)) for own in narrow]
+    marks = [Marks(len(own.offsets)) for own in narrow]
     for number, flags in zip(live, repeated(inputs, [segments[one] for one in live], offsets), strict=True):
-        found[number] = replace(found[number], repeated=flags)
-    _mark_removed_twice(segments, narrow, found)
+        marks[number] = replace(marks[number], repeated=flags)
+    _mark_removed_twice(segments, narrow, marks)
     if inputs.plan.transactional:
-        _mark_transactions(inputs, [segments[one] for one in live], [narrow[one] for one in live], live, found)
-    return found
+        _mark_transactions(inputs, [segments[one] for one in live], [narrow[one] for one in live], live, marks)
+    return marks
 
 
 def _mark_transactions(
@@ -106,16 +106,16 @@ def _mark_transactions(
     segments: Sequence[InputSegment],
     narrow: Sequence[NarrowSegment],
     live: Sequence[int],
-    found: list[Marks],
+    marks: list[Marks],
 ) -> None:
     states = [own.transactions for own in narrow if own.transactions is not None]
     aborted, ended = aborted_and_ended(states, [own.offsets for own in narrow], inputs.plan.markers)
     for number, state, is_aborted, has_ended in zip(live, states, aborted, ended, strict=True):
-        found[number] = replace(found[number], control=state.control, aborted=is_aborted, ended=has_ended)
+        marks[number] = replace(marks[number], control=state.control, aborted=is_aborted, ended=has_ended)
     assert len(segments) == len(states)  # a transactional plan reads the states of all its records
 
 
-def _mark_removed_twice(segments: Sequence[InputSegment], narrow: Sequence[NarrowSegment], found: list[Marks]) -> None:
+def _mark_removed_twice(segments: Sequence[InputSegment], narrow: Sequence[NarrowSegment], marks: list[Marks]) -> None:
     """Mark duplicates among removed tombstones: one that was restored and removed again is listed twice."""
     removed = [number for number, segment in enumerate(segments) if segment.removed_before]
     if not removed:
@@ -127,7 +127,7 @@ def _mark_removed_twice(segments: Sequence[InputSegment], narrow: Sequence[Narro
     start = 0
     for number in removed:
         end = start + len(narrow[number].offsets)
-        found[number] = replace(found[number], repeated=again[start:end])
+        marks[number] = replace(marks[number], repeated=again[start:end])
         start = end
 
 
@@ -137,8 +137,8 @@ def _participants(narrow: NarrowSegment, mark: Marks) -> list[pa.Array]:
     if not excluded:
         return list(narrow.keys)
     out = np.logical_or.reduce(excluded)
-    found, start = [], 0
+    participants, start = [], 0
     for keys in narrow.keys:
-        found.append(without(keys, pa.array(out[start : start + len(keys)])))
+        participants.append(without(keys, pa.array(out[start : start + len(keys)])))
         start += len(keys)
-    return found
+    return participants

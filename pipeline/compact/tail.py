@@ -54,8 +54,8 @@ class HeadKeys:
         """Flags of the records with ``chosen`` keys, by path of their segment."""
         flags = np.append(chosen, False)[self.codes]  # for NO_KEY
         starts = [0, *self.ends][: len(self.ends)]
-        found = {path: flags[start:end] for path, start, end in zip(self.paths, starts, self.ends, strict=True)}
-        return {path: own for path, own in found.items() if own.any()}
+        flags_by_path = {path: flags[start:end] for path, start, end in zip(self.paths, starts, self.ends, strict=True)}
+        return {path: own for path, own in flags_by_path.items() if own.any()}
 
 
 def tail_marks(
@@ -64,7 +64,7 @@ def tail_marks(
     """The marks of the ``tail``'s records, and flags of head records with an older one there; both by path."""
     bounds = _Bounds.of(head.keys, inputs)
     superseding = np.zeros(len(head.keys), dtype=np.bool_)
-    found = {segment.path: Marks(inputs.visible(segment)) for segment in tail}
+    marks = {segment.path: Marks(inputs.visible(segment)) for segment in tail}
     looked_at = [one for one in tail if len(head.keys) and (bounds is None or bounds.leave_room(one.key_bounds))]
     with ThreadPoolExecutor(READERS) as readers:
         for group in _groups(looked_at):
@@ -72,8 +72,8 @@ def tail_marks(
                 piece for of_segment in readers.map(partial(_pieces, inputs, bounds), group) for piece in of_segment
             ]
             if pieces:
-                _mark(pieces, head, superseding, found)
-    return found, head.by_path(superseding)
+                _mark(pieces, head, superseding, marks)
+    return marks, head.by_path(superseding)
 
 
 def _groups(segments: Iterable[InputSegment]) -> Iterator[list[InputSegment]]:
@@ -99,20 +99,20 @@ class _Piece:
 
 def _pieces(inputs: PlanInputs, bounds: "_Bounds | None", segment: InputSegment) -> list[_Piece]:
     """The keys of row groups that may hold a key of the head."""
-    found = []
+    pieces = []
     row = 0
     with inputs.files.opened(segment.source) as file:
         for group in range(file.file.metadata.num_row_groups):
             if bounds is None or bounds.may_hold(file, group):
                 start = row
                 for batch in inputs.of_row_group(segment, file, group, inputs.columns.key):
-                    found.append(_Piece(segment, start, keys_of(batch, inputs.columns.key)))
+                    pieces.append(_Piece(segment, start, keys_of(batch, inputs.columns.key)))
                     start += batch.num_rows
             row += inputs.visible_in(segment, file, group)
-    return found
+    return pieces
 
 
-def _mark(pieces: Sequence[_Piece], head: HeadKeys, superseding: Flags, found: dict[str, Marks]) -> None:
+def _mark(pieces: Sequence[_Piece], head: HeadKeys, superseding: Flags, marks: dict[str, Marks]) -> None:
     """Look all pieces up at once: each lookup hashes the keys of the head again."""
     codes = places_in(pa.chunked_array([piece.keys for piece in pieces]), head.keys)
     hit = codes != NO_KEY
@@ -123,11 +123,11 @@ def _mark(pieces: Sequence[_Piece], head: HeadKeys, superseding: Flags, found: d
         at += len(piece.keys)
         if lost.any():
             path = piece.segment.path
-            known = found[path].newest
-            records = found[path].records
+            known = marks[path].newest
+            records = marks[path].records
             newest = np.ones(records, dtype=np.bool_) if known is None else known
             newest[piece.start : piece.start + len(lost)] &= ~lost
-            found[path] = Marks(records, newest=newest)
+            marks[path] = Marks(records, newest=newest)
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,8 @@ class WholeTask:
     target: Target
 
     def __call__(self) -> Result:
-        found = Survey({}, frozenset(), {}) if is_copy(self.inputs) else survey(self.inputs)
-        return Result.of([task() for task in rewrite_tasks(self.inputs, found, self.target)], found.in_place)
+        surveyed = Survey({}, frozenset(), {}) if is_copy(self.inputs) else survey(self.inputs)
+        return Result.of([task() for task in rewrite_tasks(self.inputs, surveyed, self.target)], surveyed.in_place)
 
 
 Task = SurveyTask | RewriteTask | WholeTask
@@ -110,14 +110,14 @@ def is_copy(inputs: PlanInputs) -> bool:
     return inputs.plan.lane is Lane.MERGE
 
 
-def rewrite_tasks(inputs: PlanInputs, found: Survey, target: Target) -> list[RewriteTask]:
+def rewrite_tasks(inputs: PlanInputs, surveyed: Survey, target: Target) -> list[RewriteTask]:
     """A task per output of the plan; removed tombstones that may be restored go with the first one."""
     by_path = {segment.path: segment for segment in inputs.segments}
     removed = [segment for segment in inputs.segments if segment.removed_before]
-    groups = [[by_path[one.path] for one in part] for part in outputs(inputs.plan, found.in_place, found.kept)]
+    groups = [[by_path[one.path] for one in part] for part in outputs(inputs.plan, surveyed.in_place, surveyed.kept)]
     if removed:
         groups = [[*groups[0], *removed], *groups[1:]] if groups else [removed]
-    return [RewriteTask(inputs.only(group), _marked(group, found.marks), target) for group in groups]
+    return [RewriteTask(inputs.only(group), _marked(group, surveyed.marks), target) for group in groups]
 
 
 def _marked(

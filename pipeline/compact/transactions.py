@@ -94,9 +94,9 @@ def aborted_and_ended(
     aborted: list[Flags] = []
     ended: list[Flags] = []
     for flags, size, end in zip(inside, sizes, ends, strict=True):
-        for result, found in ((aborted, found_aborted), (ended, found_ended)):
+        for result, parts in ((aborted, found_aborted), (ended, found_ended)):
             own = np.zeros(len(flags), dtype=np.bool_)
-            own[flags] = found[end - size : end]
+            own[flags] = parts[end - size : end]
             result.append(own)
     return aborted, ended
 
@@ -130,8 +130,8 @@ def _next(places: NDArray[np.intp], wanted: NDArray[np.intp], producer: Longs) -
     if not len(wanted):
         return np.full(len(places), -1)
     at = np.searchsorted(wanted, places, side="right")
-    found = wanted[np.minimum(at, len(wanted) - 1)]
-    return np.where((at < len(wanted)) & (producer[found] == producer), found, -1)
+    following = wanted[np.minimum(at, len(wanted) - 1)]
+    return np.where((at < len(wanted)) & (producer[following] == producer), following, -1)
 
 
 def _previous(places: NDArray[np.intp], wanted: NDArray[np.intp], producer: Longs) -> NDArray[np.intp]:
@@ -139,8 +139,8 @@ def _previous(places: NDArray[np.intp], wanted: NDArray[np.intp], producer: Long
     if not len(wanted):
         return np.full(len(places), -1)
     at = np.searchsorted(wanted, places, side="left") - 1
-    found = wanted[np.maximum(at, 0)]
-    return np.where((at >= 0) & (producer[found] == producer), found, -1)
+    preceding = wanted[np.maximum(at, 0)]
+    return np.where((at >= 0) & (producer[preceding] == producer), preceding, -1)
 
 
 def _outside(markers: Sequence[Marker]) -> _Events:
@@ -160,5 +160,5 @@ def _joined(parts: Sequence[_Events]) -> _Events:
 
 
 def _flags(values: pa.Array) -> Flags:
-    found: Flags = pc.fill_null(values, fill_value=False).to_numpy(zero_copy_only=False).astype(np.bool_)
-    return found
+    flags: Flags = pc.fill_null(values, fill_value=False).to_numpy(zero_copy_only=False).astype(np.bool_)
+    return flags

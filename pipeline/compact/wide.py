@@ -55,9 +55,9 @@ def survey_wide(inputs: PlanInputs, engine: Engine) -> Survey | Exception:
     ]
     sizes = tuple(mark.records for mark in before)
     gather = partial(_gather, inputs, sizes)
-    found = engine.shuffle(_spread, gather, tasks, buckets, title=f"survey {inputs.plan.title}")
+    gathered = engine.shuffle(_spread, gather, tasks, buckets, title=f"survey {inputs.plan.title}")
     marks: list[Marks] = []
-    for part in found:
+    for part in gathered:
         if isinstance(part, Exception):
             return part
         marks = list(part) if not marks else [one.merged(other) for one, other in zip(marks, part, strict=True)]
@@ -74,9 +74,9 @@ def _key_bytes(inputs: PlanInputs) -> int:
 def _before_keys(inputs: PlanInputs, engine: Engine) -> list[Marks] | Exception:
     """Marks without key comparison: a transactional plan in one task, others per group of overlapping segments."""
     groups = [list(range(len(inputs.segments)))] if inputs.plan.transactional else _overlapping(inputs)
-    found = engine.map(partial(_marked, inputs), groups, title=f"survey {inputs.plan.title}")
+    marked = engine.map(partial(_marked, inputs), groups, title=f"survey {inputs.plan.title}")
     marks: list[Marks] = [Marks(segment.records) for segment in inputs.segments]
-    for group, own in zip(groups, found, strict=True):
+    for group, own in zip(groups, marked, strict=True):
         if isinstance(own, Exception):
             return own
         for number, mark in zip(group, own, strict=True):
@@ -156,12 +156,12 @@ def _gather(inputs: PlanInputs, sizes: Sequence[int], _bucket: int, tables: Iter
     return [Marks(size, newest=one, has_older=two, apart=three) for size, one, two, three in flags]
 
 
-def _assembled(inputs: PlanInputs, before: Sequence[Marks], found: Sequence[Marks]) -> Survey:
+def _assembled(inputs: PlanInputs, before: Sequence[Marks], bucket_marks: Sequence[Marks]) -> Survey:
     plan = inputs.plan
     marks: dict[str, Marks] = {}
     kept: dict[str, int] = {}
     touched: set[str] = set()
-    for segment, own, mark in zip(inputs.segments, before, found, strict=True):
+    for segment, own, mark in zip(inputs.segments, before, bucket_marks, strict=True):
         whole = replace(own, newest=mark.newest, has_older=mark.has_older, apart=mark.apart)
         if whole.newest_count < own.records:
             touched.add(segment.path)

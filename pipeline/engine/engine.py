@@ -67,22 +67,22 @@ def attempt(function: Callable[..., R], *arguments: object) -> R | Exception:
         return error
 
 
-def pickled(found: object) -> bytes:
-    """Pickle ``found``, including functions that belong to no module."""
+def pickled(value: object) -> bytes:
+    """Pickle ``value``, including functions that belong to no module."""
     from pyspark import cloudpickle
 
-    return bytes(cloudpickle.dumps(found))  # type: ignore[no-untyped-call]
+    return bytes(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
 
 
-def portable(found: object) -> bytes:
-    """Pickle ``found``; an exception, or an unpicklable result, becomes an exception that the receiver can raise."""
-    if isinstance(found, Exception):
-        return _portable_error(found)
+def portable(value: object) -> bytes:
+    """Pickle ``value``; an exception, or an unpicklable result, becomes an exception that the receiver can raise."""
+    if isinstance(value, Exception):
+        return _portable_error(value)
     try:
-        return pickled(found)
+        return pickled(value)
     except Exception as error:  # noqa: BLE001  # whatever pickling calls
         return _portable_error(
-            TypeError(f"a result of type {type(found).__name__} can't be sent back by its worker: {error}")
+            TypeError(f"a result of type {type(value).__name__} can't be sent back by its worker: {error}")
         )
 
 

@@ -35,17 +35,17 @@ class LocalEngine:
     ) -> list[R | Exception]:
         """See Engine."""
         order = heaviest_first(weights) if weights is not None else list(range(len(tasks)))
-        found: dict[int, R | Exception] = {}
+        results: dict[int, R | Exception] = {}
         with Progress(title, len(tasks)) as progress:
             if min(self.parallelism, len(tasks)) == 1:
                 for position in order:
-                    found[position] = attempt(function, tasks[position])
+                    results[position] = attempt(function, tasks[position])
                     progress.advance()
             else:
                 with ThreadPoolExecutor(min(self.parallelism, len(tasks)) or 1, "firn") as pool:
                     running = {pool.submit(attempt, function, tasks[position]): position for position in order}
-                    _collect(pool, running, found, progress)
-        return [found[position] for position in range(len(tasks))]
+                    _collect(pool, running, results, progress)
+        return [results[position] for position in range(len(tasks))]
 
     def shuffle(
         self,
@@ -73,12 +73,12 @@ class LocalEngine:
 def _collect(
     pool: ThreadPoolExecutor,
     running: dict[Future[R | Exception], int],
-    found: dict[int, R | Exception],
+    results: dict[int, R | Exception],
     progress: Progress,
 ) -> None:
     try:
         for done in as_completed(running):
-            found[running[done]] = done.result()
+            results[running[done]] = done.result()
             progress.advance()
     except BaseException:
         # After an interrupt, or an exit from within a task: never start the remaining tasks.

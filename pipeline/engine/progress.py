@@ -57,8 +57,8 @@ class Progress:
             self._write_lines()
 
     def _figures(self) -> tuple[int, int]:
-        found = self._look() if self._look else None
-        return found or (self._done, self._total)
+        figures = self._look() if self._look else None
+        return figures or (self._done, self._total)
 
     def _show_bar(self) -> None:
         from rich.console import Console

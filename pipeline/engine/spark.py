@@ -87,16 +87,16 @@ class SparkEngine:
         from pyspark.sql import functions as F
 
         with _told():
-            found = self._session.range(MOST_ASKED).select(F.spark_partition_id()).collect()
-        return len({row[0] for row in found})
+            partitions = self._session.range(MOST_ASKED).select(F.spark_partition_id()).collect()
+        return len({row[0] for row in partitions})
 
     def map(
         self, function: Callable[[T], R], tasks: Sequence[T], *, weights: Sequence[int] | None = None, title: str = ""
     ) -> list[R | Exception]:
         """See Engine. A job killed by a task is halved until the task is alone; finished tasks do not run again."""
         work = _Work(pickled(function), [pickled(task) for task in tasks], list(weights or [0] * len(tasks)), title)
-        found = self._mapped(work, range(len(tasks)), alone=False) if tasks else {}
-        return [cast("R | Exception", found[number]) for number in range(len(tasks))]
+        results = self._mapped(work, range(len(tasks)), alone=False) if tasks else {}
+        return [cast("R | Exception", results[number]) for number in range(len(tasks))]
 
     def shuffle(
         self,
@@ -117,20 +117,20 @@ class SparkEngine:
         gathering = entry_of(self._expected, "run_gather", pickled(gather))
         moved = self._numbers(len(groups)).mapInArrow(spreading, _schema()).repartitionById(partitions, "id")
         frame = moved.mapInArrow(gathering, _schema())
-        found = attempt(self._results, frame, title)
-        if isinstance(found, _WorkerDiedError):
-            found = attempt(self._results, frame, title)
-        if isinstance(found, _WorkerDiedError):
-            return [_lost(title, found)] * buckets
-        if isinstance(found, Exception):
-            raise found
-        return [cast("R | Exception", found[bucket]) for bucket in range(buckets)]
+        results = attempt(self._results, frame, title)
+        if isinstance(results, _WorkerDiedError):
+            results = attempt(self._results, frame, title)
+        if isinstance(results, _WorkerDiedError):
+            return [_lost(title, results)] * buckets
+        if isinstance(results, Exception):
+            raise results
+        return [cast("R | Exception", results[bucket]) for bucket in range(buckets)]
 
     def check(self) -> None:
         """Raise RefusedError unless a worker has all it needs; the first call also starts what later ones use."""
-        for found in self.map(bool, [0], title="starting workers"):
-            if isinstance(found, Exception):
-                raise found
+        for result in self.map(bool, [0], title="starting workers"):
+            if isinstance(result, Exception):
+                raise result
 
     def close(self) -> None:
         """End a session on a server. A JVM of this process is shared and ends with it: stopping it costs a second."""
@@ -236,8 +236,8 @@ def _told() -> Iterator[None]:
 
 def _meaning(error: Exception) -> FirnError | _WorkerDiedError:
     text = str(error)
-    if found := _CANT_WORK.search(text):
-        line = next(line for line in text.splitlines() if found[0] in line)
+    if match := _CANT_WORK.search(text):
+        line = next(line for line in text.splitlines() if match[0] in line)
         return RefusedError(f"a Spark worker can't be used: {line.strip()}; {_REMEDY}")
     if died := _DIED.search(text):
         return _WorkerDiedError(died[0])
@@ -276,8 +276,8 @@ def _figures(context: Any, group: str) -> tuple[int, int] | None:
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-    found = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage]
-    return (sum(done for done, _ in found), sum(total for _, total in found)) if found else None
+    figures = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage]
+    return (sum(done for done, _ in figures), sum(total for _, total in figures)) if figures else None
 
 
 @contextmanager

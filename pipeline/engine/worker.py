@@ -10,8 +10,8 @@ import pyarrow as pa
 from pipeline.engine.buckets import Buckets, packed
 from pipeline.engine.engine import attempt, portable
 from pipeline.engine.identity import identity
-from pipeline.engine.lighten import lighten
 from pipeline.engine.local import check_bucket
+from pipeline.engine.worker_reuse import keep_reuse_cheap
 
 SCHEMA = "id int, task int, piece int, blob binary"
 """``id``: number of the task or bucket. ``task`` and ``piece``: position of a blob in its bucket."""
@@ -31,8 +31,8 @@ Batches = Iterator[pa.RecordBatch]
 
 def complaint(expected: str) -> str | None:
     """Reason why this worker can't serve the Firn ``expected`` (empty: any); None when it can."""
-    found = identity() if expected else ""
-    return None if found == expected else f"its Firn is {found}, the driver's is {expected}"
+    actual = identity() if expected else ""
+    return None if actual == expected else f"its Firn is {actual}, the driver's is {expected}"
 
 
 def run_map(batches: Batches, function: bytes, tasks: Sequence[bytes], groups: Sequence[Sequence[int]]) -> Batches:
@@ -40,7 +40,7 @@ def run_map(batches: Batches, function: bytes, tasks: Sequence[bytes], groups: S
     run = attempt(pickle.loads, function)
     for group in _picked(batches, groups):
         yield _rows([(number, 0, 0, portable(_result(run, tasks[number]))) for number in group])
-    lighten()
+    keep_reuse_cheap()
 
 
 def run_spread(
@@ -62,14 +62,14 @@ def run_spread(
                     yield _rows([(bucket, number, FAILED, error) for bucket in range(buckets)])
                     break
                 yield _rows([row])
-    lighten()
+    keep_reuse_cheap()
 
 
 def run_gather(batches: Batches, function: bytes) -> Batches:
     """The pickled results of all buckets in this partition."""
     gather = attempt(pickle.loads, function)
     failed: dict[int, tuple[int, bytes]] = {}
-    found: set[int] = set()
+    buckets: set[int] = set()
     with Buckets() as store:
         for batch in batches:
             for row in batch.to_pylist():
@@ -77,13 +77,13 @@ def run_gather(batches: Batches, function: bytes) -> Batches:
                 if bucket == REFUSED:
                     yield _rows([(REFUSED, 0, 0, blob)])
                     continue
-                found.add(bucket)
+                buckets.add(bucket)
                 if piece == FAILED:
                     # Keep the first task's, in whatever order they arrive.
                     failed[bucket] = min(failed.get(bucket, (task, blob)), (task, blob))
                 elif piece != MARK:
                     store.add(bucket, (task, piece), blob)
-        for bucket in sorted(found):
+        for bucket in sorted(buckets):
             if bucket in failed:
                 yield _rows([(bucket, 0, 0, failed[bucket][1])])
                 continue
@@ -92,7 +92,7 @@ def run_gather(batches: Batches, function: bytes) -> Batches:
             else:
                 result = attempt(gather, bucket, store.tables(bucket))
             yield _rows([(bucket, 0, 0, portable(result))])
-    lighten()
+    keep_reuse_cheap()
 
 
 def _picked(batches: Batches, groups: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:

@@ -52,16 +52,16 @@ class Matcher:
 
     def matches(self, keys: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
         """True for each record that is meant, by its key (`key_bytes`) and its offset. Exact, by the digest (C6)."""
-        found = np.zeros(len(keys), np.bool_)
+        matching = np.zeros(len(keys), np.bool_)
         (places,) = np.nonzero(offsets < self.below)
         if not len(places):
-            return found
+            return matching
         encoded = pc.dictionary_encode(keys.take(pa.array(places)))
         digests = digests_of(encoded.dictionary, self._secret)
         below = np.array([self._below.get(one, 0) if one else 0 for one in digests] + [0], np.int64)
         codes = encoded.indices.fill_null(len(digests)).to_numpy(zero_copy_only=False)
-        found[places] = offsets[places] < below[codes]
-        return found
+        matching[places] = offsets[places] < below[codes]
+        return matching
 
 
 def _promoted(part: pa.Array) -> pa.Array:

@@ -33,8 +33,8 @@ def named_keys(table: Table, columns: Columns, keys: Sequence[Sequence[bytes]]) 
         pa.array([_value(key[place], field.name, field.field_type) for key in keys], schema.field(place).type)
         for place, field in enumerate(fields)
     ]
-    found: list[bytes] = key_bytes(pa.RecordBatch.from_arrays(parts, schema=schema), names).to_pylist()
-    return found
+    named: list[bytes] = key_bytes(pa.RecordBatch.from_arrays(parts, schema=schema), names).to_pylist()
+    return named
 
 
 def _value(part: bytes, name: str, kind: IcebergType) -> Any:
@@ -42,14 +42,14 @@ def _value(part: bytes, name: str, kind: IcebergType) -> Any:
         return part
     try:
         text = part.decode()
-        found = literal(text).to(kind)
+        value = literal(text).to(kind)
     except (ValueError, TypeError) as error:
         raise _unfit(part, name, kind, str(error)) from error
-    if isinstance(found, AboveMax | BelowMin):
+    if isinstance(value, AboveMax | BelowMin):
         raise _unfit(part, name, kind, "it is out of range")
     if isinstance(kind, IntegerType | LongType) and not _WHOLE.fullmatch(text):
         raise _unfit(part, name, kind, "it is no whole number")
-    return found.value
+    return value.value
 
 
 def _unfit(part: bytes, name: str, kind: IcebergType, reason: str) -> RefusedError:

@@ -165,17 +165,17 @@ class Erasures:
 
     @cached_property
     def _by_id(self) -> dict[int, tuple[Request, ...]]:
-        found: dict[int, list[Request]] = {}
+        grouped: dict[int, list[Request]] = {}
         for one in self.requests:
-            found.setdefault(one.id, []).append(one)
-        return {number: tuple(found[number]) for number in sorted(found)}
+            grouped.setdefault(one.id, []).append(one)
+        return {number: tuple(grouped[number]) for number in sorted(grouped)}
 
     @cached_property
     def _by_key(self) -> dict[tuple[TopicPartition, bytes], tuple[Request, ...]]:
-        found: dict[tuple[TopicPartition, bytes], list[Request]] = {}
+        grouped: dict[tuple[TopicPartition, bytes], list[Request]] = {}
         for one in self.requests:
-            found.setdefault((one.topic_partition, one.digest), []).append(one)
-        return {key: tuple(own) for key, own in found.items()}
+            grouped.setdefault((one.topic_partition, one.digest), []).append(one)
+        return {key: tuple(own) for key, own in grouped.items()}
 
     @cached_property
     def _progress(self) -> dict[TopicPartition, Progress]:
@@ -191,10 +191,10 @@ class Erasures:
 
     @cached_property
     def _by_partition(self) -> dict[TopicPartition, tuple[Request, ...]]:
-        found: dict[TopicPartition, list[Request]] = {}
+        grouped: dict[TopicPartition, list[Request]] = {}
         for one in sorted(self.requests, key=lambda one: one.id):
-            found.setdefault(one.topic_partition, []).append(one)
-        return {topic_partition: tuple(own) for topic_partition, own in found.items()}
+            grouped.setdefault(one.topic_partition, []).append(one)
+        return {topic_partition: tuple(own) for topic_partition, own in grouped.items()}
 
     def is_done(self, request: Request) -> bool:
         """True when main and `firn_tombstones` were searched for all that ``request`` means, and hold it no more."""

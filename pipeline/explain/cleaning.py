@@ -95,8 +95,8 @@ class Cleaning:
     @cached_property
     def survivor(self) -> Survivor | None:
         """The record that supersedes the others; None if no record may."""
-        found = np.flatnonzero(self.newest).tolist()
-        return Survivor(self.versions[found[0]].offset, found[0] >= len(self.places)) if found else None
+        places = np.flatnonzero(self.newest).tolist()
+        return Survivor(self.versions[places[0]].offset, places[0] >= len(self.places)) if places else None
 
     def supersedes(self, place: int) -> int | None:
         """The lowest offset that the record at ``place`` supersedes in this commit; None when there is none."""
@@ -117,13 +117,13 @@ class Cleaning:
 
     @cached_property
     def _outcomes(self) -> dict[int, Outcome]:
-        found: dict[int, Outcome] = {}
+        by_place: dict[int, Outcome] = {}
         rows = sorted(range(len(self.places)), key=self._level)
         for _, group in groupby(rows, key=self._level):
             of_level = list(group)
             codes = outcomes(self._records(of_level), self._parameters).tolist()
-            found |= {self.places[row]: Outcome(code) for row, code in zip(of_level, codes, strict=True)}
-        return found
+            by_place |= {self.places[row]: Outcome(code) for row, code in zip(of_level, codes, strict=True)}
+        return by_place
 
     @cached_property
     def _parameters(self) -> Parameters:

@@ -89,8 +89,8 @@ class History:
 
     def taking(self, snapshot: Snapshot, topic_partition: TopicPartition | None) -> Commit:
         """The commit of ``snapshot``: the share that took a segment of ``topic_partition``, if that is known."""
-        found = list(self._of(snapshot))
-        return next((one for one in found if one.topic_partition == str(topic_partition)), found[0])
+        commits = list(self._of(snapshot))
+        return next((one for one in commits if one.topic_partition == str(topic_partition)), commits[0])
 
     def _of(self, snapshot: Snapshot) -> Iterator[Commit]:
         try:

@@ -79,16 +79,16 @@ def explain_key(
         return KeyExplanation(identifier, None, key, (), (), (), "the table has no snapshot")
     table = lake.table(identifier)
     columns = Columns.of(table, identifier)
-    found = Versions(table, columns, key, only).of(segments.snapshot_id)
+    versions = Versions(table, columns, key, only).of(segments.snapshot_id)
     removed_tombstones = _removed_tombstones(table, columns, key, only)
     erased_below = _erased_below(table, columns, key)
     states = {state.topic_partition: state for state in sensed}
     failed = failed_plans(lake, identifier)
     kept: list[Kept] = []
-    for topic_partition in sorted({version.topic_partition for version in found}):
+    for topic_partition in sorted({version.topic_partition for version in versions}):
         state = states.get(topic_partition)
         of_key = KeyRecords(
-            [version for version in found if version.topic_partition == topic_partition],
+            [version for version in versions if version.topic_partition == topic_partition],
             [version for version in removed_tombstones if version.topic_partition == topic_partition],
             has_key=key is not None,
             transactions=state.transactions if state else NO_TRANSACTIONS,
@@ -115,11 +115,11 @@ def _erased_below(table: Table, columns: Columns, key: Key) -> Mapping[TopicPart
     except RefusedError:
         return {}
     wanted = set(digests_of(pa.array(named, pa.large_binary()), known.secret))
-    found: dict[TopicPartition, int] = {}
+    below: dict[TopicPartition, int] = {}
     for one in known.requests:
         if one.digest in wanted:
-            found[one.topic_partition] = max(one.below, found.get(one.topic_partition, 0))
-    return found
+            below[one.topic_partition] = max(one.below, below.get(one.topic_partition, 0))
+    return below
 
 
 def _kept(of_key: KeyRecords, segments: Segments, prospects: Prospects | None) -> Iterator[Kept]:
@@ -138,29 +138,29 @@ def _removed(
 ) -> tuple[list[Removed], str]:
     """The records that Firn's commits removed, newest commit first, and how far back the search went."""
     history = History(table)
-    found: list[Removed] = []
+    removed: list[Removed] = []
     readers: dict[str, Versions] = {}
     looked: set[int] = set()
     for commit in history.commits():
         place = commit.topic_partition
         if place is None and commit.plan:
-            return found, f"what snapshot {commit.snapshot_id} removed is unknown: the list of its plans is gone"
+            return removed, f"what snapshot {commit.snapshot_id} removed is unknown: the list of its plans is gone"
         if place is None or not commit.removed or (only and place != str(only)):
             continue
         if commit.snapshot_id not in looked and len(looked) == limit:
-            return found, f"searched the newest {limit} commits that removed records; --commits searches further"
+            return removed, f"searched the newest {limit} commits that removed records; --commits searches further"
         looked.add(commit.snapshot_id)
         if commit.parent_id is None or table.snapshot_by_id(commit.parent_id) is None:
-            return found, f"what snapshot {commit.snapshot_id} removed is unknown: the snapshot before it has expired"
+            return removed, f"what snapshot {commit.snapshot_id} removed is unknown: the snapshot before it has expired"
         if place not in readers:
             readers[place] = Versions(table, columns, key, TopicPartition.parse(place))
         try:
-            found += _removed_by(commit, commit.parent_id, readers[place], has_key=key is not None)
+            removed += _removed_by(commit, commit.parent_id, readers[place], has_key=key is not None)
         except FileNotFoundError:
-            return found, f"what snapshot {commit.snapshot_id} removed is unknown: its data files are deleted"
+            return removed, f"what snapshot {commit.snapshot_id} removed is unknown: its data files are deleted"
     if history.complete:
-        return found, f"searched all {len(looked)} commits that removed records"
-    return found, (
+        return removed, f"searched all {len(looked)} commits that removed records"
+    return removed, (
         f"searched all {len(looked)} commits that removed records since snapshot "
         f"{history.snapshots[-1].snapshot_id}; older ones have expired"
     )

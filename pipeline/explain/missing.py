@@ -38,8 +38,8 @@ _IMPOSSIBLE = 1e300
 def missing(lane: Lane, state: PartitionState) -> Reason:
     """The reason why ``lane``, which is not blocked, is not due in ``state``: the measured and the needed figure."""
     if lane is Lane.RETAIN:
-        found = retention(state)
-        kept = found.kept if found else "its topic has no retention (cleanup.policy = compact)"
+        past = retention(state)
+        kept = past.kept if past else "its topic has no retention (cleanup.policy = compact)"
         return Reason(RULES[lane], kept or "it holds no record")
     if lane is Lane.ERASE:
         return _no_search(state)
@@ -79,10 +79,10 @@ def _nothing_to_mask(state: PartitionState) -> Reason:
         return Reason(rule, "nothing is hidden before it is cleaned (firn.mask.max.lag.ms = -1)")
     for one in in_the_way(state):
         return Reason("C20", one)
-    found = comparison(state)
-    if found:
-        count = len(found.uncompared)
-        return Reason(rule, f"{count} segments are not compared with the others yet", due_from_ms(state, found))
+    due = comparison(state)
+    if due:
+        count = len(due.uncompared)
+        return Reason(rule, f"{count} segments are not compared with the others yet", due_from_ms(state, due))
     if state.held:
         return Reason(state.held.rule, f"all else is compared: {state.held.segment} is {state.held.why}")
     return Reason(rule, "all segments are compared with each other")

@@ -80,10 +80,10 @@ def _outlook(lane: Lane, prospects: Prospects) -> LaneOutlook:
 
 def _blockers(state: PartitionState) -> list[Reason]:
     """Everything that blocks the topic partition now, in any lane."""
-    found = [Reason("C20", blocker) for blocker in state.blockers]
-    found += [Reason("C17", oversized) for oversized in state.oversized]
-    found += [Reason("C7", f"{stray}: tombstones at or past offset {stray.base_offset} stay") for stray in state.strays]
+    known = [Reason("C20", blocker) for blocker in state.blockers]
+    known += [Reason("C17", oversized) for oversized in state.oversized]
+    known += [Reason("C7", f"{stray}: tombstones at or past offset {stray.base_offset} stay") for stray in state.strays]
     if state.held and state.policy.compacts:
         why = f"{state.held.segment} is {state.held.why}: it and everything after it wait"
-        found.append(Reason(state.held.rule, why, state.held.until_ms))
-    return found
+        known.append(Reason(state.held.rule, why, state.held.until_ms))
+    return known

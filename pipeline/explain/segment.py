@@ -65,10 +65,10 @@ def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list
     history = History(lake.table(identifier))
     for snapshot, entry in history.removals():
         if name in (entry.data_file.file_path, _file_name(entry.data_file.file_path)):
-            found = facts(lake.table(identifier), identifier, entry)
-            if found:
-                owner = found.topic_partition if isinstance(found, Segment) else None
-                return [SegmentExplanation(identifier, found, removed_by=history.taking(snapshot, owner))]
+            listed = facts(lake.table(identifier), identifier, entry)
+            if listed:
+                owner = listed.topic_partition if isinstance(listed, Segment) else None
+                return [SegmentExplanation(identifier, listed, removed_by=history.taking(snapshot, owner))]
     raise RefusedError(
         f"table {identifier} holds no segment {name!r}, and none of its {len(history.snapshots)} remaining snapshots "
         "removed one; allowed: a path, a file name, or <topic>-<partition>@<offset>"

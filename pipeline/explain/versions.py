@@ -105,8 +105,8 @@ class Versions:
         planned_files = self._planned(snapshot_id)
         tasks = planned_files.tasks
         paths = tasks.keys() if among is None else tasks.keys() & among
-        found = [version for path in paths for version in self._versions(_Task.of(planned_files, path))]
-        return sorted(found, key=lambda version: (version.place, version.path))
+        versions = [version for path in paths for version in self._versions(_Task.of(planned_files, path))]
+        return sorted(versions, key=lambda version: (version.place, version.path))
 
     def files(self, snapshot_id: int) -> frozenset[str]:
         """The data files of the snapshot that may hold a record of the key."""
@@ -130,8 +130,8 @@ class Versions:
         names = self._columns
         wanted = (names.topic, names.partition, names.level, names.offset, names.timestamp, names.delete_horizon)
         transactional = ("is_transactional", "producer_id") if self._has_transactions else ()
-        found = self._scan(task, self._filter, [name for name in (*wanted, *transactional) if name])
-        tombstones = self._tombstones(task) if found.num_rows else frozenset()
+        rows = self._scan(task, self._filter, [name for name in (*wanted, *transactional) if name])
+        tombstones = self._tombstones(task) if rows.num_rows else frozenset()
         return tuple(
             Version(
                 topic_partition=TopicPartition(
@@ -146,7 +146,7 @@ class Versions:
                 path=task.path,
                 producer_id=row["producer_id"] if row.get("is_transactional") else None,
             )
-            for row in in_ms(found).to_pylist()
+            for row in in_ms(rows).to_pylist()
             # Records without a topic partition belong to no log; the segment that holds them is reported.
             if None not in (row.get(names.topic or "", ""), row.get(names.partition or "", 0))
         )
@@ -158,8 +158,8 @@ class Versions:
             return frozenset()
         # A scan sometimes treats comparisons with NULL as true and returns rows with values; the mask decides.
         candidates = both(self._filter, condition.expression)
-        found = self._scan(task, candidates, sorted({names.offset, *condition.reads}))
-        return frozenset(found[names.offset].filter(mask(condition.expression, found)).to_pylist())
+        rows = self._scan(task, candidates, sorted({names.offset, *condition.reads}))
+        return frozenset(rows[names.offset].filter(mask(condition.expression, rows)).to_pylist())
 
     def _scan(self, task: "_Task", row_filter: BooleanExpression, columns: Sequence[str]) -> pa.Table:
         schema = self._table.schema().select(*columns)
@@ -171,12 +171,12 @@ class Versions:
         source = Source.of(task.scan.file)
         try:
             hidden = HiddenRecords(self._files, [DeletedFrom(source, task.unapplied)]).of(source)
-            found = pa.Table.from_batches(self._files.batches(source, names), self._files.arrow_schema(names))
+            rows = pa.Table.from_batches(self._files.batches(source, names), self._files.arrow_schema(names))
         except UnavailableError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 raise error.__cause__ from error
             raise
-        seen = found if hidden is None else found.filter(pa.array(~hidden))
+        seen = rows if hidden is None else rows.filter(pa.array(~hidden))
         return seen.filter(expression_to_pyarrow(bound, self._table.schema())).select(list(schema.column_names))
 
 
@@ -189,8 +189,8 @@ class _Task:
     unapplied: FileDeletes | None
 
     @classmethod
-    def of(cls, found: PlannedFiles, path: str) -> "_Task":
-        return cls(path, found.tasks[path], found.unapplied.get(path))
+    def of(cls, planned_files: PlannedFiles, path: str) -> "_Task":
+        return cls(path, planned_files.tasks[path], planned_files.unapplied.get(path))
 
 
 def _may_hold(table: Table, condition: Condition, task: FileScanTask) -> bool:

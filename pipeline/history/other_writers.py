@@ -11,23 +11,23 @@ from pipeline.history.properties import SUMMARY_PREFIX, properties_of
 
 def others_since_firn(table: Table, most: int) -> int:
     """Number of commits to main since Firn's last one, at most ``most``."""
-    found = 0
+    count = 0
     for snapshot in ancestors(table):
-        if found == most or _is_firns(snapshot):
+        if count == most or _is_firns(snapshot):
             break
-        found += 1
-    return found
+        count += 1
+    return count
 
 
 def others_since(table: Table, snapshot_ids: Collection[int], most: int) -> list[Snapshot]:
     """Other writers' snapshots of main since the newest of ``snapshot_ids``: the newest ones, at most ``most``."""
-    found: list[Snapshot] = []
+    snapshots: list[Snapshot] = []
     for snapshot in ancestors(table):
-        if len(found) == most or snapshot.snapshot_id in snapshot_ids:
+        if len(snapshots) == most or snapshot.snapshot_id in snapshot_ids:
             break
         if not _is_firns(snapshot):
-            found.append(snapshot)
-    return found
+            snapshots.append(snapshot)
+    return snapshots
 
 
 def _is_firns(snapshot: Snapshot) -> bool:

@@ -126,12 +126,12 @@ def published_plans(target: Table, plan_ids: Collection[str]) -> dict[str, tuple
 
     Searches from the newest backwards until all are found, and reads the documents of commits of several plans.
     """
-    found: dict[str, tuple[int, PublishedPlan]] = {}
+    published: dict[str, tuple[int, PublishedPlan]] = {}
     for snapshot in islice(ancestors(target), COMMITS_LOOKED_AT):
-        if len(found) == len(set(plan_ids)):
+        if len(published) == len(set(plan_ids)):
             break
-        found |= {one.id: (snapshot.snapshot_id, one) for one in plans_of(target, snapshot) if one.id in plan_ids}
-    return found
+        published |= {one.id: (snapshot.snapshot_id, one) for one in plans_of(target, snapshot) if one.id in plan_ids}
+    return published
 
 
 def _alone(properties: Mapping[str, str]) -> PublishedPlan:

@@ -24,39 +24,39 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def fitted(values: pa.Array, found: pa.Field, column: NestedField, kind: pa.DataType) -> pa.Array:
-    """Convert ``values`` of the file's field ``found`` to ``kind``, the type of the table's ``column``."""
+def fitted(values: pa.Array, written: pa.Field, column: NestedField, kind: pa.DataType) -> pa.Array:
+    """Convert ``values`` of the file's field ``written`` to ``kind``, the type of the table's ``column``."""
     if values.type.equals(kind):
         return values
-    if _renamed(found, column.field_type):
-        values = _reshaped(values, found, column.field_type, kind)
+    if _renamed(written, column.field_type):
+        values = _reshaped(values, written, column.field_type, kind)
         if values.type.equals(kind):
             return values
     # Nanoseconds are cut to Iceberg's microseconds; no other promotion loses anything.
     return values.cast(kind, safe=not pa.types.is_timestamp(values.type))
 
 
-def _renamed(found: pa.Field, kind: IcebergType) -> bool:
+def _renamed(written: pa.Field, kind: IcebergType) -> bool:
     """True when a nested struct's fields differ from the table's: added, dropped, renamed or reordered."""
     match kind:
         case StructType():
-            parts = list(found.type)
+            parts = list(written.type)
             if [part.name for part in parts] != [part.name for part in kind.fields]:
                 return True
             return any(_renamed(part, own.field_type) for part, own in zip(parts, kind.fields, strict=True))
         case ListType():
-            return _renamed(found.type.value_field, kind.element_type)
+            return _renamed(written.type.value_field, kind.element_type)
         case MapType():
-            return _renamed(found.type.item_field, kind.value_type)
+            return _renamed(written.type.item_field, kind.value_type)
         case _:
             return False
 
 
-def _reshaped(values: pa.Array, found: pa.Field, kind: IcebergType, wanted: pa.DataType) -> pa.Array:
+def _reshaped(values: pa.Array, written: pa.Field, kind: IcebergType, wanted: pa.DataType) -> pa.Array:
     """``values`` with the fields of every nested struct resolved by id, or by name where the file has no ids."""
     match kind:
         case StructType():
-            own = {_id(part) or part.name: place for place, part in enumerate(found.type)}
+            own = {_id(part) or part.name: place for place, part in enumerate(written.type)}
             parts = []
             for field in kind.fields:
                 place = own.get(field.field_id, own.get(field.name))
@@ -64,14 +64,14 @@ def _reshaped(values: pa.Array, found: pa.Field, kind: IcebergType, wanted: pa.D
                 if place is None:
                     parts.append(pa.nulls(len(values), target.type))
                 else:
-                    inner = fitted(values.field(place), found.type.field(place), field, target.type)
+                    inner = fitted(values.field(place), written.type.field(place), field, target.type)
                     parts.append(inner)
             return pa.StructArray.from_arrays(parts, fields=list(wanted), mask=values.is_null())
         case ListType():
-            element = _reshaped(values.values, found.type.value_field, kind.element_type, wanted.value_type)
+            element = _reshaped(values.values, written.type.value_field, kind.element_type, wanted.value_type)
             return pa.LargeListArray.from_arrays(values.offsets, element, type=wanted, mask=values.is_null())
         case MapType():
-            items = _reshaped(values.items, found.type.item_field, kind.value_type, wanted.item_type)
+            items = _reshaped(values.items, written.type.item_field, kind.value_type, wanted.item_type)
             keys = values.keys.cast(wanted.key_type)
             return pa.MapArray.from_arrays(values.offsets, keys, items, type=wanted, mask=values.is_null())
         case _:

@@ -83,9 +83,9 @@ def _steps(schema: str, columns: tuple[int, ...]) -> tuple[tuple[_Step, ...], tu
     one takes a millisecond."""
     parsed = AvroSchemaConversion().avro_to_iceberg(json.loads(schema))
     reader = construct_reader(parsed)
-    found = list(_flat(parsed.as_struct(), reader, columns))
-    last = max((place for place, step in enumerate(found) if step.column is not None), default=-1)
-    return tuple(found[: last + 1]), tuple(found[last + 1 :])
+    steps = list(_flat(parsed.as_struct(), reader, columns))
+    last = max((place for place, step in enumerate(steps) if step.column is not None), default=-1)
+    return tuple(steps[: last + 1]), tuple(steps[last + 1 :])
 
 
 def _flat(struct: StructType, reader: Reader, columns: tuple[int, ...]) -> Iterator[_Step]:

@@ -114,8 +114,8 @@ class Columns:
         """The level of all records in ``file``; None when it is NULL, or its metadata does not say."""
         place = position(table.schema(), table.specs()[file.spec_id], self.level)
         if place is not None:
-            found: int | None = file.partition[place]
-            return found
+            level: int | None = file.partition[place]
+            return level
         field = table.schema().find_field(self.level)
         lower, upper = ((bounds or {}).get(field.field_id) for bounds in (file.lower_bounds, file.upper_bounds))
         if lower is None or lower != upper or (file.null_value_counts or {}).get(field.field_id):

@@ -117,8 +117,8 @@ def _null_of(expression: BooleanExpression, fields: Mapping[str, NestedField]) -
 
 def mask(condition: BooleanExpression, batch: pa.RecordBatch | pa.Table) -> pa.BooleanArray:
     """Mask of the records of ``batch`` for which ``condition`` is true; NULL counts as false. Names are the batch's."""
-    found = pc.fill_null(visit(condition, _Evaluated(batch)), fill_value=False)
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    meant = pc.fill_null(visit(condition, _Evaluated(batch)), fill_value=False)
+    return meant.combine_chunks() if isinstance(meant, pa.ChunkedArray) else meant
 
 
 @dataclass
@@ -202,10 +202,10 @@ class _Evaluated(BooleanExpressionVisitor[pa.BooleanArray]):
 def _among(values: pa.Array, predicate: SetPredicate) -> pa.BooleanArray:
     wanted = pa.array([literal.value for literal in predicate.literals])
     kind = pa.string() if pa.types.is_string(wanted.type) else wanted.type
-    found = pc.is_in(values.cast(kind), value_set=wanted)
+    member = pc.is_in(values.cast(kind), value_set=wanted)
     # In Arrow NULL is in no set; in SQL `NULL IN (…)` is NULL.
-    found = pc.if_else(pc.is_valid(values), found, pa.scalar(None, pa.bool_()))
-    return pc.invert(found) if isinstance(predicate, NotIn) else found
+    member = pc.if_else(pc.is_valid(values), member, pa.scalar(None, pa.bool_()))
+    return pc.invert(member) if isinstance(predicate, NotIn) else member
 
 
 def _name(predicate: UnboundPredicate) -> str:
@@ -281,8 +281,8 @@ class _Sql(BooleanExpressionVisitor[str]):
                     return "'" + value.replace("'", "''") + "'"
         raise self._refused(f"column {column.name} is {kind}, compared with {value!r}")
 
-    def _refused(self, found: str) -> RefusedError:
-        return RefusedError(f"{self.subject} {self.text!r}: {found}; allowed: {ALLOWED}")
+    def _refused(self, problem: str) -> RefusedError:
+        return RefusedError(f"{self.subject} {self.text!r}: {problem}; allowed: {ALLOWED}")
 
 
 def _literals(predicate: UnboundPredicate) -> set[Literal[Any]]:

@@ -207,10 +207,10 @@ class OpenFile:
         return next((chunk.statistics for chunk in chunks if chunk.path_in_schema == name), None)
 
     def _check_records(self) -> None:
-        found = self.file.metadata.num_rows
-        if found != self.source.records:
+        records = self.file.metadata.num_rows
+        if records != self.source.records:
             raise RefusedError(
-                f"{self.files.subject}: {self.source.kind} {self.source.path} holds {found} records; allowed: "
+                f"{self.files.subject}: {self.source.kind} {self.source.path} holds {records} records; allowed: "
                 f"{self.source.records}, as in the table's manifest"
             )
 
@@ -221,13 +221,13 @@ class OpenFile:
     @cached_property
     def _names(self) -> Mapping[int, str]:
         """The file's column names, by field id."""
-        found = _names_by_id(self._schema, self.files.names)
-        if not found and len(self._schema):
+        names = _names_by_id(self._schema, self.files.names)
+        if not names and len(self._schema):
             raise RefusedError(
                 f"{self.files.subject}: the columns of {self.source.kind} {self.source.path} have no field ids; "
                 "allowed: field ids in the file, or the table property schema.name-mapping.default"
             )
-        return found
+        return names
 
     def _columns(self, wanted: pa.Schema) -> "list[_Column]":
         """The source of each ``wanted`` column."""
@@ -236,8 +236,8 @@ class OpenFile:
         for column in wanted:
             field = self.files.schema.find_field(column.name)
             name = self._names.get(field.field_id)
-            found = None if name is None else self._schema.field(name)
-            columns.append(_Column(field, column.type, found, constants.get(field.field_id)))
+            written = None if name is None else self._schema.field(name)
+            columns.append(_Column(field, column.type, written, constants.get(field.field_id)))
         return columns
 
     def _fitted(
@@ -273,13 +273,13 @@ def _constant(value: Any, column: NestedField, kind: pa.DataType, rows: int, fil
 
 def _names_by_id(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, str]:
     """Names of a file's top-level columns by field id, or by the table's name mapping if the file has no ids."""
-    found = {
+    names_by_id = {
         int(column.metadata[_FIELD_ID]): column.name
         for column in schema
         if column.metadata and _FIELD_ID in column.metadata
     }
-    if found or mapping is None:
-        return found
+    if names_by_id or mapping is None:
+        return names_by_id
     return {
         mapped.field_id: name
         for mapped in mapping.root

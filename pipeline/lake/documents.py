@@ -55,9 +55,9 @@ class Document(BaseModel):
             raise RefusedError(f"{subject}: {self.location} is not a document: {error}") from error
         except OSError as error:
             raise UnavailableError(f"{subject}: {self.location} can't be read: {error}") from error
-        found = hashlib.sha256(content).hexdigest()
-        if found != self.sha256:
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != self.sha256:
             raise RefusedError(
-                f"{subject}: {self.location} has SHA-256 {found}; allowed: {self.sha256}, what was written"
+                f"{subject}: {self.location} has SHA-256 {digest}; allowed: {self.sha256}, what was written"
             )
         return content.decode(errors="replace")

@@ -85,8 +85,8 @@ class Stored:
 
 def newest_ms(files: Iterable[Stored]) -> int | None:
     """Time of the newest of ``files``; None when there are none, or the store does not say for one."""
-    found = [file.written_ms for file in files]
-    return max((one for one in found if one is not None), default=None) if None not in found else None
+    times = [file.written_ms for file in files]
+    return max((one for one in times if one is not None), default=None) if None not in times else None
 
 
 def data_folder(table: Table) -> str:
@@ -106,11 +106,11 @@ def job_folder(table: Table, job_id: str) -> str:
 
 def job_of(path: str) -> str | None:
     """Id of the job that wrote the data file at ``path``; None outside Firn's folders."""
-    found = _JOB.search(path)
-    return found.group(1) if found else None
+    match = _JOB.search(path)
+    return match.group(1) if match else None
 
 
 def files_in(files: FileSystem, folder: str, recursive: bool = True) -> list[Stored]:
     """List the files below ``folder``; empty when there is no such folder."""
-    found = files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=recursive))
-    return [Stored.of(info) for info in found if info.is_file]
+    infos = files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=recursive))
+    return [Stored.of(info) for info in infos if info.is_file]

@@ -116,11 +116,11 @@ class JobDocuments:
 def _listed(table: Table, location: str, job_id: str | None = None) -> Mapping[str, list[JobDocument]]:
     """List the documents below ``location``, the folder of ``job_id`` or of all jobs, by job id."""
     files, folder = store(table, location)
-    found: dict[str, list[JobDocument]] = {}
+    by_job: dict[str, list[JobDocument]] = {}
     for file in files_in(files, folder):
         name = file.path.removeprefix(folder).lstrip("/")
         told = _NAME.fullmatch(f"{job_id}/{name}" if job_id else name)
         if told:
             document = JobDocument(told[2], told[3], f"{location.rstrip('/')}/{name}", file)
-            found.setdefault(told[1], []).append(document)
-    return found
+            by_job.setdefault(told[1], []).append(document)
+    return by_job

@@ -36,8 +36,8 @@ class Manifests:
     def live(self, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
         """Yield the live entries of all ``manifests`` in their order, read in parallel."""
         with ThreadPoolExecutor(READERS) as readers:
-            for found in readers.map(self.of, manifests):
-                yield from found
+            for entries in readers.map(self.of, manifests):
+                yield from entries
 
 
 def ahead(fetch: Callable[[S], T], places: Iterable[S]) -> Iterator[tuple[S, T]]:

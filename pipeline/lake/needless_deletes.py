@@ -81,10 +81,10 @@ def _place(delete: DeleteFile) -> _Place:
     return delete.source.spec_id, delete.source.partition
 
 
-def _oldest(found: Iterable[DataEntry], places: set[_Place]) -> dict[_Place | None, int]:
+def _oldest(entries: Iterable[DataEntry], places: set[_Place]) -> dict[_Place | None, int]:
     """The lowest data sequence number of each of ``places``, and of all (None)."""
     oldest: dict[_Place | None, int] = {}
-    for one in found:
+    for one in entries:
         number = one.sequence_number
         if None not in oldest or number < oldest[None]:
             oldest[None] = number

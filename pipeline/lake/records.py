@@ -136,19 +136,19 @@ def check(table: Table, identifier: str) -> None:
 
     Raises RefusedError naming each column with what was found and what is allowed (C26).
     """
-    found = {field.name: field.field_type for field in table.schema().fields}
-    optional = [field for field in _TRANSACTION_COLUMNS if field.name in found]
+    columns = {field.name: field.field_type for field in table.schema().fields}
+    optional = [field for field in _TRANSACTION_COLUMNS if field.name in columns]
     wrong = [
-        f"{field.name} is {found.get(field.name, 'missing')}, allowed {field.field_type}"
+        f"{field.name} is {columns.get(field.name, 'missing')}, allowed {field.field_type}"
         for field in (*_COLUMNS, *optional)
-        if not _same_type(found.get(field.name), field.field_type)
+        if not _same_type(columns.get(field.name), field.field_type)
     ]
     if wrong:
         raise RefusedError(
             f"table {identifier} does not have the record columns: {'; '.join(wrong)} "
             "(to map other columns: firn adopt)"
         )
-    missing = [name for name in DECIDING_COLUMNS if name not in found]
+    missing = [name for name in DECIDING_COLUMNS if name not in columns]
     if 0 < len(missing) < len(DECIDING_COLUMNS):
         raise RefusedError(
             f"table {identifier} has some of the columns for transactions; missing: {', '.join(missing)}; allowed: all "
@@ -180,9 +180,9 @@ def has_transactions(table: Table) -> bool:
     return COLUMNS not in table.properties and names.issuperset(DECIDING_COLUMNS)
 
 
-def _same_type(found: object, allowed: object) -> bool:
+def _same_type(actual: object, allowed: object) -> bool:
     """True when the types are equal except for field ids, which differ between tables."""
-    return found is not None and _shape(found) == _shape(allowed)
+    return actual is not None and _shape(actual) == _shape(allowed)
 
 
 def _shape(kind: object) -> object:

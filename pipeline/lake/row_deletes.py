@@ -90,11 +90,11 @@ NOTHING: Final = Reach()
 class RowDeletes:
     """The row-level deletes ``found`` in a snapshot of a table with these partition ``specs``."""
 
-    def __init__(self, found: Iterable[ManifestEntry], specs: Mapping[int, PartitionSpec]) -> None:
+    def __init__(self, entries: Iterable[ManifestEntry], specs: Mapping[int, PartitionSpec]) -> None:
         everywhere: list[DeleteFile] = []
         at: dict[str, list[DeleteFile]] = defaultdict(list)
         naming: dict[str, list[DeleteFile]] = defaultdict(list)
-        for entry in found:
+        for entry in entries:
             delete = DeleteFile.of(entry)
             only = only_path(entry.data_file)
             if is_global(specs, delete):
@@ -113,10 +113,10 @@ class RowDeletes:
 
     def reaching(self, place: str, path: str, sequence_number: int) -> Reach:
         """The deletes that may apply to a data file with this place, path and data sequence number, in figures."""
-        found = NOTHING
+        reach = NOTHING
         for group in self._groups(place, path):
-            found = found.plus(group.reaching(sequence_number))
-        return found
+            reach = reach.plus(group.reaching(sequence_number))
+        return reach
 
     def files(self, place: str, path: str, sequence_number: int) -> list[DeleteFile]:
         """The same deletes as files, the oldest first."""

@@ -13,10 +13,10 @@ _CREDENTIAL = re.compile(
 
 def credentials(properties: Mapping[str, str]) -> frozenset[str]:
     """Credentials in ``properties``: values of properties with such a name, and passwords within addresses."""
-    found = {value for name, value in properties.items() if _CREDENTIAL.search(name)}
+    values = {value for name, value in properties.items() if _CREDENTIAL.search(name)}
     for password in filter(None, map(_password, properties.values())):
-        found |= {password, unquote(password)}
-    return frozenset(found - {""})
+        values |= {password, unquote(password)}
+    return frozenset(values - {""})
 
 
 def without_credentials(text: str, properties: Mapping[str, str]) -> str:

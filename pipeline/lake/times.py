@@ -4,13 +4,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-def in_ms(found: pa.Table) -> pa.Table:
-    """``found`` with every timestamp, of any unit and zone, as epoch milliseconds, rounded down."""
-    for place, one in enumerate(found.schema):
+def in_ms(records: pa.Table) -> pa.Table:
+    """``records`` with every timestamp, of any unit and zone, as epoch milliseconds, rounded down."""
+    for place, one in enumerate(records.schema):
         if pa.types.is_timestamp(one.type):
-            micros = found[one.name].cast(pa.timestamp("us", tz=one.type.tz)).cast(pa.int64())
-            found = found.set_column(place, one.name, _floored(micros))
-    return found
+            micros = records[one.name].cast(pa.timestamp("us", tz=one.type.tz)).cast(pa.int64())
+            records = records.set_column(place, one.name, _floored(micros))
+    return records
 
 
 def _floored(micros: pa.ChunkedArray) -> pa.ChunkedArray:

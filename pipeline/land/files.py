@@ -47,12 +47,12 @@ def read_records(path: Path, topic: str | None = None, partition: int | None = N
         )
     try:
         if path.suffix == ".parquet":
-            found = pyarrow.parquet.read_table(path)
+            records = pyarrow.parquet.read_table(path)
         elif path.suffix in (".jsonl", ".json", ".ndjson"):
-            found = _read_json_lines(path)
+            records = _read_json_lines(path)
         else:
             raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: {_SUFFIXES}")
-        return _sound(_conform(found, path), path)
+        return _sound(_conform(records, path), path)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise RefusedError(f"file {path} can't be read: {reason}; allowed: a complete file of records") from error
@@ -65,9 +65,9 @@ def _read_json_lines(path: Path) -> pa.Table:
     # One block for the whole file: a record must fit into a block, and pyarrow's default is 1 MiB.
     whole = pyarrow.json.ReadOptions(block_size=min(path.stat().st_size + 1, 2**31 - 1))
     text = pa.schema([("key", pa.string()), ("value", pa.string()), ("topic", pa.string()), ("headers", _HEADER_TEXT)])
-    found = pyarrow.json.read_json(path, whole, pyarrow.json.ParseOptions(explicit_schema=text))
+    records = pyarrow.json.read_json(path, whole, pyarrow.json.ParseOptions(explicit_schema=text))
     # An explicit schema adds its columns to a file that lacks them: without `value`, all records would be tombstones.
-    return found.select([name for name in found.column_names if name in names])
+    return records.select([name for name in records.column_names if name in names])
 
 
 def _names(path: Path) -> set[str]:
@@ -82,12 +82,12 @@ def _names(path: Path) -> set[str]:
             if not line.strip():
                 continue
             try:
-                found = json.loads(line.decode())
+                record = json.loads(line.decode())
             except (ValueError, RecursionError) as error:
                 raise _no_object(path, number, f"is not JSON ({_place(error)})") from error
-            if not isinstance(found, dict):
-                raise _no_object(path, number, f"is a {type(found).__name__}")
-            names |= found.keys()
+            if not isinstance(record, dict):
+                raise _no_object(path, number, f"is a {type(record).__name__}")
+            names |= record.keys()
             if len(names) > _MOST_NAMES:
                 raise _no_object(path, number, f"raises the number of fields above {_MOST_NAMES}")
     return names
@@ -103,12 +103,12 @@ def _place(error: Exception) -> str:
             return "nested too deeply" if isinstance(error, RecursionError) else "a number with too many digits"
 
 
-def _no_object(path: Path, number: int, found: str) -> RefusedError:
-    return RefusedError(f"file {path}: line {number} {found}; allowed: a JSON object with a record")
+def _no_object(path: Path, number: int, problem: str) -> RefusedError:
+    return RefusedError(f"file {path}: line {number} {problem}; allowed: a JSON object with a record")
 
 
-def _conform(found: pa.Table, path: Path) -> pa.Table:
-    names = found.column_names
+def _conform(records: pa.Table, path: Path) -> pa.Table:
+    names = records.column_names
     missing = [name for name in ("key", "value", *REQUIRED) if name not in names]
     unknown = sorted(set(names) - {*KAFKA_COLUMNS, *TRANSACTION_COLUMNS})
     if missing or unknown:
@@ -119,7 +119,7 @@ def _conform(found: pa.Table, path: Path) -> pa.Table:
     schema = pa.schema(
         [field for field in arrow_schema(transactions=True) if field.name in names or field.name in KAFKA_COLUMNS]
     )
-    table = pa.table([_column(found, field, path) for field in schema], schema=schema)
+    table = pa.table([_column(records, field, path) for field in schema], schema=schema)
     for name in REQUIRED:
         if nulls := table[name].null_count:
             raise RefusedError(
@@ -142,11 +142,11 @@ def _sound(table: pa.Table, path: Path) -> pa.Table:
         if lowest is not None and lowest < 0:
             raise RefusedError(f"file {path}: column {name} holds {lowest}; allowed: 0 or more")
     times = pc.min_max(in_ms(table.select(["timestamp"]))["timestamp"]).as_py()
-    for found in times.values():
-        if found is not None and not _FIRST_MS <= found <= _LAST_MS:
+    for column in times.values():
+        if column is not None and not _FIRST_MS <= column <= _LAST_MS:
             # PyIceberg fails on other times, in the middle of a write.
             raise RefusedError(
-                f"file {path}: column timestamp holds {found} ms since the epoch; allowed: years 1 to 9999"
+                f"file {path}: column timestamp holds {column} ms since the epoch; allowed: years 1 to 9999"
             )
     return table
 
@@ -169,11 +169,11 @@ def _with_producers(table: pa.Table, path: Path) -> pa.Table:
     return table
 
 
-def _column(found: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
-    if field.name not in found.column_names:
+def _column(records: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
+    if field.name not in records.column_names:
         absent = 0 if field.name == "timestampType" else None
-        return pa.chunked_array([pa.array([absent] * found.num_rows, type=field.type)])
-    column = found[field.name]
+        return pa.chunked_array([pa.array([absent] * records.num_rows, type=field.type)])
+    column = records[field.name]
     try:
         if pa.types.is_timestamp(field.type) and pa.types.is_integer(column.type):
             # Kafka's unit; any other would be a guess.
@@ -190,6 +190,6 @@ def _column(found: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
         ) from error
 
 
-def _kind(found: pa.DataType) -> str:
+def _kind(kind: pa.DataType) -> str:
     """The type without its field names, which in JSON are the writer's data."""
-    return str(found).partition("<")[0] if pa.types.is_nested(found) else str(found)
+    return str(kind).partition("<")[0] if pa.types.is_nested(kind) else str(kind)

@@ -54,8 +54,8 @@ def land(
     """
     table = lake.table(identifier)
     records.check(table, identifier)
-    found = (_fitting(table, identifier, path, read_records(path, topic, partition)) for path in paths)
-    batches = [part for records_of_file in found for part in _by_topic_partition(records_of_file)]
+    tables = (_fitting(table, identifier, path, read_records(path, topic, partition)) for path in paths)
+    batches = [part for records_of_file in tables for part in _by_topic_partition(records_of_file)]
     tasks = list(_tasks(table, batches))
     try:
         written = _write(table, tasks)
@@ -83,16 +83,16 @@ def land(
     )
 
 
-def _fitting(table: Table, identifier: str, path: Path, found: pa.Table) -> pa.Table:
-    """``found`` with exactly the columns for transactions that ``table`` has (C10).
+def _fitting(table: Table, identifier: str, path: Path, landed: pa.Table) -> pa.Table:
+    """``landed`` with exactly the columns for transactions that ``table`` has (C10).
 
     A table without them takes only records outside transactions: of others it could not tell which were aborted.
     """
     names = [name for name in records.TRANSACTION_COLUMNS if name in table.schema().column_names]
-    marks = [pc.field(name) for name in ("is_control", "is_transactional") if name in found.column_names]
+    marks = [pc.field(name) for name in ("is_control", "is_transactional") if name in landed.column_names]
     if marks and not records.has_transactions(table):
         # A filter drops NULL, which means false here.
-        offsets = pa.concat_tables(found.filter(mark).select(["offset"]) for mark in marks)["offset"]
+        offsets = pa.concat_tables(landed.filter(mark).select(["offset"]) for mark in marks)["offset"]
         if len(offsets):
             raise RefusedError(
                 f"file {path} holds transactional records, the first at offset {pc.min(offsets)}; table "
@@ -102,16 +102,16 @@ def _fitting(table: Table, identifier: str, path: Path, found: pa.Table) -> pa.T
             )
     schema = records.arrow_schema(transactions=True)
     for name in names:
-        if name not in found.column_names:
-            found = found.append_column(schema.field(name), pa.nulls(found.num_rows, schema.field(name).type))
-    return found.select([*records.KAFKA_COLUMNS, *names])
+        if name not in landed.column_names:
+            landed = landed.append_column(schema.field(name), pa.nulls(landed.num_rows, schema.field(name).type))
+    return landed.select([*records.KAFKA_COLUMNS, *names])
 
 
-def _by_topic_partition(found: pa.Table) -> Iterator[pa.Table]:
+def _by_topic_partition(records: pa.Table) -> Iterator[pa.Table]:
     """Yield one table per topic partition, in offset order."""
-    keys = found.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
+    keys = records.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
     for key in sorted(keys.to_pylist(), key=lambda row: (row["topic"], row["partition"])):
-        own = found.filter((pc.field("topic") == key["topic"]) & (pc.field("partition") == key["partition"]))
+        own = records.filter((pc.field("topic") == key["topic"]) & (pc.field("partition") == key["partition"]))
         yield own.sort_by("offset")
 
 

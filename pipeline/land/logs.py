@@ -67,14 +67,14 @@ def topic_partition_of(path: Path, topic: str | None = None, partition: int | No
     if topic is not None and partition is not None:
         return TopicPartition(topic, partition)
     folder = path.resolve().parent.name
-    found = _FOLDER.fullmatch(folder)
-    if not found:
+    match = _FOLDER.fullmatch(folder)
+    if not match:
         raise RefusedError(
             f"file {path} lies in folder {folder!r}; allowed: <topic>-<partition>, as Kafka names it, or --topic and "
             "--partition"
         )
     return TopicPartition(
-        found["topic"] if topic is None else topic, int(found["partition"]) if partition is None else partition
+        match["topic"] if topic is None else topic, int(match["partition"]) if partition is None else partition
     )
 
 
@@ -124,9 +124,9 @@ def _batches(path: Path, file: IO[bytes], size: int) -> Iterator[tuple[int, Any]
 
 
 def _refusal(
-    path: Path, position: int, found: str, allowed: str = "whole batches, as Kafka wrote them"
+    path: Path, position: int, problem: str, allowed: str = "whole batches, as Kafka wrote them"
 ) -> RefusedError:
-    return RefusedError(f"file {path}: the batch at position {position} {found}; allowed: {allowed}")
+    return RefusedError(f"file {path}: the batch at position {position} {problem}; allowed: {allowed}")
 
 
 @dataclass

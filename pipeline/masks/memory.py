@@ -91,7 +91,7 @@ class Masks:
 
     @cached_property
     def _hidden(self) -> dict[TopicPartition, dict[str, int]]:
-        found: dict[TopicPartition, dict[str, int]] = {}
+        by_partition: dict[TopicPartition, dict[str, int]] = {}
         for one in self.hidden:
-            found.setdefault(one.topic_partition, {})[one.path] = one.records
-        return found
+            by_partition.setdefault(one.topic_partition, {})[one.path] = one.records
+        return by_partition

@@ -35,12 +35,12 @@ def read_masks(table: Table) -> Masks:
     compared: what it hid may be visible again. UnavailableError when the store does not answer.
     """
     try:
-        found = _read(table)
+        masks = _read(table)
     except RefusedError as error:
         log.warning("%s", error)
         return Masks()
     history = {snapshot.snapshot_id for snapshot in ancestors(table)}
-    return Masks(tuple(one for one in found.compared if one.snapshot_id in history), found.hidden)
+    return Masks(tuple(one for one in masks.compared if one.snapshot_id in history), masks.hidden)
 
 
 def masks_at(table: Table, number: int) -> Masks:
@@ -51,8 +51,8 @@ def masks_at(table: Table, number: int) -> Masks:
     for snapshot in ancestors(on_branch(table, MASKS)):
         if (snapshot.sequence_number or 0) <= number:
             files = (one for one in table.metadata.statistics if one.snapshot_id == snapshot.snapshot_id)
-            if found := next(files, None):
-                return _content(table, found.statistics_path)
+            if file := next(files, None):
+                return _content(table, file.statistics_path)
             break
     raise RefusedError(
         f"table {'.'.join(table.name())}: what lane mask had compared at sequence number {number} is no longer known; "

@@ -100,8 +100,8 @@ def failed_plans(lake: Lake, identifier: str) -> list[FailedPlan]:
             failed = readers.map(
                 lambda job: _failed_plan(identifier, job), [one for one in jobs if FAILURE in one.kinds]
             )
-            found = [marker for marker in failed if marker]
-    return sorted(found, key=lambda marker: -marker.failure.clock_ms)
+            markers = [marker for marker in failed if marker]
+    return sorted(markers, key=lambda marker: -marker.failure.clock_ms)
 
 
 def mark(lake: Lake, plan: Plan, room: str, reason: str) -> None:

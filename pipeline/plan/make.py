@@ -59,8 +59,8 @@ class LanePlans:
 
     def oversized(self) -> Iterator[str]:
         """Yield the first segments too large for any plan, each with what was found and what is allowed (C17, C18)."""
-        found = [problem for state in self.states for problem in state.oversized]
-        yield from _first(found, len(found), "more segments are too large for any plan: firn status names them")
+        problems = [problem for state in self.states for problem in state.oversized]
+        yield from _first(problems, len(problems), "more segments are too large for any plan: firn status names them")
 
 
 def plan_table(
@@ -133,8 +133,8 @@ def _work(lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: st
     due = candidates(lane, sensed.segments, states, force, asked)
     failed: dict[str, FailedPlan] = {}
     if due and not force:
-        found = waiting(failed_plans(lake, identifier), (candidate.plan for candidate in due))
-        failed = {plan.id: marker for plan, marker in found}
+        postponed = waiting(failed_plans(lake, identifier), (candidate.plan for candidate in due))
+        failed = {plan.id: marker for plan, marker in postponed}
     possible = [candidate for candidate in due if candidate.plan.id not in failed]
     if lane in (Lane.RETAIN, Lane.ERASE, *HIDING) or not states:
         plans = [candidate.plan for candidate in possible]
@@ -155,12 +155,12 @@ def candidates(
     lane: Lane, segments: Segments, states: Iterable[PartitionState], force: bool = False, asked: str = ""
 ) -> list[Candidate]:
     """The plans of ``lane`` for ``states``, in the order of work; ``asked`` describes the scope."""
-    found = [
+    chosen = [
         (plan, state)
         for state in states
         if (plan := plan_partition(lane, segments, state, force, asked)) is not None and plan.changes
     ]
-    return [_candidate(plan, state) for plan, state in sorted(found, key=lambda one: rank(*one))]
+    return [_candidate(plan, state) for plan, state in sorted(chosen, key=lambda one: rank(*one))]
 
 
 def relieving(plans: list[Plan], segments: Segments) -> list[Plan]:
@@ -168,12 +168,12 @@ def relieving(plans: list[Plan], segments: Segments) -> list[Plan]:
 
     The others would be due for ever: what a delete file reaches is in another job, has no plan, or is no segment.
     """
-    found = []
+    relieving_plans = []
     for job in jobs_of(plans) if segments.equality else ():
         inputs = [one.path for plan in job for one in plan.inputs]
         relieved = segments.equality.relieved(inputs) if segments.equality else frozenset[str]()
-        found += [plan for plan in job if any(one.path in relieved for one in plan.inputs)]
-    return found
+        relieving_plans += [plan for plan in job if any(one.path in relieved for one in plan.inputs)]
+    return relieving_plans
 
 
 def behind_ms(segments: Segments, now_ms: int) -> int:
@@ -248,19 +248,19 @@ def _transactional(lane: Lane, inputs: tuple[Segment, ...]) -> bool:
     return lane not in ANY_POLICY and any(segment.transactional or segment.control for segment in inputs)
 
 
-def _searching(plan: Plan, found: DueSearch, own: Erasing) -> Plan:
+def _searching(plan: Plan, search: DueSearch, own: Erasing) -> Plan:
     """``plan`` of lane ``erase`` with what it searches for."""
-    beside = tuple(Input.of(segment) for segment in found.beside)
-    wanted = Search(through=own.newest, before=found.before, sequence_number=own.sequence_number)
+    beside = tuple(Input.of(segment) for segment in search.beside)
+    wanted = Search(through=own.newest, before=search.before, sequence_number=own.sequence_number)
     return plan.model_copy(update={"removed_tombstones": beside, "search": wanted})
 
 
-def _comparing(plan: Plan, found: DueComparison, inputs: tuple[Segment, ...], state: PartitionState) -> Plan:
+def _comparing(plan: Plan, due: DueComparison, inputs: tuple[Segment, ...], state: PartitionState) -> Plan:
     """``plan`` of lane ``mask`` with what it compares."""
-    marked = tuple(Input.of(segment, compared=segment.path in found.known) for segment in inputs)
+    marked = tuple(Input.of(segment, compared=segment.path in due.known) for segment in inputs)
     taken = {segment.path for segment in inputs}
     beside = tuple(segment.path for segment in state.segments if segment.path not in taken)
-    return plan.model_copy(update={"inputs": marked, "comparison": Comparison(before=found.before, beside=beside)})
+    return plan.model_copy(update={"inputs": marked, "comparison": Comparison(before=due.before, beside=beside)})
 
 
 def _with_staying(plan: Plan, inputs: tuple[Segment, ...], masking: Masking) -> Plan:

@@ -40,10 +40,10 @@ def open_jobs(lake: Lake, identifier: str) -> Mapping[TopicPartition, OpenJob]:
         every = JobDocuments.of_all(lake.table(identifier)).values()
         possible = [one for one in every if PLANS in one.kinds and one.kinds.isdisjoint((FAILURE, ABANDONED))]
         with ThreadPoolExecutor(READERS) as readers:
-            found = list(readers.map(lambda job: (stage_name(identifier, job.job_id), _plans(job)), possible))
+            stages = list(readers.map(lambda job: (stage_name(identifier, job.job_id), _plans(job)), possible))
     return {
         plan.topic_partition: OpenJob(stage, plan)
-        for stage, plans in found
+        for stage, plans in stages
         for plan in plans
         if plan.lane not in (Lane.MASK, Lane.RETAIN)
     }

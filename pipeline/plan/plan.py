@@ -317,10 +317,10 @@ def _beneath(inputs: Iterable[Input]) -> list[Input]:
     """Compared ``inputs`` that end below the offsets of all others."""
     held = [one for one in inputs if one.records]
     cut = min((one.base_offset for one in held if not one.compared), default=0)
-    found = []
+    beneath = []
     for one in sorted((one for one in held if one.compared), key=lambda one: -one.last_offset):
         if one.last_offset < cut:
-            found.append(one)
+            beneath.append(one)
         else:
             cut = min(cut, one.base_offset)
-    return found
+    return beneath

@@ -99,14 +99,14 @@ def at_rate(policy: Policy, arrivals: Arrivals) -> Iterator[Doubt]:
     yield from _plans(policy, arrivals)
 
 
-def of_runs(policy: Policy, found: Iterable[tuple[Policy, Arrivals]]) -> Iterator[Doubt]:
+def of_runs(policy: Policy, runs: Iterable[tuple[Policy, Arrivals]]) -> Iterator[Doubt]:
     """Yield the reasons why a run's budget can't hold the lags of all topic partitions (policies and arrivals).
 
     To hold L each is cleaned once per L: bytes per second = sum of (T / L + b), which times s is the need per run.
     """
     rate = sum(
         arrivals.tail_bytes / (own.max_compaction_lag_ms / 1000) + arrivals.bytes
-        for own, arrivals in found
+        for own, arrivals in runs
         if declares_lag(own)
     )
     needed = rate * policy.run_interval_ms / 1000

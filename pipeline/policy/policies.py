@@ -123,8 +123,8 @@ def _policy(identifier: str, prefix: str, values: Mapping[str, str], own: Mappin
         raise RefusedError(
             f"table {identifier}: property {owner}{name} is {_short(given[name])}; allowed: {_allowed(problem['msg'])}"
         ) from error
-    for name, found, allowed in _contradictions(policy):
-        raise RefusedError(f"table {identifier}: property {prefix}{name} is {found}; allowed: {allowed}")
+    for name, value, allowed in _contradictions(policy):
+        raise RefusedError(f"table {identifier}: property {prefix}{name} is {value}; allowed: {allowed}")
     return policy
 
 

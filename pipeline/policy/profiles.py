@@ -50,10 +50,10 @@ def with_defaults(values: Mapping[str, str], threads: int) -> dict[str, str]:
     An unknown profile has no defaults; the caller refuses it.
     """
     profile = values.get("profile", "firn")
-    found = {**PROFILES.get(profile, {}), **values}
+    properties = {**PROFILES.get(profile, {}), **values}
     if profile == "warpstream" and "cleaner.dedupe.buffer.size" not in values:
         # WarpStream has a buffer per topic partition, Kafka shares one. A value that is no number is refused later.
         text = values.get("cleaner.threads", str(threads))
         given = int(text) if re.fullmatch("[1-9][0-9]{0,3}", text) else 1
-        found["cleaner.dedupe.buffer.size"] = str(WARPSTREAM_BUFFER * given)
-    return found
+        properties["cleaner.dedupe.buffer.size"] = str(WARPSTREAM_BUFFER * given)
+    return properties

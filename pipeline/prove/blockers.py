@@ -56,7 +56,7 @@ def of_keepers(
 
     ``expires_ms`` is when they expire for the requests' sake, if they do; ``at_head`` lifts what is in a head.
     """
-    found: dict[tuple[str, str], Blocker] = {}
+    blockers: dict[tuple[str, str], Blocker] = {}
     for one in keepers:
         until = None
         if one.snapshot:
@@ -65,24 +65,24 @@ def of_keepers(
         name = one.name or f"{one.snapshot.snapshot_id if one.snapshot else ''} (on no branch)"
         if one.kind == "snapshot" and one.name:
             name = f"older ones of branch {one.name}"
-        before = found.get((one.kind, name))
+        before = blockers.get((one.kind, name))
         until = max(until, before.until_ms) if before and before.until_ms and until else until
         lift = at_head if one.kind == "head" else _LIFTED[one.kind].format(name=one.name)
-        found[one.kind, name] = Blocker(one.kind, name, why, lift, until)
-    return list(found.values())
+        blockers[one.kind, name] = Blocker(one.kind, name, why, lift, until)
+    return list(blockers.values())
 
 
 def together(blockers: Iterable[Blocker]) -> list[Blocker]:
     """``blockers`` with those of the same kind and name put together; the reason is the first one's."""
-    found: dict[tuple[str, str], Blocker] = {}
+    merged: dict[tuple[str, str], Blocker] = {}
     counts: dict[tuple[str, str], int] = {}
     for one in blockers:
         place = one.kind, one.name
         counts[place] = counts.get(place, 0) + 1
-        known = found.setdefault(place, one)
+        known = merged.setdefault(place, one)
         if one.until_ms and known.until_ms:
-            found[place] = replace(known, until_ms=max(one.until_ms, known.until_ms))
+            merged[place] = replace(known, until_ms=max(one.until_ms, known.until_ms))
     return [
         replace(one, why=f"{one.why}, and {counts[place] - 1} more") if counts[place] > 1 else one
-        for place, one in found.items()
+        for place, one in merged.items()
     ]

@@ -25,9 +25,9 @@ NOT_COVERED: Final = (
 
 
 def certificate(
-    table: Table, identifier: str, erasures: Erasures, request: int, found: SearchResult, now_ms: int, versions: str
+    table: Table, identifier: str, erasures: Erasures, request: int, result: SearchResult, now_ms: int, versions: str
 ) -> Certificate:
-    """The certificate of ``request``, for which the search ``found`` nothing; ``versions`` says what keeps old objects.
+    """The certificate of ``request``, whose search has this ``result``; ``versions`` says what keeps old objects.
 
     All times in it are ISO 8601, UTC.
     """
@@ -50,7 +50,7 @@ def certificate(
         "in_time": now_ms <= deadline_ms,
         "digests": sorted({one.digest.hex() for one in rows}),
         "digest_method": "HMAC-SHA256 under the table's secret",
-        "landed_again": sorted({one.digest.hex() for one in rows} & {digest.hex() for digest in found.newer}),
+        "landed_again": sorted({one.digest.hex() for one in rows} & {digest.hex() for digest in result.newer}),
         "topic_partitions": [
             {"topic": place.topic, "partition": place.partition, "below_offset": below}
             for place, below in sorted(places.items())
@@ -62,11 +62,11 @@ def certificate(
             for one in destroyed
         ],
         "searched": {
-            "snapshot": found.snapshot_id,
-            "locations": list(found.roots),
-            "files": found.files,
-            "bytes": found.bytes,
-            "listing_sha256": found.listing,
+            "snapshot": result.snapshot_id,
+            "locations": list(result.roots),
+            "files": result.files,
+            "bytes": result.bytes,
+            "listing_sha256": result.listing,
         },
         "object_versions": versions,
         "not_covered": list(NOT_COVERED),
@@ -97,8 +97,8 @@ def _by_key(rows: Sequence[Request]) -> list[dict[str, object]]:
 
 def content_of(issued: Certificate) -> Mapping[str, Any]:
     """The content of ``issued``."""
-    found: Mapping[str, Any] = json.loads(issued.document)
-    return found
+    content: Mapping[str, Any] = json.loads(issued.document)
+    return content
 
 
 def is_intact(issued: Certificate) -> bool:

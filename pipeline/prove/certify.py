@@ -69,15 +69,15 @@ def certify(
         if not rows:
             return Certified((), blocked)
         wanted = Wanted(erasures.secret, rows)
-        found = search(table, identifier, wanted, engine, expires_ms=expires_ms(rows), inventory=inventory)
+        result = search(table, identifier, wanted, engine, expires_ms=expires_ms(rows), inventory=inventory)
         versions = kept_versions(table, identifier)
         issued = []
         for request in ids:
-            own = found.of(request) + ([versions] if isinstance(versions, Blocker) else [])
+            own = result.of(request) + ([versions] if isinstance(versions, Blocker) else [])
             if own or isinstance(versions, Blocker):
                 blocked[request] = own
             else:
-                issued.append(certificate(table, identifier, erasures, request, found, now_ms, versions))
+                issued.append(certificate(table, identifier, erasures, request, result, now_ms, versions))
         if issued:
             change_erasures(lake, identifier, lambda known: _with(known, issued))
         return Certified(tuple(issued), blocked)
@@ -104,7 +104,7 @@ def _waiting(table: Table, erasures: Erasures, ids: Collection[int]) -> dict[int
 
 def _kept(inventory: Inventory, erasures: Erasures, ids: Collection[int]) -> dict[int, list[Blocker]]:
     """Those of the requests ``ids`` of which a destroyed file is still in the table, with what keeps it."""
-    found: dict[int, list[Blocker]] = {}
+    blockers: dict[int, list[Blocker]] = {}
     left = [one for one in erasures.destroyed if one.path in inventory.data]
     for request in ids if left else ():
         rows = erasures.rows_of(request)
@@ -112,8 +112,8 @@ def _kept(inventory: Inventory, erasures: Erasures, ids: Collection[int]) -> dic
         for one in left:
             if one.topic_partition in places and one.through >= request:
                 why = f"it still has {one.path}, which held records of the request"
-                found.setdefault(request, []).extend(inventory.blockers(one.path, why, expires_ms(rows)))
-    return {request: together(own) for request, own in found.items()}
+                blockers.setdefault(request, []).extend(inventory.blockers(one.path, why, expires_ms(rows)))
+    return {request: together(own) for request, own in blockers.items()}
 
 
 def kept_versions(table: Table, identifier: str) -> str | Blocker:

@@ -25,12 +25,12 @@ def expires_ms(rows: Iterable[Request]) -> int | None:
 
     For a request that is at half the time of its most urgent key; of several requests the last one counts.
     """
-    found: dict[int, int] = {}
+    expiry: dict[int, int] = {}
     for one in rows:
         if one.expire_history:
             half = one.requested_ms + (one.deadline_ms - one.requested_ms) // 2
-            found[one.id] = min(half, found.get(one.id, half))
-    return max(found.values(), default=None)
+            expiry[one.id] = min(half, expiry.get(one.id, half))
+    return max(expiry.values(), default=None)
 
 
 def expire_below(
@@ -41,24 +41,24 @@ def expire_below(
     Snapshots below it are older than the erasure for a request that asks to expire them, and has no certificate yet; or
     they list a manifest that may tell its key. ``rewritten`` are manifests of main that are about to be written anew.
     """
-    found = 0
+    number = 0
     for request in erasures.ids:
         rows = erasures.rows_of(request)
         due_ms = expires_ms(rows)
         if due_ms is not None and now_ms >= due_ms and erasures.certificate_of(request) is None:
-            found = max(found, erased_at(erasures, rows) or 0)
-    return max(found, Telling(table, identifier, erasures).newest_past(found, rewritten) + 1) if found else 0
+            number = max(number, erased_at(erasures, rows) or 0)
+    return max(number, Telling(table, identifier, erasures).newest_past(number, rewritten) + 1) if number else 0
 
 
 def erased_at(erasures: Erasures, rows: Iterable[Request]) -> int | None:
     """Sequence number of the commit after which main holds nothing that ``rows`` mean; None before it."""
-    found = 0
+    number = 0
     for row in rows:
         done = erasures.progress_of(row.topic_partition)
         if done is None or not erasures.is_done(row):
             return None
-        found = max(found, done.committed)
-    return found
+        number = max(number, done.committed)
+    return number
 
 
 def vanished(lake: Lake, table: Table, identifier: str, erasures: Erasures) -> set[TopicPartition]:

@@ -36,23 +36,23 @@ class Inventory:
     @classmethod
     def of(cls, table: Table) -> "Inventory":
         """Read every manifest of every snapshot of ``table``."""
-        found = cls(table)
+        inventory = cls(table)
         manifests: dict[str, ManifestFile] = {}
         for snapshot, listed in ahead(partial(_listed, table), table.metadata.snapshots):
-            found.metadata.add(snapshot.manifest_list)
+            inventory.metadata.add(snapshot.manifest_list)
             if location := document_of(snapshot):
-                found.metadata.add(location)
+                inventory.metadata.add(location)
             if listed is None:
-                found.unknown.append(_unreadable(snapshot.manifest_list, f"snapshot {snapshot.snapshot_id} lists"))
+                inventory.unknown.append(_unreadable(snapshot.manifest_list, f"snapshot {snapshot.snapshot_id} lists"))
                 continue
             for one in listed:
                 manifests[one.manifest_path] = one
-                found._snapshots.setdefault(one.manifest_path, []).append(snapshot)
+                inventory._snapshots.setdefault(one.manifest_path, []).append(snapshot)
         statistics = (*table.metadata.statistics, *table.metadata.partition_statistics)
-        found.metadata |= {one.statistics_path for one in statistics}
-        found.metadata |= {one.metadata_file for one in table.metadata.metadata_log} | {table.metadata_location}
-        found._read(manifests.values())
-        return found
+        inventory.metadata |= {one.statistics_path for one in statistics}
+        inventory.metadata |= {one.metadata_file for one in table.metadata.metadata_log} | {table.metadata_location}
+        inventory._read(manifests.values())
+        return inventory
 
     def _read(self, manifests: Iterable[ManifestFile]) -> None:
         for manifest, entries in ahead(self._entries, manifests):
@@ -87,7 +87,9 @@ class Inventory:
         if path in self.removed:
             return of_keepers(keepers, why, properties, expires_ms, "firn care, which writes the manifest anew")
         if path in self.deletes:
-            lift = "a rewrite that applies the deletes (rewrite_data_files, rewrite_position_delete_files)"
+            lift = (
+                "a rewrite that applies the deletes (lane lighten, rewrite_data_files, rewrite_position_delete_files)"
+            )
             return of_keepers(keepers, why, properties, expires_ms, lift)
         return of_keepers(keepers, why, properties, expires_ms)
 

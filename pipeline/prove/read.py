@@ -96,8 +96,8 @@ class Reader:
         try:
             with self.files.io(path).new_input(path).open() as stream:
                 file = pq.ParquetFile(stream)
-                found = _ids(file.schema_arrow, self.files)
-                return file.metadata.num_rows, found
+                ids = _ids(file.schema_arrow, self.files)
+                return file.metadata.num_rows, ids
         except FileNotFoundError:
             return Answer(gone=True)
         except pa.ArrowException as error:
@@ -107,17 +107,17 @@ class Reader:
         columns = self.columns
         apart = (columns.topic, columns.partition) if task.place is None else ()
         beside = (columns.offset, self.control, *apart) if task.by_offset else ()
-        found = NOTHING
+        hits = NOTHING
         for batch in self.files.batches(task.source, list(dict.fromkeys([*columns.key, *filter(None, beside)]))):
             keys = key_bytes(batch, columns.key)
             if not task.by_offset:
-                found += self.wanted.find(keys)
+                hits += self.wanted.find(keys)
                 continue
             if self.control:
                 keys = pc.if_else(pc.fill_null(batch.column(self.control), fill_value=False), None, keys)
             offsets = batch.column(columns.offset).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-            found += self.wanted.find(keys, offsets, [task.place] if task.place else self._places(batch))
-        return found
+            hits += self.wanted.find(keys, offsets, [task.place] if task.place else self._places(batch))
+        return hits
 
     def _places(self, batch: pa.RecordBatch) -> Sequence[TopicPartition] | None:
         """The topic partition of every record; None where the file does not tell, so that any is possible."""

@@ -126,13 +126,13 @@ class _Searching:
     def _place(self, file: DataFile) -> TopicPartition | None:
         """The topic partition of the records of ``file``; None where its partition does not tell."""
         spec, names = self.table.specs()[file.spec_id], self.columns
-        found: list[Any] = []
+        values: list[Any] = []
         for name, fixed in ((names.topic, names.topic_name), (names.partition, 0)):
             at = position(self.table.schema(), spec, name) if name else None
             if name and at is None:
                 return None
-            found.append(fixed if at is None else file.partition[at])
-        return None if None in found else TopicPartition(*found)
+            values.append(fixed if at is None else file.partition[at])
+        return None if None in values else TopicPartition(*values)
 
     def _answered(self, inventory: Inventory, task: Task, answer: Answer) -> None:
         path = task.source.path

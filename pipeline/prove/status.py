@@ -65,7 +65,7 @@ def status(lake: Lake, identifier: str, now_ms: int) -> list[RequestStatus]:
         sensed = read_once(lake, identifier, now_ms, open_in) if open_in else None
         states = {state.topic_partition: state for state in sensed.states()} if sensed else {}
         failed = _refused(lake, sensed.segments, states.values()) if sensed else {}
-        found = []
+        statuses = []
         for request in erasures.ids:
             one = _status(erasures, request, gone)
             if one.certificate is None:
@@ -73,8 +73,8 @@ def status(lake: Lake, identifier: str, now_ms: int) -> list[RequestStatus]:
                     row = next(row for row in erasures.rows_of(request) if row.topic_partition == place)
                     one.blockers.extend(_of_partition(identifier, row, states.get(place), failed.get(place)))
                 one.blockers.extend(older_snapshots(table, erasures, request))
-            found.append(one)
-        return found
+            statuses.append(one)
+        return statuses
 
 
 def _refused(lake: Lake, segments: Segments, states: Iterable[PartitionState]) -> dict[TopicPartition, FailedPlan]:
@@ -112,14 +112,14 @@ def _of_partition(
     if state is None:
         lift = "a record of it lands, or its last tombstone leaves firn_tombstones (firn.late.max.ms)"
         return [Blocker("topic partition", place, "main has no segment of it, only firn_tombstones has", lift)]
-    found = list(_obstacles(place, state))
+    blockers = list(_obstacles(place, state))
     due_ms = state.erasing.due_ms if state.erasing else None
-    if not found and due_ms is not None and state.now_ms < due_ms:
+    if not blockers and due_ms is not None and state.now_ms < due_ms:
         why = "it waits for other requests, to be served together"
-        found.append(Blocker("batch", place, why, f"firn run {identifier} --lane erase --force", due_ms))
-    if not found:
-        found.append(Blocker("lane erase", place, "it is due", f"firn run {identifier}"))
-    return together(found)
+        blockers.append(Blocker("batch", place, why, f"firn run {identifier} --lane erase --force", due_ms))
+    if not blockers:
+        blockers.append(Blocker("lane erase", place, "it is due", f"firn run {identifier}"))
+    return together(blockers)
 
 
 _KINDS = {
@@ -128,7 +128,7 @@ _KINDS = {
     "C11": ("lag", "time, or firn.min.compaction.lag.ms and firn.active.segments"),
     "C18": ("large segment", "firn.max.input.bytes"),
     "C20": ("segment", "the file is rewritten or removed"),
-    "C27": ("row-level deletes", "they are applied: rewrite_data_files"),
+    "C27": ("row-level deletes", "they are applied: lane lighten, or rewrite_data_files"),
 }
 """Kind of an obstacle, and what lifts it, by rule."""
 

@@ -40,14 +40,14 @@ class Unreferenced:
         others = {data_folder(table), documents_folder(table)}
         roots = (location, *sorted(one for one in others if not one.startswith(f"{location}/")))
         held = {path_of(one) for one in known}
-        found = cls([], [], [], [], roots)
+        unreferenced = cls([], [], [], [], roots)
         for root in roots:
             files, folder = store(table, root)
             for one in _files(files, folder):
                 file = replace(one, path=f"{root}{one.path[len(folder) :]}")
                 if path_of(file.path) not in held and file.bytes and not file.path.endswith(_HARMLESS):
-                    found._kind(table, file).append(file)
-        return found
+                    unreferenced._kind(table, file).append(file)
+        return unreferenced
 
     def _kind(self, table: Table, file: Stored) -> list[Stored]:
         if file.path.endswith(".parquet"):
@@ -81,22 +81,22 @@ def samples_in(table: Table, file: Stored) -> int | None:
         return None
 
 
-def _samples(found: Any) -> Iterator[int]:
+def _samples(value: Any) -> Iterator[int]:
     """Yield 1 for each sample of a verdict that shows a key or a value (`expectations.verdict.Sample`), and for each
     failure that describes records."""
-    if isinstance(found, dict):
-        if {"offset", "key", "found", "expected"} <= found.keys():
-            yield int(any(found.get(name) is not None for name in ("key", "value")))
-        elif {"room", "reason"} <= found.keys():
-            yield int(SHOWS_RECORDS in str(found["reason"]))
-        for one in found.values():
+    if isinstance(value, dict):
+        if {"offset", "key", "found", "expected"} <= value.keys():
+            yield int(any(value.get(name) is not None for name in ("key", "value")))
+        elif {"room", "reason"} <= value.keys():
+            yield int(SHOWS_RECORDS in str(value["reason"]))
+        for one in value.values():
             yield from _samples(one)
-    elif isinstance(found, list):
-        for one in found:
+    elif isinstance(value, list):
+        for one in value:
             yield from _samples(one)
-    elif isinstance(found, str) and found[:1] in "{[":
+    elif isinstance(value, str) and value[:1] in "{[":
         try:
-            inner = json.loads(found)
+            inner = json.loads(value)
         except ValueError:
             return
         yield from _samples(inner)

@@ -54,12 +54,12 @@ def verify(lake: Lake, identifier: str, key: Sequence[bytes], engine: Engine, to
         rows = [one for one in erasures.requests if one.digest == digest and topic in (None, one.topic)]
         if not rows:
             raise RefusedError(f"table {identifier}: no request names this key; allowed: one that firn erase was given")
-        found = search(table, identifier, Wanted(erasures.secret, rows), engine)
+        result = search(table, identifier, Wanted(erasures.secret, rows), engine)
         ids = sorted({one.id for one in rows})
         own = [certificate for one in ids if (certificate := erasures.certificate_of(one))]
         newest = max(own, key=lambda one: one.issued_ms, default=None)
         intact = newest is not None and is_intact(newest)
         told = content_of(newest)["landed_again"] if newest and intact else []
-        blockers = {blocker: None for one in ids for blocker in found.of(one)}
-        again = bool(found.newer)
+        blockers = {blocker: None for one in ids for blocker in result.of(one)}
+        again = bool(result.newer)
         return Verified(tuple(ids), newest, intact, tuple(blockers), again, again and rows[0].digest.hex() in told)

@@ -73,7 +73,7 @@ def erasure_conflicts(current: Table, plans: Sequence[Plan], erasures: ReadOnce)
         # Then nothing counts as erased, and only lane `erase` has to wait.
         return {plan.id: ConflictError(str(error)) for plan in plans if plan.lane is Lane.ERASE}
     gone = _gone_beside(current, plans)
-    found = {}
+    conflicts = {}
     for plan in plans:
         snapshot = current.snapshot_by_id(plan.snapshot_id)
         made = snapshot.sequence_number if snapshot else None
@@ -83,8 +83,8 @@ def erasure_conflicts(current: Table, plans: Sequence[Plan], erasures: ReadOnce)
         if plan.id in gone:
             problem = f"plan {plan.id} ({plan.title}): {gone[plan.id]} left {REMOVED_TOMBSTONES}; plan again"
         if problem:
-            found[plan.id] = ConflictError(problem)
-    return found
+            conflicts[plan.id] = ConflictError(problem)
+    return conflicts
 
 
 def overtaken(known: Erasures, plan: Plan) -> str | None:

@@ -63,8 +63,8 @@ def mask_conflicts(current: Table, plans: Sequence[Plan]) -> Mapping[str, FirnEr
         )
         return {plan.id: RefusedError(problem) for plan in own}
     known = read_masks(current)
-    found = ((plan, overtaken(known, plan)) for plan in own)
-    return {plan.id: ConflictError(problem) for plan, problem in found if problem}
+    problems = ((plan, overtaken(known, plan)) for plan in own)
+    return {plan.id: ConflictError(problem) for plan, problem in problems if problem}
 
 
 def overtaken(known: Masks, plan: Plan) -> str | None:

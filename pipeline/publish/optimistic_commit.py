@@ -196,13 +196,13 @@ class _Race:
             raise
         except Exception as error:
             # After any other error the commit may have been applied: look before a retry or a clean-up.
-            found = self._landed()
-            if found is None:
+            landed = self._landed()
+            if landed is None:
                 raise OutcomeUnknownError(
                     f"table {self.work.table}: the commit of {self.work.job_id} has an unknown outcome ({error}); "
                     "no file was deleted, try again"
                 ) from error
-            return found
+            return landed
         self.throttle.committed(self.work.table)
         return prepared.snapshot_id
 

@@ -73,17 +73,17 @@ def publish_job(lake: Lake, identifier: str, throttle: Throttle | None = None) -
     try:
         return _publish(lake, target, identifier, throttle or Throttle(lake))
     except _NothingPublishedError as nothing:
-        found, error = PublishResult((), nothing.failures), None
+        result, error = PublishResult((), nothing.failures), None
     except RefusedError as refused:
-        found, error = PublishResult(), refused
+        result, error = PublishResult(), refused
     # Another process may have published the stage and deleted it in the meantime.
     target = lake.table(table)
     before = published(target, job_id)
     if before is not None:
-        return repeated(target, job_id, before, found.failures)
+        return repeated(target, job_id, before, result.failures)
     if error:
         raise error
-    return found
+    return result
 
 
 def _left_behind(lake: Lake, identifier: str) -> Stage | None:
@@ -204,39 +204,39 @@ class _StagedWork:
         # Only after `current` was loaded: a collector first marks the stage, then makes sure that main moves on.
         self.stage.check_undisturbed()
         chosen = self._chosen(plans)
-        found: dict[str, FirnError] = dict(self._incomplete(current, chosen))
-        found |= CheckedInputs.find(
-            current, [one.plan for one in chosen if one.plan.id not in found], manifests
+        problems: dict[str, FirnError] = dict(self._incomplete(current, chosen))
+        problems |= CheckedInputs.find(
+            current, [one.plan for one in chosen if one.plan.id not in problems], manifests
         ).conflicts
-        left = [one for one in chosen if one.plan.id not in found]
-        found |= erasure_conflicts(current, [one.plan for one in left], self.erasures)
-        found |= mask_conflicts(current, [one.plan for one in left])
-        left = [one for one in left if one.plan.id not in found]
+        left = [one for one in chosen if one.plan.id not in problems]
+        problems |= erasure_conflicts(current, [one.plan for one in left], self.erasures)
+        problems |= mask_conflicts(current, [one.plan for one in left])
+        left = [one for one in left if one.plan.id not in problems]
         if changed := _changed_shape(current, self.stage):
-            return found | {
+            return problems | {
                 one.plan.id: ConflictError(f"plan {one.plan.id} ({one.plan.title}): {changed}") for one in left
             }
         work = {one.plan.id: (one.plan, one.counts) for one in left}
-        return {**found, **landed_conflicts(current, work, manifests)}
+        return {**problems, **landed_conflicts(current, work, manifests)}
 
     def _incomplete(self, current: Table, chosen: Sequence[_Validated]) -> Mapping[str, RefusedError]:
         """The plans whose result is no longer as it was judged (C23), or whose records without a key have no branch."""
-        there, found = self.stage.stored(), {}
+        there, refused = self.stage.stored(), {}
         for one in chosen:
             subject = _subject(self.stage, one.plan)
             paths = [file.file_path for file in one.files.all]
             gone = missing(paths, {file.file_path: file.file_size_in_bytes for file in one.files.all}, there)
             if gone:
-                found[one.plan.id] = RefusedError(
+                refused[one.plan.id] = RefusedError(
                     f"{subject}: {len(gone)} of {len(paths)} files are gone or have changed in length, first "
                     f"{gone[0]}; allowed: all files as written (discard the stage and plan again)"
                 )
             elif one.files.quarantined and not has_side_branches(current.properties):
-                found[one.plan.id] = RefusedError(
+                refused[one.plan.id] = RefusedError(
                     f"{subject}: {_records(one.files.quarantined)} records have no key, and the table has no branch "
                     f"{QUARANTINE} ({HAS_SIDE_BRANCHES} is false); allowed: firn.null.keys=fail"
                 )
-        return found
+        return refused
 
     def _chosen(self, plans: Collection[str]) -> list[_Validated]:
         return [one for plan_id, one in self.validated.items() if plan_id in plans]

@@ -83,10 +83,10 @@ def _together(lake: Lake, work: Iterable[tuple[Callable[[], PublishResult], Coll
 
 def _jobs(plans: Sequence[Plan]) -> list[Job]:
     """Jobs of ``plans`` by table, in order; a second plan of a topic partition waits for the next commit."""
-    found: dict[tuple[str, str], list[dict[tuple[str, int], Plan]]] = {}
+    groups: dict[tuple[str, str], list[dict[tuple[str, int], Plan]]] = {}
     for plan in plans:
-        jobs = found.setdefault((plan.table, plan.table_uuid), [{}])
+        jobs = groups.setdefault((plan.table, plan.table_uuid), [{}])
         if plan.topic_partition in jobs[-1] or len(jobs[-1]) == RETAINED_PLANS:
             jobs.append({})
         jobs[-1][plan.topic_partition] = plan
-    return [Job(tuple(own.values())) for jobs in found.values() for own in jobs]
+    return [Job(tuple(own.values())) for jobs in groups.values() for own in jobs]

@@ -77,12 +77,12 @@ class _Dropping:
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, ConflictError]:
         chosen = self._chosen(plans)
         # Records that row-level deletes removed go with their segment.
-        found = dict(CheckedInputs.find(current, chosen, manifests, row_deletes=True).conflicts)
+        problems = dict(CheckedInputs.find(current, chosen, manifests, row_deletes=True).conflicts)
         policies, segments = Policies.parse(self.table, current.properties), read(current, self.table, manifests)
         for plan in chosen:
-            if plan.id not in found and (problem := _problem(policies, segments, plan)):
-                found[plan.id] = ConflictError(f"plan {plan.id} ({plan.title}){problem}; plan again")
-        return found
+            if plan.id not in problems and (problem := _problem(policies, segments, plan)):
+                problems[plan.id] = ConflictError(f"plan {plan.id} ({plan.title}){problem}; plan again")
+        return problems
 
     def _chosen(self, plans: Collection[str]) -> list[Plan]:
         return [plan for plan in self.job if plan.id in plans]
@@ -112,12 +112,12 @@ def _problem(policies: Policies, segments: Segments, plan: Plan) -> str | None:
     policy = policies.of(plan.topic)
     own = segments.by_partition.get(plan.topic_partition, ())
     strays = segments.strays_of(plan.topic_partition)
-    found = retention(PartitionState(plan.topic_partition, own, policy, plan.now_ms, strays))
-    may_go = {segment.path for segment in (found.dropped if found else ())}
+    past = retention(PartitionState(plan.topic_partition, own, policy, plan.now_ms, strays))
+    may_go = {segment.path for segment in (past.dropped if past else ())}
     may_go |= {segment.path for segment in own if not segment.records}
     taken = {segment.path for segment in plan.inputs}
     if not taken <= may_go:
-        why = found.kept if found else f"the policy of topic {plan.topic} is {policy.cleanup_policy}"
+        why = past.kept if past else f"the policy of topic {plan.topic} is {policy.cleanup_policy}"
         return f": segment {min(taken - may_go)} has to stay now ({why})"
     end = max(segment.last_offset for segment in plan.inputs)
     for segment in own:

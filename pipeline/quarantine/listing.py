@@ -93,7 +93,7 @@ def batches(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) ->
     table = lake.table(identifier)
     offset = table.schema().find_field(Columns.of(table, identifier).offset)
     grouped = groupby(quarantined_files(table, identifier, selection), key=lambda one: (one[0], one[1]))
-    return [_batch(offset, where, job, [file for *_, file in found]) for (where, job), found in grouped]
+    return [_batch(offset, where, job, [file for *_, file in files]) for (where, job), files in grouped]
 
 
 def quarantined_files(
@@ -102,8 +102,8 @@ def quarantined_files(
     """The data files of the selected records, sorted, with their topic partition and job."""
     columns, branch = Columns.of(table, identifier), on_branch(table, QUARANTINE)
     files = [entry.data_file for entry, _ in read_entries(branch)]
-    found = [(TopicPartition(*columns.owner(table, file)), job_of(file.file_path) or "", file) for file in files]
-    chosen = [one for one in found if selection.has(*one[:2])]
+    listed = [(TopicPartition(*columns.owner(table, file)), job_of(file.file_path) or "", file) for file in files]
+    chosen = [one for one in listed if selection.has(*one[:2])]
     return sorted(chosen, key=lambda one: (*one[:2], one[2].file_path))
 
 
@@ -111,7 +111,7 @@ def records(lake: Lake, identifier: str, limit: int, selection: Selection = EVER
     """The first ``limit`` selected records in the quarantine of table ``identifier``, in offset order."""
     table = lake.table(identifier)
     shows_values = samples_of(table.properties) == "full"
-    found = _read(table, identifier, selection, ("topic", "partition", "offset", "timestamp", "value"))
+    rows = _read(table, identifier, selection, ("topic", "partition", "offset", "timestamp", "value"))
     return [
         Record(
             topic_partition=TopicPartition(row["topic"], row["partition"]),
@@ -122,7 +122,7 @@ def records(lake: Lake, identifier: str, limit: int, selection: Selection = EVER
             reason=NULL_KEY,
             job=row[_JOB],
         )
-        for row in (in_ms(found.slice(0, limit)).to_pylist() if found else ())
+        for row in (in_ms(rows.slice(0, limit)).to_pylist() if rows else ())
     ]
 
 
@@ -137,10 +137,10 @@ def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY
         raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: .parquet, .jsonl")
     if path.exists():
         raise RefusedError(f"file {path} already exists; allowed: a new file")
-    found = _read(lake.table(identifier), identifier, selection)
-    if found is None:
+    chosen = _read(lake.table(identifier), identifier, selection)
+    if chosen is None:
         return 0
-    rows = _once(found.drop_columns([name for name in found.column_names if name in _NOT_EXPORTED]))
+    rows = _once(chosen.drop_columns([name for name in chosen.column_names if name in _NOT_EXPORTED]))
     try:
         if path.suffix == ".parquet":
             pq.write_table(rows, path)
@@ -164,8 +164,8 @@ def _read(table: Table, identifier: str, selection: Selection, columns: tuple[st
         return None
     reader = ArrowScan(table.metadata, table.io, scan.projection(), EVERYTHING)
     tasks = [task for task in scan.plan_files() if task.file.file_path in jobs]
-    found = [(reader.to_table([task]), jobs[task.file.file_path]) for task in tasks]
-    parts = [rows.append_column(_JOB, pa.repeat(job, rows.num_rows)) for rows, job in found]
+    tables = [(reader.to_table([task]), jobs[task.file.file_path]) for task in tasks]
+    parts = [rows.append_column(_JOB, pa.repeat(job, rows.num_rows)) for rows, job in tables]
     order = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending"), (_JOB, "ascending")]
     return pa.concat_tables(parts).sort_by(order) if parts else None
 

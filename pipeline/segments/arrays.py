@@ -117,13 +117,13 @@ class Arrays:
         return cls.of_rows(rows(segments))
 
     @classmethod
-    def of_rows(cls, found: pa.Table) -> "Arrays":
+    def of_rows(cls, rows: pa.Table) -> "Arrays":
         """The arrays of a table as ``SCHEMA``, whose rows may come in any order."""
-        topics, codes = _ranked(found["topic"])
-        keys = {"topic": codes, **{name: found[name] for name in ("partition", "base_offset", "last_offset", "path")}}
+        topics, codes = _ranked(rows["topic"])
+        keys = {"topic": codes, **{name: rows[name] for name in ("partition", "base_offset", "last_offset", "path")}}
         order = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys]).to_numpy()
         topic = codes[order]
-        partition = found["partition"].to_numpy()[order]
+        partition = rows["partition"].to_numpy()[order]
         first = np.ones(len(order), dtype=np.bool_)
         first[1:] = (topic[1:] != topic[:-1]) | (partition[1:] != partition[:-1])
         starts = np.flatnonzero(first)
@@ -132,9 +132,9 @@ class Arrays:
             topic=topic[starts],
             partition=partition[starts],
             starts=np.append(starts, len(order)),
-            **{name: found[name].to_numpy()[order] for name in (*_INTEGERS, *_BOOLEANS)},
-            **{name: found[name].fill_null(UNKNOWN).to_numpy()[order] for name in _OPTIONAL},
-            **{name: found[name].combine_chunks().take(pa.array(order)) for name in _TEXTS},
+            **{name: rows[name].to_numpy()[order] for name in (*_INTEGERS, *_BOOLEANS)},
+            **{name: rows[name].fill_null(UNKNOWN).to_numpy()[order] for name in _OPTIONAL},
+            **{name: rows[name].combine_chunks().take(pa.array(order)) for name in _TEXTS},
         )
 
     @classmethod
@@ -174,8 +174,8 @@ class Arrays:
         if code == len(self.topics) or self.topics[code] != topic_partition.topic:
             return None
         first, last = np.searchsorted(self.topic, [code, code + 1])
-        found = int(first + np.searchsorted(self.partition[first:last], topic_partition.partition))
-        return found if found < last and self.partition[found] == topic_partition.partition else None
+        row = int(first + np.searchsorted(self.partition[first:last], topic_partition.partition))
+        return row if row < last and self.partition[row] == topic_partition.partition else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,8 +199,8 @@ class ByPartition(Mapping[TopicPartition, tuple[Segment, ...]]):
 
 def arrays_of(segments: Segments) -> Arrays:
     """The arrays of ``segments``; reuses the arrays they were made from."""
-    found = segments.by_partition
-    return found.arrays if isinstance(found, ByPartition) else Arrays.of(segments)
+    by_partition = segments.by_partition
+    return by_partition.arrays if isinstance(by_partition, ByPartition) else Arrays.of(segments)
 
 
 def rows(segments: Iterable[Segment]) -> pa.Table:

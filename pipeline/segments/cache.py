@@ -57,15 +57,15 @@ class ManifestCache:
         """Load the cached manifests with these names; a name must cover everything that the facts depend on."""
         folder = self.folder / table_uuid
         wanted = frozenset(names)
-        found: dict[str, Found] = {}
+        loaded: dict[str, Found] = {}
         packs, rows = [], 0
         for path in sorted(folder.glob(f"*{_SUFFIX}")):
             pack = _read(path)
             if pack:
                 packs.append(path)
                 rows += pack.rows.num_rows
-                found |= pack.of_manifests(wanted)
-        return CachedManifests(self, folder, found, tuple(packs), rows)
+                loaded |= pack.of_manifests(wanted)
+        return CachedManifests(self, folder, loaded, tuple(packs), rows)
 
     def evict(self) -> None:
         """Delete the least recently used packs of all tables until the rest is within the limit."""
@@ -73,9 +73,9 @@ class ManifestCache:
             # A file left by a process that was killed while it wrote.
             if path.stat().st_mtime < time.time() - _WRITTEN_WITHIN_SECONDS:
                 path.unlink(missing_ok=True)
-        found = [(path, path.stat()) for path in self.folder.glob(f"*/*{_SUFFIX}")]
-        size = sum(stat.st_size for _, stat in found)
-        for path, stat in sorted(found, key=lambda one: one[1].st_mtime_ns):
+        files = [(path, path.stat()) for path in self.folder.glob(f"*/*{_SUFFIX}")]
+        size = sum(stat.st_size for _, stat in files)
+        for path, stat in sorted(files, key=lambda one: one[1].st_mtime_ns):
             if size <= self.limit:
                 return
             path.unlink(missing_ok=True)
@@ -98,7 +98,7 @@ class CachedManifests:
 
         A failed write loses nothing: the manifests are read again.
         """
-        live = sum(found.rows.num_rows for found in self.found.values())
+        live = sum(one.rows.num_rows for one in self.found.values())
         anew = len(self.packs) >= _PACKS or (self.packs and 2 * live < self.rows)
         kept = Pack.of({**self.found, **fresh} if anew else fresh)
         if not kept.names:
@@ -123,24 +123,24 @@ class Pack:
     strays: tuple[tuple[Stray, ...], ...]
 
     @classmethod
-    def of(cls, found: Mapping[str, Found]) -> "Pack":
-        """Build a pack of ``found``, which is keyed by the manifests' names."""
-        parts = found.values()
+    def of(cls, manifests: Mapping[str, Found]) -> "Pack":
+        """Build a pack of ``manifests``, which is keyed by the manifests' names."""
+        parts = manifests.values()
         return cls(
             Found.together(parts).rows,
-            tuple(found),
+            tuple(manifests),
             tuple(part.rows.num_rows for part in parts),
             tuple(part.strays for part in parts),
         )
 
     def of_manifests(self, wanted: Collection[str]) -> dict[str, Found]:
         """The contents of the ``wanted`` manifests that the pack holds."""
-        found, first = {}, 0
+        by_path, first = {}, 0
         for name, count, strays in zip(self.names, self.counts, self.strays, strict=True):
             if name in wanted:
-                found[name] = Found(self.rows.slice(first, count), strays)
+                by_path[name] = Found(self.rows.slice(first, count), strays)
             first += count
-        return found
+        return by_path
 
     def content(self) -> pa.Buffer:
         """The pack as an Arrow file."""

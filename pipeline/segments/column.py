@@ -55,8 +55,8 @@ class ColumnMetrics:
 
     def is_mixed(self, file: ListedFile) -> bool:
         """True unless all records of ``file`` surely have the same value, or NULL."""
-        found = self.range(file)
-        return found is not None and (found[0] is None or found[0] != found[1] or bool(self.nulls(file)))
+        bounds = self.range(file)
+        return bounds is not None and (bounds[0] is None or bounds[0] != bounds[1] or bool(self.nulls(file)))
 
     def range(self, file: ListedFile) -> tuple[Any, Any] | None:
         """Bounds of the column in ``file``; None when it is NULL in every record."""
@@ -79,11 +79,11 @@ class ColumnMetrics:
 
     def bound(self, bounds: Mapping[int, bytes]) -> Any:
         """Decode a bound of an integer, time or text (Iceberg spec, "Binary single-value serialization")."""
-        found = bounds.get(self.id)
-        if found is None:
+        value = bounds.get(self.id)
+        if value is None:
             return None
         # After an int column becomes a long, old bounds keep 4 bytes: decode by length, not by type.
-        return found.decode() if self.is_text else int.from_bytes(found, "little", signed=True)
+        return value.decode() if self.is_text else int.from_bytes(value, "little", signed=True)
 
     def nulls(self, file: ListedFile) -> int | None:
         """Number of records of ``file`` with NULL in the column; None when unknown."""

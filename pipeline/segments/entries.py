@@ -59,14 +59,14 @@ class Found:
 
         def segments() -> Iterator[Segment]:
             for file in files:
-                found = facts.of(file)
-                if isinstance(found, Stray):
-                    strays.append(found)
-                elif found is not None:
+                fact = facts.of(file)
+                if isinstance(fact, Stray):
+                    strays.append(fact)
+                elif fact is not None:
                     snapshots.append(file.snapshot_id)
                     places.append(file.place)
                     numbers.append(file.sequence_number)
-                    yield found
+                    yield fact
 
         rows = arrays.rows(segments()).drop_columns(list(_OF_SNAPSHOTS))
         rows = rows.append_column("snapshot_id", pa.array(snapshots, pa.int64()))
@@ -75,9 +75,9 @@ class Found:
         return cls(rows.cast(SCHEMA), tuple(strays))
 
     @classmethod
-    def together(cls, found: Iterable["Found"]) -> "Found":
-        """Concatenate ``found`` in order."""
-        parts = list(found)
+    def together(cls, every: Iterable["Found"]) -> "Found":
+        """Concatenate ``every`` in order."""
+        parts = list(every)
         rows = pa.concat_tables([SCHEMA.empty_table(), *(part.rows for part in parts)])
         return cls(rows, tuple(stray for part in parts for stray in part.strays))
 
@@ -162,18 +162,18 @@ def _once(rows: pa.Table) -> pa.Table:
     if not len(again):
         return rows
     twice = pc.is_in(paths, again)
-    found = ByPartition(Arrays.of_rows(rows.filter(twice)))
-    merged = _unambiguous(_merged(segment for own in found.values() for segment in own))
+    repeated = ByPartition(Arrays.of_rows(rows.filter(twice)))
+    merged = _unambiguous(_merged(segment for own in repeated.values() for segment in own))
     return pa.concat_tables([rows.filter(pc.invert(twice)), arrays.rows(merged)])
 
 
 def _merged(segments: Iterable[Segment]) -> Collection[Segment]:
     """Merge all listings of a file in the same place into one segment, the oldest first."""
-    found: dict[tuple[str, TopicPartition, int], Segment] = {}
+    by_name: dict[tuple[str, TopicPartition, int], Segment] = {}
     for segment in sorted(segments, key=lambda segment: segment.sequence_number):
         key = (segment.path, segment.topic_partition, segment.level)
-        found[key] = _copied(found[key], segment) if key in found else segment
-    return found.values()
+        by_name[key] = _copied(by_name[key], segment) if key in by_name else segment
+    return by_name.values()
 
 
 def _copied(first: Segment, again: Segment) -> Segment:

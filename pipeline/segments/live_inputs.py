@@ -28,16 +28,16 @@ class LiveInputs:
     def find(cls, table: Table, paths: Sequence[str], manifests: Manifests | None = None) -> "LiveInputs":
         """Look up ``paths`` in the current snapshot of ``table``; paths are compared literally."""
         wanted = frozenset(paths)
-        found: dict[str, list[DataFile]] = defaultdict(list)
+        by_path: dict[str, list[DataFile]] = defaultdict(list)
         deletes: dict[str, FileDeletes] = {}
         for entry, reaching in read_entries(table, manifests, wanted):
             path = entry.data_file.file_path
-            found[path].append(entry.data_file)
+            by_path[path].append(entry.data_file)
             if reaching:
                 # Plans leave alone a file that is listed twice and has deletes.
                 deletes[path] = FileDeletes(entry.sequence_number or 0, tuple(reaching))
         return cls(
-            files=[file for path in paths for file in found.get(path, ())],
-            gone=[path for path in paths if path not in found],
+            files=[file for path in paths for file in by_path.get(path, ())],
+            gone=[path for path in paths if path not in by_path],
             deletes=deletes,
         )

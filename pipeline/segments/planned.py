@@ -38,8 +38,8 @@ def planned(
     }
     if not any(one.content == DataFileContent.EQUALITY_DELETES for one in deletes.values()):
         scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
-        found = {task.file.file_path: task for task in scan.plan_files()}
-        return PlannedFiles({path: task for path, task in found.items() if among is None or path in among})
+        by_path = {task.file.file_path: task for task in scan.plan_files()}
+        return PlannedFiles({path: task for path, task in by_path.items() if among is None or path in among})
     tasks: dict[str, FileScanTask] = {}
     unapplied: dict[str, FileDeletes] = {}
     for entry, own in read_entries(at_snapshot(table, snapshot_id), manifests, among):

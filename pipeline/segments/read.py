@@ -37,15 +37,15 @@ def read(
     known = manifests or Manifests(table.io)
     deletes = RowDeletes(known.live(one for one in listed if one.content == ManifestContent.DELETES), table.specs())
     data = [one for one in listed if one.content == ManifestContent.DATA]
-    found = _found(table, teller, data, manifests, cache)
-    equality = found.reached_by_equality(deletes)
-    arrays = found.arrays(commit_clocks(table), deletes, teller.times_of_commits, teller.levels_apart)
+    entries = _found(table, teller, data, manifests, cache)
+    equality = entries.reached_by_equality(deletes)
+    arrays = entries.arrays(commit_clocks(table), deletes, teller.times_of_commits, teller.levels_apart)
     return Segments(
         identifier,
         str(table.metadata.table_uuid),
         snapshot.snapshot_id if snapshot else None,
         ByPartition(_relieved(arrays, equality) if equality else arrays),
-        tuple({stray.path: stray for stray in found.strays}.values()),
+        tuple({stray.path: stray for stray in entries.strays}.values()),
         sequence_number=None if teller.levels_apart or snapshot is None else snapshot.sequence_number,
         snapshot_number=None if snapshot is None else snapshot.sequence_number,
         equality=equality,
@@ -71,7 +71,7 @@ def _found(
     missing = {name: manifest for name, manifest in names.items() if name not in known}
     fresh = dict(zip(missing, _read(table, teller, missing.values(), manifests), strict=True))
     if held:
-        held.add({name: found for name, found in fresh.items() if not found.is_incomplete(teller)})
+        held.add({name: one for name, one in fresh.items() if not one.is_incomplete(teller)})
     return Found.together(known[name] if name in known else fresh[name] for name in names)
 
 
@@ -96,11 +96,11 @@ def _name(manifest: ManifestFile, teller: Facts) -> str:
 def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | Stray | None:
     """Classify the data file of ``entry``, from any snapshot of ``table``; row-level deletes are not counted."""
     teller = Facts(table, identifier)
-    found = Found.of(teller, [ListedFile.of(entry)])
+    fact = Found.of(teller, [ListedFile.of(entry)])
     segments = ByPartition(
-        found.arrays(commit_clocks(table), RowDeletes((), {}), teller.times_of_commits, teller.levels_apart)
+        fact.arrays(commit_clocks(table), RowDeletes((), {}), teller.times_of_commits, teller.levels_apart)
     )
-    return next(iter(found.strays), None) or next((own for (own,) in segments.values()), None)
+    return next(iter(fact.strays), None) or next((own for (own,) in segments.values()), None)
 
 
 def read_entries(
@@ -112,11 +112,11 @@ def read_entries(
     ``manifests`` caches the entries of earlier snapshots.
     """
     snapshot = table.current_snapshot()
-    found = snapshot.manifests(table.io) if snapshot else []
+    files = snapshot.manifests(table.io) if snapshot else []
     known = manifests or Manifests(table.io)
-    listed = known.live(manifest for manifest in found if manifest.content == ManifestContent.DELETES)
+    listed = known.live(manifest for manifest in files if manifest.content == ManifestContent.DELETES)
     deletes = RowDeletes(listed, table.specs())
-    for entry in known.live(manifest for manifest in found if manifest.content == ManifestContent.DATA):
+    for entry in known.live(manifest for manifest in files if manifest.content == ManifestContent.DATA):
         file = entry.data_file
         if among is None or file.file_path in among:
             number = entry.sequence_number or 0

@@ -28,12 +28,12 @@ def arrivals_of(state: PartitionState) -> Arrivals | None:
     return _rates(merged, [one.newest_ms for one in merged], state.policy.merge_segments, state)
 
 
-def _rates(found: Sequence[Segment], clocks: Sequence[int], stands_for: int, state: PartitionState) -> Arrivals | None:
-    """Everything but the first of ``found``, over the time since that came."""
-    if len(found) < FEWEST or min(clocks) >= state.now_ms:
+def _rates(landed: Sequence[Segment], clocks: Sequence[int], stands_for: int, state: PartitionState) -> Arrivals | None:
+    """Everything but the first of ``landed``, over the time since that came."""
+    if len(landed) < FEWEST or min(clocks) >= state.now_ms:
         return None
     first = clocks.index(min(clocks))
-    later = [segment for place, segment in enumerate(found) if place != first]
+    later = [segment for place, segment in enumerate(landed) if place != first]
     seconds = (state.now_ms - clocks[first]) / 1000
     return Arrivals(
         segments=len(later) * stands_for / seconds,

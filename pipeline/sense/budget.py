@@ -45,7 +45,7 @@ class Budget:
     def fitting(self, groups: Iterable[Group]) -> list[Group]:
         """The oldest ``groups`` that fit together, each whole; stops at the first that does not, to keep neighbours."""
         bytes_left, records_left, keys_left = self.bytes, self.records, self.keys
-        found = []
+        taken = []
         for group in groups:
             bytes_left -= sum(segment.bytes for segment in group)
             records_left -= sum(segment.records for segment in group)
@@ -53,8 +53,8 @@ class Budget:
                 keys_left -= keys_of(group)
             if bytes_left < 0 or records_left < 0 or (keys_left is not None and keys_left < 0):
                 break
-            found.append(group)
-        return found
+            taken.append(group)
+        return taken
 
 
 def keys_of(segments: Sequence[Segment]) -> int:
@@ -72,13 +72,13 @@ def small(policy: Policy) -> tuple[int, int]:
 
 def excess(segment: Segment, policy: Policy) -> tuple[str, ...]:
     """The limits that ``segment`` exceeds on its own, in words: no plan can take it."""
-    found = _over("max.input.bytes", policy.max_input_bytes, segment.bytes, "bytes")
+    problems = _over("max.input.bytes", policy.max_input_bytes, segment.bytes, "bytes")
     if segment.level != TAIL:
-        found += _over("plan.max.bytes", policy.plan_max_bytes, segment.bytes, "bytes")
-        found += _over("plan.max.records", policy.plan_max_records, segment.records, "records")
-        found += _over("run.max.bytes", policy.run_max_bytes, segment.bytes, "bytes")
-        found += _over("run.max.records", policy.run_max_records, segment.records, "records")
-    return tuple(f"segment {segment} {problem}" for problem in found)
+        problems += _over("plan.max.bytes", policy.plan_max_bytes, segment.bytes, "bytes")
+        problems += _over("plan.max.records", policy.plan_max_records, segment.records, "records")
+        problems += _over("run.max.bytes", policy.run_max_bytes, segment.bytes, "bytes")
+        problems += _over("run.max.records", policy.run_max_records, segment.records, "records")
+    return tuple(f"segment {segment} {problem}" for problem in problems)
 
 
 def excess_keys(segment: Segment, policy: Policy) -> tuple[str, ...]:
@@ -86,23 +86,23 @@ def excess_keys(segment: Segment, policy: Policy) -> tuple[str, ...]:
     keys, size = keys_of([segment]), policy.bytes_per_key
     if segment.level == TAIL or not policy.compacts:
         return ()
-    found = tuple(f"segment {segment} {over}" for over in _over("run.max.keys", policy.run_max_keys, keys, "keys"))
+    problems = tuple(f"segment {segment} {over}" for over in _over("run.max.keys", policy.run_max_keys, keys, "keys"))
     if keys <= policy.keys_per_plan:
-        return found
+        return problems
     problem = (
         f"segment {segment} needs {keys * size} bytes for {keys} keys; available: {policy.keys_per_plan * size} bytes "
         f"for {policy.keys_per_plan} keys (firn.cleaner.dedupe.buffer.size {policy.cleaner_dedupe_buffer_size} over "
         f"firn.cleaner.threads {policy.cleaner_threads}, load factor {policy.cleaner_io_buffer_load_factor})"
     )
-    return (*found, problem)
+    return (*problems, problem)
 
 
 def excess_beside(tail: Sequence[Segment], segment: Segment, policy: Policy) -> tuple[str, ...]:
     """The limits of a run that ``segment`` of the head exceeds together with the ``tail`` that has to go along."""
     together = (*tail, segment)
-    found = _over("run.max.bytes", policy.run_max_bytes, sum(one.bytes for one in together), "bytes")
-    found += _over("run.max.records", policy.run_max_records, sum(one.records for one in together), "records")
-    return tuple(f"segment {segment} and the tail of {len(tail)} segments together {problem}" for problem in found)
+    problems = _over("run.max.bytes", policy.run_max_bytes, sum(one.bytes for one in together), "bytes")
+    problems += _over("run.max.records", policy.run_max_records, sum(one.records for one in together), "records")
+    return tuple(f"segment {segment} and the tail of {len(tail)} segments together {problem}" for problem in problems)
 
 
 def can_be_cleaned_as_one(group: Sequence[Segment], policy: Policy) -> bool:

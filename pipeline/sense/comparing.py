@@ -65,9 +65,9 @@ def comparison(state: PartitionState) -> DueComparison | None:
             (one.base_offset for one in unknown if one.base_offset > first and one.base_offset >= end), default=before
         )
         head = [one for one in head if before is None or one.base_offset < before]
-    found = sorted((*head, *(one for one in state.tail if one.records)), key=lambda one: one.order)
-    known = frozenset(one.path for one in found if masking.knows(one))
-    return DueComparison(tuple(found), known, before) if len(known) < len(found) else None
+    segments = sorted((*head, *(one for one in state.tail if one.records)), key=lambda one: one.order)
+    known = frozenset(one.path for one in segments if masking.knows(one))
+    return DueComparison(tuple(segments), known, before) if len(known) < len(segments) else None
 
 
 def _possible(state: PartitionState) -> tuple[Sequence[Segment], int | None]:
@@ -98,6 +98,6 @@ def landed_ms(segment: Segment) -> int:
     return arrived if job_of(segment.path) is None else min(arrived, segment.oldest_ms)
 
 
-def due_from_ms(state: PartitionState, found: DueComparison) -> int:
-    """Clock from which ``found`` is due in ``state``, epoch milliseconds."""
-    return min(map(landed_ms, found.uncompared)) + state.policy.mask_max_lag_ms
+def due_from_ms(state: PartitionState, comparison: DueComparison) -> int:
+    """Clock from which ``comparison`` is due in ``state``, epoch milliseconds."""
+    return min(map(landed_ms, comparison.uncompared)) + state.policy.mask_max_lag_ms

@@ -51,8 +51,8 @@ def _erase_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[
 
 
 def _mask_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[int | None]:
-    found = comparison(state)
-    yield due_from_ms(state, found) if found else None
+    due = comparison(state)
+    yield due_from_ms(state, due) if due else None
 
 
 def _lighten_since(_state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:

@@ -67,9 +67,9 @@ class Erasing:
 
 def erasing_of(table: Table) -> Mapping[TopicPartition, Erasing]:
     """The topic partitions of ``table`` with requests. Raises RefusedError when the requests can't be read."""
-    found, snapshot = read_erasures(table), table.current_snapshot()
+    erasures, snapshot = read_erasures(table), table.current_snapshot()
     number = (snapshot.sequence_number or 0) if snapshot else 0
-    return {place: Erasing.of(found, place, number) for place in found.topic_partitions}
+    return {place: Erasing.of(erasures, place, number) for place in erasures.topic_partitions}
 
 
 def _due_ms(request: Request) -> int:

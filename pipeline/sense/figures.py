@@ -40,13 +40,13 @@ class Figures:
     def dirty_ratio(self) -> Floats:
         """[P] Dirty bytes / (tail bytes + cleanable head bytes); 0 where there is neither (C12)."""
         total = self.tail_bytes + self.cleanable_bytes
-        found: Floats = np.divide(self.dirty_bytes, total, out=np.zeros(len(total)), where=total > 0)
-        return found
+        ratio: Floats = np.divide(self.dirty_bytes, total, out=np.zeros(len(total)), where=total > 0)
+        return ratio
 
     @cached_property
     def may_overflow(self) -> bool:
         """True when sums could leave 64 bits: then the survey makes no statement."""
-        largest = max(float(np.abs(found).max()) for found in (self.arrays.bytes, self.arrays.records))
+        largest = max(float(np.abs(column).max()) for column in (self.arrays.bytes, self.arrays.records))
         return largest * len(self.arrays.records) >= 2**62
 
     @cached_property
@@ -67,13 +67,13 @@ class Figures:
     def each(self, value: Callable[[Policy], float]) -> NDArray[Any]:
         """[P] What policies say; without a dimension where there is one policy. Integers are cut to 64 bits."""
         values: list[Any] = [value(policy) for policy in self.distinct]
-        found = np.array([min(one, _HIGHEST) if isinstance(one, int) else one for one in values])
-        return found[0, ...] if len(found) == 1 else found[self.policy]
+        array = np.array([min(one, _HIGHEST) if isinstance(one, int) else one for one in values])
+        return array[0, ...] if len(array) == 1 else array[self.policy]
 
     def each_segment(self, value: Callable[[Policy], float]) -> NDArray[Any]:
         """[N] Likewise for every segment."""
-        found = self.each(value)
-        return found if found.ndim == 0 else found[self.owner]
+        array = self.each(value)
+        return array if array.ndim == 0 else array[self.owner]
 
     def before(self, duration: Callable[[Policy], int]) -> Callable[[Policy], int]:
         """The clock so long ago. Whatever the durations, nothing is computed in 64 bits."""
@@ -104,8 +104,8 @@ class Figures:
 
     @cached_property
     def filled(self) -> Bools:
-        found: Bools = self.arrays.records > 0
-        return found
+        flags: Bools = self.arrays.records > 0
+        return flags
 
     @cached_property
     def head(self) -> Bools:
@@ -113,13 +113,13 @@ class Figures:
 
     @cached_property
     def tail(self) -> Bools:
-        found: Bools = self.arrays.level == TAIL
-        return found
+        flags: Bools = self.arrays.level == TAIL
+        return flags
 
     @cached_property
     def landed(self) -> Bools:
-        found: Bools = self.head & (self.arrays.level == LANDED)
-        return found
+        flags: Bools = self.head & (self.arrays.level == LANDED)
+        return flags
 
     @cached_property
     def active(self) -> Bools:
@@ -132,16 +132,16 @@ class Figures:
     @cached_property
     def undecided(self) -> Ints | None:
         """[P] The offset of the first undecided record, the largest integer where there is none; None: nowhere."""
-        known = {where: found.undecided for where, found in self.transactions.items() if found.undecided}
+        known = {where: own.undecided for where, own in self.transactions.items() if own.undecided}
         return self.at({where: undecided.offset for where, undecided in known.items()}, _HIGHEST) if known else None
 
     def at(self, known: Mapping[TopicPartition, int], otherwise: int) -> Ints:
-        found = np.full(len(self.arrays.topic), otherwise, dtype=np.int64)
+        values = np.full(len(self.arrays.topic), otherwise, dtype=np.int64)
         for where, value in known.items():
             place = self.arrays.place(where)
             if place is not None:
-                found[place] = value
-        return found
+                values[place] = value
+        return values
 
     @cached_property
     def cleanable(self) -> Bools:
@@ -153,10 +153,10 @@ class Figures:
         if self.undecided is not None:
             held = held | (self.arrays.last_offset >= self.undecided[self.owner])
         held = held & self.head
-        found: Bools = self.head & self.each_segment(lambda policy: policy.compacts)
+        flags: Bools = self.head & self.each_segment(lambda policy: policy.compacts)
         if held.any():
-            found &= np.arange(len(held)) < self.first(held)[self.owner]
-        return found
+            flags &= np.arange(len(held)) < self.first(held)[self.owner]
+        return flags
 
     @cached_property
     def cleanable_bytes(self) -> Ints:
@@ -169,13 +169,13 @@ class Figures:
     @cached_property
     def hidden(self) -> Ints:
         """[N] Number of records of each segment that are known to be hidden, as in ``Masking``."""
-        found = np.zeros(len(self.arrays.records), dtype=np.int64)
+        counts = np.zeros(len(self.arrays.records), dtype=np.int64)
         for where, masking in self.masking.items():
             place = self.arrays.place(where) if masking.hidden else None
             if place is not None:
                 own = slice(int(self.arrays.starts[place]), int(self.arrays.starts[place + 1]))
-                found[own] = [masking.hidden.get(path, 0) for path in self.arrays.path[own].to_pylist()]
-        return np.where(self.arrays.row_deletes > 0, np.minimum(found, self.arrays.records), 0)
+                counts[own] = [masking.hidden.get(path, 0) for path in self.arrays.path[own].to_pylist()]
+        return np.where(self.arrays.row_deletes > 0, np.minimum(counts, self.arrays.records), 0)
 
     @cached_property
     def compared(self) -> Bools:
@@ -184,10 +184,10 @@ class Figures:
         through = self.at({where: own.sequence_number for where, own in known.items()}, -1)[self.owner]
         ends = {where: _HIGHEST if own.before is None else own.before for where, own in known.items()}
         before = self.at(ends, _LOWEST)[self.owner]
-        found: Bools = (arrays.sequence_number <= through) & (
+        flags: Bools = (arrays.sequence_number <= through) & (
             self.tail | (before == _HIGHEST) | (arrays.base_offset < before)
         )
-        return found
+        return flags
 
     @cached_property
     def dirty_bytes(self) -> Ints:
@@ -206,5 +206,5 @@ class Figures:
         with np.errstate(divide="ignore", invalid="ignore"):  # a ratio of 1 is never exceeded
             clean = self.cleanable_bytes - self.dirty_bytes
             enough = ratio / (1 - ratio) * self.tail_bytes + clean / (1 - ratio)
-        found: Floats = np.where(ratio < 1, enough, np.inf) - self.sum(self.arrays.bytes, self.head)
-        return found
+        missing: Floats = np.where(ratio < 1, enough, np.inf) - self.sum(self.arrays.bytes, self.head)
+        return missing

@@ -59,48 +59,48 @@ def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
         return None
     if state.blockers and lane not in (Lane.RETAIN, Lane.LIGHTEN):
         return None
-    found = _CHECKS[lane](state, force)
-    return None if found and waits_for_erasure(found, state) else found
+    work = _CHECKS[lane](state, force)
+    return None if work and waits_for_erasure(work, state) else work
 
 
-def waits_for_erasure(found: Due, state: PartitionState) -> tuple[Segment, ...]:
-    """Segments of ``found`` that lane ``erase`` has to search first, because they landed below what it has searched."""
-    if found.lane in (Lane.RETAIN, Lane.ERASE, *HIDING):
+def waits_for_erasure(work: Due, state: PartitionState) -> tuple[Segment, ...]:
+    """Segments of ``work`` that lane ``erase`` has to search first, because they landed below what it has searched."""
+    if work.lane in (Lane.RETAIN, Lane.ERASE, *HIDING):
         return ()
-    taken = {one.path for one in found.candidates + (state.tail_inputs if found.lane is Lane.FULL else ())}
+    taken = {one.path for one in work.candidates + (state.tail_inputs if work.lane is Lane.FULL else ())}
     return tuple(one for one in late(state) if one.path in taken)
 
 
 def _retain(state: PartitionState, _: bool) -> Due | None:
     """C19: segments are past retention. Those without a record go along: nothing else ever takes them."""
-    found = retention(state)
-    if not found or not found.dropped:
+    past = retention(state)
+    if not past or not past.dropped:
         return None
     empty = tuple(segment for segment in state.segments if not segment.records)
-    return Due(Lane.RETAIN, empty + found.dropped, found.reason)
+    return Due(Lane.RETAIN, empty + past.dropped, past.reason)
 
 
 def _erase(state: PartitionState, force: bool) -> Due | None:
     """C30: segments that were not searched yet for keys that are to be erased, or that landed since."""
-    found, own = search(state, force), state.erasing
-    if not found or not own:
+    unsearched, own = search(state, force), state.erasing
+    if not unsearched or not own:
         return None
     landed = late(state)
     reason = f"{own.waiting} requests to erase a key" if own.waiting or not landed else ""
     if landed:
         reason += f"{', ' * bool(reason)}{len(landed)} segments landed below what was searched"
-    return Due(Lane.ERASE, found.segments, reason, search=found)
+    return Due(Lane.ERASE, unsearched.segments, reason, search=unsearched)
 
 
 def _mask(state: PartitionState, force: bool) -> Due | None:
     """C28: segments that were not compared with the others have landed so long ago."""
-    found = comparison(state)
-    if found is None or not (force or due_from_ms(state, found) <= state.now_ms):
+    compared = comparison(state)
+    if compared is None or not (force or due_from_ms(state, compared) <= state.now_ms):
         return None
-    count, lag = len(found.uncompared), state.policy.mask_max_lag_ms
-    waited = state.now_ms - due_from_ms(state, found) + lag
+    count, lag = len(compared.uncompared), state.policy.mask_max_lag_ms
+    waited = state.now_ms - due_from_ms(state, compared) + lag
     reason = f"{count} segments not compared with the others, the oldest landed {waited} ms ago, allowed: {lag}"
-    return Due(Lane.MASK, found.segments, reason, comparison=found)
+    return Due(Lane.MASK, compared.segments, reason, comparison=compared)
 
 
 def _lighten(state: PartitionState, force: bool) -> Due | None:
@@ -175,13 +175,13 @@ def _clean(state: PartitionState, force: bool) -> Due | None:
 def _tier(state: PartitionState, force: bool) -> Due | None:
     """C15: runs next to each other are similar in size and many enough."""
     wanted = state.policy.tier_runs
-    for found in similar_runs(state, FEWEST if force else wanted):
-        series = tuple(segment for run in found for segment in run.segments)
-        if not force and left_to_full(series, len(found), wanted, state):
+    for similar in similar_runs(state, FEWEST if force else wanted):
+        series = tuple(segment for run in similar for segment in run.segments)
+        if not force and left_to_full(series, len(similar), wanted, state):
             continue
-        candidates = fitting_runs(found, Budget.of(state.policy))
+        candidates = fitting_runs(similar, Budget.of(state.policy))
         if candidates:
-            return Due(Lane.TIER, candidates, f"{len(found)} of {wanted} runs of similar size")
+            return Due(Lane.TIER, candidates, f"{len(similar)} of {wanted} runs of similar size")
     return None
 
 

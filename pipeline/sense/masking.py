@@ -65,8 +65,8 @@ def _untouched(segment: Segment, known: Compared) -> bool:
 
 def masking_of(table: Table) -> Mapping[TopicPartition, Masking]:
     """The topic partitions of ``table`` of which lane `mask` knows anything."""
-    found = read_masks(table)
-    return {place: Masking(found.compared_in(place), found.hidden_in(place)) for place in found.topic_partitions}
+    masks = read_masks(table)
+    return {place: Masking(masks.compared_in(place), masks.hidden_in(place)) for place in masks.topic_partitions}
 
 
 def dirty_bytes(masking: Masking, segment: Segment) -> int:

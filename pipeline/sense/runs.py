@@ -34,13 +34,13 @@ class Run:
 def runs(state: PartitionState) -> list[Run]:
     """The runs that can be cleaned whole, by their first segment. One that can't, even in part, is no input at all."""
     cleanable = {segment.path for segment in state.cleanable}
-    found: dict[int, dict[int, Segment]] = defaultdict(dict)
+    by_run: dict[int, dict[int, Segment]] = defaultdict(dict)
     for place, segment in enumerate(segment for segment in state.segments if segment.records):
         if segment.level == RUN:
-            found[segment.sequence_number][place] = segment
+            by_run[segment.sequence_number][place] = segment
     return [
         Run(tuple(own.values()), tuple(own))
-        for own in found.values()
+        for own in by_run.values()
         if all(
             segment.path in cleanable and not state.too_large(segment) and state.bounds.hold(segment)
             for segment in own.values()
@@ -53,37 +53,37 @@ def similar_runs(state: PartitionState, fewest: int) -> Iterator[tuple[Run, ...]
 
     Similar: largest ≤ ``tier.size.ratio`` × smallest. No other segment lies between them in offset order.
     """
-    found = runs(state)
-    for start in range(len(found) - fewest + 1):
-        together = _neighbours(_similar(found[start:], state.policy.tier_size_ratio))
+    every = runs(state)
+    for start in range(len(every) - fewest + 1):
+        together = _neighbours(_similar(every[start:], state.policy.tier_size_ratio))
         if len(together) >= fewest:
             yield tuple(together)
 
 
-def fitting_runs(found: Sequence[Run], budget: Budget) -> tuple[Segment, ...]:
-    """The segments of the oldest of ``found`` that fit the budget, in offset order; empty when fewer than two do."""
-    fitting = len(budget.fitting([run.segments for run in found]))
-    taken = _neighbours(found[:fitting])
+def fitting_runs(similar: Sequence[Run], budget: Budget) -> tuple[Segment, ...]:
+    """The segments of the oldest of ``similar`` that fit the budget, in offset order; empty when fewer than two do."""
+    fitting = len(budget.fitting([run.segments for run in similar]))
+    taken = _neighbours(similar[:fitting])
     if len(taken) < FEWEST:
         return ()
     return tuple(sorted((segment for run in taken for segment in run.segments), key=lambda segment: segment.order))
 
 
-def _similar(found: Sequence[Run], ratio: float) -> Iterator[Run]:
-    """The first of ``found``, for as long as the largest is not too large beside the smallest."""
-    smallest = largest = found[0].bytes
-    for run in found:
+def _similar(candidates: Sequence[Run], ratio: float) -> Iterator[Run]:
+    """The first of ``candidates``, for as long as the largest is not too large beside the smallest."""
+    smallest = largest = candidates[0].bytes
+    for run in candidates:
         smallest, largest = min(smallest, run.bytes), max(largest, run.bytes)
         if largest > ratio * smallest:
             return
         yield run
 
 
-def _neighbours(found: Iterator[Run] | Sequence[Run]) -> list[Run]:
-    """The longest start of ``found`` without a gap. Runs over late segments may lie across each other."""
+def _neighbours(series: Iterator[Run] | Sequence[Run]) -> list[Run]:
+    """The longest start of ``series`` without a gap. Runs over late segments may lie across each other."""
     taken: list[Run] = []
     first, last, held, whole = sys.maxsize, 0, 0, 0
-    for run in found:
+    for run in series:
         taken.append(run)
         first, last, held = min(first, *run.places), max(last, *run.places), held + len(run.places)
         if last - first + 1 == held:

@@ -80,9 +80,9 @@ EVERYTHING = Scope()
 
 
 def _absent(identifier: str, kind: str, missing: Iterable[object], known: Iterable[str]) -> RefusedError:
-    found = [*known]
-    more = ", …" if len(found) > SHOWN else ""
+    present = [*known]
+    more = ", …" if len(present) > SHOWN else ""
     return RefusedError(
         f"table {identifier} has no {kind} {', '.join(map(str, missing))}; found: "
-        f"{', '.join(found[:SHOWN]) or 'none'}{more}"
+        f"{', '.join(present[:SHOWN]) or 'none'}{more}"
     )

@@ -39,8 +39,8 @@ def obstacles(state: PartitionState) -> tuple[Obstacle, ...]:
     own = state.erasing
     if own is None:
         return ()
-    found = (one for one in _obstacles(state, own) if one.offset < own.below)
-    return tuple(sorted(found, key=lambda one: one.offset))
+    relevant = (one for one in _obstacles(state, own) if one.offset < own.below)
+    return tuple(sorted(relevant, key=lambda one: one.offset))
 
 
 def search(state: PartitionState, force: bool = False) -> DueSearch | None:

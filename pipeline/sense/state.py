@@ -184,38 +184,38 @@ class PartitionState:
     @cached_property
     def blockers(self) -> tuple[str, ...]:
         """Why this topic partition can't be cleaned now, by name (C20); empty when nothing is in the way."""
-        found = []
+        reasons = []
         if self.transactions.problem:
-            found.append(f"{self.topic_partition}: {self.transactions.problem}")
+            reasons.append(f"{self.topic_partition}: {self.transactions.problem}")
         for segment in self.head + self.tail:
             if segment.problem:
-                found.append(f"segment {segment} {segment.problem}")
+                reasons.append(f"segment {segment} {segment.problem}")
             if segment.holding_deletes:
-                found.append(
+                reasons.append(
                     f"segment {segment} has {segment.holding_deletes} equality delete files, and the table is "
                     "partitioned by level: a cleaning would take records out of the reach of later ones; allowed: "
                     "none (lane lighten turns them into position deletes), or a table that was adopted with equality "
                     "deletes in it"
                 )
             elif segment.row_deletes and segment.copies > 1:
-                found.append(
+                reasons.append(
                     f"segment {segment} is listed {segment.copies} times and has {segment.row_deletes} row-level "
                     "delete files; allowed: one of both (apply them with rewrite_data_files first)"
                 )
             if segment.null_keys and self.policy.compacts and self.policy.null_keys == "fail":
-                found.append(
+                reasons.append(
                     f"segment {segment} has {segment.null_keys} records without a key; allowed with "
                     "firn.null.keys=fail: none"
                 )
-        return tuple(found)
+        return tuple(reasons)
 
     @cached_property
     def oversized(self) -> tuple[str, ...]:
         """Segments too large for any cleaning (C17, C18), each with what was found and what is allowed."""
-        found = tuple(problem for segment in self.head + self.tail for problem in self.too_large(segment))
+        problems = tuple(problem for segment in self.head + self.tail for problem in self.too_large(segment))
         if not self.cleanable or not self.tail_inputs or self.too_large(self.cleanable[0]):
-            return found
-        return found + excess_beside(self.tail_inputs, self.cleanable[0], self.policy)
+            return problems
+        return problems + excess_beside(self.tail_inputs, self.cleanable[0], self.policy)
 
     @cached_property
     def _small(self) -> tuple[int, int]:

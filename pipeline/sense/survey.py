@@ -83,8 +83,8 @@ class DueSurvey:
 
     def filthiest_first(self, places: NDArray[np.intp]) -> list[int]:
         """``places`` by dirty ratio; those that are equally dirty stay in the order of their topic partitions."""
-        found: list[int] = places[np.argsort(-self.dirty_ratio[places], kind="stable")].tolist()
-        return found
+        ordered: list[int] = places[np.argsort(-self.dirty_ratio[places], kind="stable")].tolist()
+        return ordered
 
     def may_be_due(self, lane: Lane, force: bool = False) -> Bools:
         """[P] Whether ``due`` may find something for ``lane``; where this is False it does not."""
@@ -137,8 +137,8 @@ def _mask(figures: Figures, force: bool) -> Bools:
     )
     since = figures.before(lambda policy: policy.mask_max_lag_ms)
     waited = figures.least(arrived, figures.filled & ~figures.compared) <= figures.each(since)
-    found: Bools = figures.each(lambda policy: policy.masks) & (waited | force) & (figures.count(~figures.compared) > 0)
-    return found
+    flags: Bools = figures.each(lambda policy: policy.masks) & (waited | force) & (figures.count(~figures.compared) > 0)
+    return flags
 
 
 def _lighten(figures: Figures, force: bool) -> Bools:
@@ -147,8 +147,8 @@ def _lighten(figures: Figures, force: bool) -> Bools:
     if force:
         return figures.count(arrays.equality_deletes > 0) > 0
     many = arrays.equality_deletes >= figures.each_segment(lambda policy: policy.lighten_equality_deletes)
-    found: Bools = figures.count(many | (arrays.holding_deletes > 0)) > 0
-    return found
+    flags: Bools = figures.count(many | (arrays.holding_deletes > 0)) > 0
+    return flags
 
 
 def _merge(figures: Figures, force: bool) -> Bools:
@@ -214,10 +214,10 @@ def _full(figures: Figures, force: bool) -> Bools:
     most = figures.each_segment(lambda policy: policy.mask_max_fraction)
     taken = figures.tail | (figures.cleanable & (arrays.level == RUN))
     masked = figures.count(taken & (figures.hidden > most * arrays.records)) > 0
-    found = (cleanable & asked) | (expired > each(lambda policy: policy.tombstone_fraction) * records) | masked
+    flags = (cleanable & asked) | (expired > each(lambda policy: policy.tombstone_fraction) * records) | masked
     if force:
-        found |= cleanable | (figures.count(figures.tail) > 0)
-    return found & figures.compacts
+        flags |= cleanable | (figures.count(figures.tail) > 0)
+    return flags & figures.compacts
 
 
 _AT_LEAST: dict[Lane, Callable[[Figures, bool], Bools]] = {

@@ -65,12 +65,12 @@ class Transactions:
         """
         landed = [segment for segment in inputs if segment.transactional and segment.level < RUN]
         taken = {segment.path for segment in inputs}
-        outside = [found for path, found in self.markers.items() if path not in taken]
+        outside = [markers for path, markers in self.markers.items() if path not in taken]
         if not landed or not outside:
             return ()
         first, last = min(one.base_offset for one in landed), max(one.last_offset for one in landed)
-        found = pa.concat_tables(outside).filter(pc.field("offset") > first).sort_by("offset")
-        between, past = found.filter(pc.field("offset") <= last), found.filter(pc.field("offset") > last)
+        markers = pa.concat_tables(outside).filter(pc.field("offset") > first).sort_by("offset")
+        between, past = markers.filter(pc.field("offset") <= last), markers.filter(pc.field("offset") > last)
         nearest = past.group_by("producer_id", use_threads=False).aggregate([("offset", "first"), ("commit", "first")])
         rows = [
             *zip(*(between[name].to_pylist() for name in MARKERS.names), strict=True),

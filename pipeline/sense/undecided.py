@@ -37,11 +37,11 @@ def transactions_of(
     """
     if not records.has_transactions(table):
         return {}
-    found = {
+    by_partition = {
         where: segments.by_partition[where] for where in _may_be_undecided_in(segments) if not only or where in only
     }
     # A topic partition that waits for its equality deletes needs no other reason, and no scan applies these.
-    wanted = {where: own for where, own in found.items() if not any(one.holding_deletes for one in own)}
+    wanted = {where: own for where, own in by_partition.items() if not any(one.holding_deletes for one in own)}
     if not wanted:
         return {}
     paths = {segment.path for own in wanted.values() for segment in own}
@@ -70,11 +70,11 @@ def _transactions(reader: "_Reader", own: Iterable[Segment]) -> Transactions:
         # Markers below the first record that may be undecided decide others.
         markers = {one.path: reader.markers(one) for one in own if one.control and one.last_offset >= start}
         last = last_of(markers.values())
-        found = [undecided for segment in landed if (undecided := reader.undecided(segment, last))]
+        pending = [undecided for segment in landed if (undecided := reader.undecided(segment, last))]
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         return Transactions(problem=f"its transactions can't be read: {reason}; allowed: segments that can be read")
-    return Transactions(min(found, key=lambda one: one.offset, default=None), markers)
+    return Transactions(min(pending, key=lambda one: one.offset, default=None), markers)
 
 
 class _Reader:
@@ -94,8 +94,8 @@ class _Reader:
 
     def undecided(self, segment: Segment, last: pa.Table) -> Undecided | None:
         """The first record of ``segment`` that no marker decides."""
-        found = self._read(self._records, segment)
-        data = found.filter(~pc.coalesce(pc.field("is_control"), pc.scalar(False)))  # noqa: FBT003  # Arrow's false
+        records = self._read(self._records, segment)
+        data = records.filter(~pc.coalesce(pc.field("is_control"), pc.scalar(False)))  # noqa: FBT003  # Arrow's false
         return first_undecided(data.select(RECORDS.names).cast(RECORDS), last)
 
     def _read(self, scan: ArrowScan, segment: Segment) -> pa.Table:

@@ -193,9 +193,9 @@ class Stream:
         """The offset of the previous record of each record's key; -1 for the first."""
         order = np.argsort(self.keys, kind="stable")
         again = self.keys[order][1:] == self.keys[order][:-1]
-        found = np.full(len(self.keys), -1, dtype=np.int64)
-        found[order[1:][again]] = order[:-1][again]
-        return found
+        offsets = np.full(len(self.keys), -1, dtype=np.int64)
+        offsets[order[1:][again]] = order[:-1][again]
+        return offsets
 
     def bytes_of(self, records: int, tombstones: int) -> int:
         """File bytes of this number of records, of which ``tombstones`` are tombstones."""

@@ -74,21 +74,21 @@ class Masks:
         self._compared = max(self._compared, end)
         starts = np.array([segment.base_offset for segment in segments], dtype=np.int64)
         owners, counts = np.unique(np.searchsorted(starts, going, side="right") - 1, return_counts=True)
-        found = list(segments)
+        shown = list(segments)
         named: dict[int, list[int]] = defaultdict(list)
         for owner, count in zip(owners.tolist(), counts.tolist(), strict=True):
-            found[owner] = replace(found[owner], hidden=(found[owner].hidden or 0) + count)
-            named[found[owner].level].append(count)
+            shown[owner] = replace(shown[owner], hidden=(shown[owner].hidden or 0) + count)
+            named[shown[owner].level].append(count)
         added, removed = [], []
         for level, rows in named.items():
             former = [file for file in self.files if file.level == level]
             if len(former) > most_files:
                 removed += former
-                rows = [one.hidden for one in found if one.level == level and one.hidden]
+                rows = [one.hidden for one in shown if one.level == level and one.hidden]
             size = FILE_BYTES + PATH_BYTES * len(rows) + ROW_BYTES * sum(rows)
             added.append(DeleteFile(level, sequence_number, size))
         self.files = (*(file for file in self.files if file not in removed), *added)
-        after = tuple(self._reached(one) for one in found)
+        after = tuple(self._reached(one) for one in shown)
         self._remember(after, work, sequence_number, end)
         return after, MaskEffect(len(going), tuple(added), tuple(removed))
 

@@ -22,17 +22,17 @@ def observed(states: Sequence[PartitionState]) -> Observed:
 
     The number of keys is the number of records in the tail, which holds one per key.
     """
-    found = Observed()
+    result = Observed()
     if states:
-        found["partitions"] = len(states)
+        result["partitions"] = len(states)
     telling = [arrivals for state in states if (arrivals := arrivals_of(state))]
     segments = sum(arrivals.segments for arrivals in telling)
     records = sum(arrivals.records for arrivals in telling)
     if segments and records:
-        found["rate"] = records / len(telling) * len(states)
-        found["records_per_segment"] = max(1, round(records / segments))
-        found["record_bytes"] = max(1, round(sum(arrivals.bytes for arrivals in telling) / records))
+        result["rate"] = records / len(telling) * len(states)
+        result["records_per_segment"] = max(1, round(records / segments))
+        result["record_bytes"] = max(1, round(sum(arrivals.bytes for arrivals in telling) / records))
     tails = [records for state in states if (records := sum(one.records for one in state.tail))]
     if tails:
-        found["keys"] = round(sum(tails) / len(tails))
-    return found
+        result["keys"] = round(sum(tails) / len(tails))
+    return result

@@ -52,21 +52,21 @@ class _Walk:
     def work_from(self, first: int) -> int | None:
         """Advance to the next tick with work, from ``first``, and do it; returns the tick after it, None at the end."""
         last = len(self.books.ticks) - 1
-        found = self._next_due(first)
-        reached = last if found is None else found
+        step = self._next_due(first)
+        reached = last if step is None else step
         self._wait(first, reached)
         self.table.land(self._landed(reached))
-        if found is None:
+        if step is None:
             return None
         for lane in Lane:
-            state = self._state(found)
+            state = self._state(step)
             if lane is Lane.MASK:
-                self._mask(found, state)
+                self._mask(step, state)
                 continue
             segments = Segments(TABLE, TABLE, SNAPSHOT, {TOPIC_PARTITION: state.segments})
             if plan := plan_partition(lane, segments, state):
-                self.books.apply(found, lane, self.table.apply(plan))
-        return found + 1 if found < last else None
+                self.books.apply(step, lane, self.table.apply(plan))
+        return step + 1 if step < last else None
 
     def _mask(self, tick: int, state: PartitionState) -> None:
         """Hide what is superseded, when that is due. No plan is made, as its thousands of inputs all stay."""

@@ -93,9 +93,9 @@ class Simulated:
     def segments(self) -> Series:
         """Segments in the table before the plans of each tick, a row per level."""
         changed = self.books.segments_changed
-        found = np.cumsum(changed, axis=1) - changed
-        found[0] += np.cumsum(self.books.landed_segments)
-        return np.asarray(found * self.workload.scale)
+        before = np.cumsum(changed, axis=1) - changed
+        before[0] += np.cumsum(self.books.landed_segments)
+        return np.asarray(before * self.workload.scale)
 
     @cached_property
     def lag_ms(self) -> Series:
@@ -108,13 +108,13 @@ class Simulated:
     @property
     def plans_per_hour(self) -> dict[Lane, float]:
         return {
-            lane: float(found.sum()) * self.workload.scale / self._hours for lane, found in self.books.plans.items()
+            lane: float(plans.sum()) * self.workload.scale / self._hours for lane, plans in self.books.plans.items()
         }
 
     @property
     def jobs_per_hour(self) -> float:
         """Jobs per hour if all plans of a lane at a tick share one; `retain` needs none."""
-        jobs = sum(np.count_nonzero(found) for lane, found in self.books.plans.items() if lane is not Lane.RETAIN)
+        jobs = sum(np.count_nonzero(plans) for lane, plans in self.books.plans.items() if lane is not Lane.RETAIN)
         return float(jobs / self._hours)
 
     @property
@@ -135,7 +135,7 @@ class Simulated:
             "most_delete_files": float(self.delete_files.max()),
             "thrown_away": float(self.thrown_away.mean()),
             "seen_again": float(self.seen_again.mean()),
-            "segments_by_level": {f"L{level}": float(found.mean()) for level, found in enumerate(levels)},
+            "segments_by_level": {f"L{level}": float(segments.mean()) for level, segments in enumerate(levels)},
             "lag_ms": float(self.lag_ms.mean()),
             "longest_lag_ms": self.books.longest_lag_ms,
             "plans_per_hour": {lane.value: count for lane, count in self.plans_per_hour.items()},
@@ -148,14 +148,14 @@ def contenders(policy: Mapping[str, str], rules: Sequence[str] = (FIRN, *PEERS))
     """The contenders for ``rules``; ``policy`` (names without prefix) sets Firn's rules, the others follow their
     profiles. Where the policy masks, Firn's rules without lane ``mask`` are another contender. Raises RefusedError for
     an invalid property or unknown rules."""
-    found: list[Contender] = []
+    chosen: list[Contender] = []
     for name in rules:
         if name not in (FIRN, *PEERS):
             raise RefusedError(f"rules {name!r} are unknown; allowed: {', '.join((FIRN, *PEERS))}")
-        found.append(_contender(name, policy if name == FIRN else {"profile": name}))
-        if found[-1].policy.masks:
-            found.append(_contender(UNMASKED, {**policy, "mask.max.lag.ms": str(NEVER)}))
-    return found
+        chosen.append(_contender(name, policy if name == FIRN else {"profile": name}))
+        if chosen[-1].policy.masks:
+            chosen.append(_contender(UNMASKED, {**policy, "mask.max.lag.ms": str(NEVER)}))
+    return chosen
 
 
 def _contender(name: str, properties: Mapping[str, str]) -> Contender:

@@ -127,8 +127,8 @@ class ModelTable:
         """Apply a cleaning: one record per key (C2), tombstones in their two stages (C7 to C9)."""
         offsets = self._all(inputs)
         records, parameters = self._records(offsets), Parameters.of(plan)
-        found, stamps = outcomes(records, parameters), horizons(records, parameters)
-        kept = found == Outcome.KEPT
+        decided, stamps = outcomes(records, parameters), horizons(records, parameters)
+        kept = decided == Outcome.KEPT
         changed = ~kept | (stamps != records.horizon)
         self._horizons[offsets] = stamps
         places = list(_places(inputs, kept))
@@ -143,11 +143,11 @@ class ModelTable:
             within = slice(group[0].start, group[-1].end)
             held = offsets[within][kept[within]]
             added += [self._written(plan, held)] if len(held) else []
-        tombstones_removed = int(np.count_nonzero(found == Outcome.TOMBSTONE_REMOVED))
+        tombstones_removed = int(np.count_nonzero(decided == Outcome.TOMBSTONE_REMOVED))
         return PlanEffect(
             tuple(removed),
             tuple(added),
-            superseded=int(np.count_nonzero(found == Outcome.SUPERSEDED)),
+            superseded=int(np.count_nonzero(decided == Outcome.SUPERSEDED)),
             tombstones_removed=tombstones_removed,
             forgotten=tombstones_removed,
         )

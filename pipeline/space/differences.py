@@ -58,13 +58,13 @@ def differences(table: Table, retained: Collection[int]) -> Differences:
     """The differences in the history of ``table``; ``retained`` are the ids of the snapshots that expiry would keep."""
     history = _History.of(table)
     needed = history.needed(retained)
-    found = (
+    steps = (
         *history.older_ones(needed),
         *(one for line in history.lines for one in history.along(line, needed)),
         *history.apart_ones(needed),
     )
     return Differences(
-        tuple(one for one in found if one.bytes != 0),
+        tuple(one for one in steps if one.bytes != 0),
         is_exact=len(history.older) <= 1 or not history.has_branches,
         stays_is_exact=needed <= set(retained),
     )
@@ -116,17 +116,17 @@ class _History:
     def needed(self, retained: Collection[int]) -> set[int]:
         """The ``retained`` snapshots, and those whose files these may have."""
         on_line = {snapshot.snapshot_id for line in (*self.lines, self.older) for snapshot in line}
-        found: set[int] = set()
+        ids: set[int] = set()
         for one in retained:
             at: int | None = one
-            while at is not None and at in self.by_id and at not in found:
-                found.add(at)
+            while at is not None and at in self.by_id and at not in ids:
+                ids.add(at)
                 at = None if at in on_line else self.by_id[at].parent_snapshot_id
         beside, all_others = (*self.apart, *self.rootless), (*self.older, *self.lines[0], *self.apart, *self.rootless)
         for rootless, others in ((self.older, beside), (self.rootless, all_others)):
-            newest = max((_number(one) for one in rootless if one.snapshot_id in found), default=NOTHING)
-            found |= {one.snapshot_id for one in others if _number(one) < newest}
-        return found
+            newest = max((_number(one) for one in rootless if one.snapshot_id in ids), default=NOTHING)
+            ids |= {one.snapshot_id for one in others if _number(one) < newest}
+        return ids
 
     def older_ones(self, needed: Collection[int]) -> Iterator[Difference]:
         """Each of the older snapshots without the next one and main's line."""
@@ -166,14 +166,14 @@ def _number(snapshot: Snapshot) -> int:
 
 def _on_branches(table: Table, by_id: Mapping[int, Snapshot]) -> set[int]:
     """The snapshots of branches that are not Firn's, nor main."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for name, ref in table.metadata.refs.items():
         at: int | None = ref.snapshot_id
         others = ref.snapshot_ref_type is SnapshotRefType.BRANCH and name not in (MAIN_BRANCH, *FIRN_BRANCHES)
-        while others and at is not None and at in by_id and at not in found:
-            found.add(at)
+        while others and at is not None and at in by_id and at not in ids:
+            ids.add(at)
             at = by_id[at].parent_snapshot_id
-    return found
+    return ids
 
 
 def _all_if(held: Snapshot, needed: Collection[int]) -> int:

@@ -75,10 +75,10 @@ class Reading:
 
     def rows(self, table: Table, topics: "Topics") -> pa.Table:
         """The files as SCHEMA; FileNotFoundError where a manifest is gone."""
-        found: Counter[tuple[str | None, int]] = Counter({(None, 0): 0})
+        sums: Counter[tuple[str | None, int]] = Counter({(None, 0): 0})
         for entry in self._files(table.io, topics):
-            found[entry.topic, entry.added] += entry.bytes
-        columns = zip(*((self.difference.name, *key, size) for key, size in found.items()), strict=True)
+            sums[entry.topic, entry.added] += entry.bytes
+        columns = zip(*((self.difference.name, *key, size) for key, size in sums.items()), strict=True)
         return pa.table(list(map(list, columns)), schema=SCHEMA)
 
     def _files(self, io: FileIO, topics: "Topics") -> Iterator[_Entry]:

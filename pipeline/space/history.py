@@ -48,10 +48,10 @@ def history_space(table: Table, identifier: str, retained: Collection[int], cach
     (None: nowhere).
     """
     history = differences(table, retained)
-    found = history.all
-    rows = _counted(_rows(table, identifier, found, cache), found)
-    places = pc.index_in(rows["name"].combine_chunks(), pa.array([one.name for one in found], pa.string())).to_numpy()
-    stays = np.array([one.stays for one in found], np.int64)
+    steps = history.all
+    rows = _counted(_rows(table, identifier, steps, cache), steps)
+    places = pc.index_in(rows["name"].combine_chunks(), pa.array([one.name for one in steps], pa.string())).to_numpy()
+    stays = np.array([one.stays for one in steps], np.int64)
     files = pa.table(
         {
             "topic": rows["topic"],
@@ -60,7 +60,7 @@ def history_space(table: Table, identifier: str, retained: Collection[int], cach
         }
     )
     told = set(places.tolist())
-    unread = [one for place, one in enumerate(found) if place not in told]
+    unread = [one for place, one in enumerate(steps) if place not in told]
     sums = files.group_by("topic").aggregate([("held", "sum"), ("freed", "sum")]).to_pylist()
     return HistorySpace(
         held_bytes=_sum(files["held"]) + sum(one.bytes or 0 for one in unread),
@@ -72,9 +72,9 @@ def history_space(table: Table, identifier: str, retained: Collection[int], cach
     )
 
 
-def _counted(rows: pa.Table, found: Sequence[Difference]) -> pa.Table:
+def _counted(rows: pa.Table, steps: Sequence[Difference]) -> pa.Table:
     """``rows`` without the files that another difference counts; a difference that has none left counts as read."""
-    for one in found:
+    for one in steps:
         if one.except_by:
             elsewhere = pc.is_in(rows["added"], pa.array(sorted(one.except_by), pa.int64()))
             own = pc.and_(pc.equal(rows["name"], one.name), elsewhere)
@@ -90,12 +90,12 @@ def _tells_expirable(unread: Difference) -> bool:
     return unread.stays == EVERYTHING or (unread.stays == NOTHING and unread.bytes is not None)
 
 
-def _rows(table: Table, identifier: str, found: Sequence[Difference], cache: Path | None) -> pa.Table:
+def _rows(table: Table, identifier: str, steps: Sequence[Difference], cache: Path | None) -> pa.Table:
     """The files of the differences that are known by now."""
     path = cache / f"{table.metadata.table_uuid}.arrow" if cache else None
-    known = load(path, [one.name for one in found]) if path else SCHEMA.empty_table()
+    known = load(path, [one.name for one in steps]) if path else SCHEMA.empty_table()
     tried = set(known["name"].unique().to_pylist())
-    missing = [one for one in found if one.name not in tried]
+    missing = [one for one in steps if one.name not in tried]
     # First what no summary tells, then the newest.
     wanted = sorted(missing, key=lambda one: (one.bytes is not None, -one.held.timestamp_ms))[:SNAPSHOTS_AT_ONCE]
     fresh = list(_read(table, Topics(table, identifier), wanted)) if wanted else []

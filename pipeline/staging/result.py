@@ -235,15 +235,15 @@ def files_by_plan(
     ``table`` has the schema and partition spec that they were written for.
     """
     columns = Columns.of(table, subject)
-    found = {plan_id: PlanFiles([], [], []) for plan_id in plans.values()}
+    by_plan = {plan_id: PlanFiles([], [], []) for plan_id in plans.values()}
     for file in files:
         owner = TopicPartition(*columns.owner(table, file))
         if owner not in plans:
             raise RefusedError(f"{subject}: {file.file_path} holds records of {owner}; allowed: records of its plans")
-        own = found[plans[owner]]
+        own = by_plan[plans[owner]]
         level = columns.level_of(table, file)
         {QUARANTINED: own.quarantined, REMOVED: own.removed_tombstones}.get(level or 0, own.kept).append(file)
-    return found
+    return by_plan
 
 
 def with_deletes(

@@ -194,8 +194,8 @@ class Stage:
 
     def stored(self) -> Mapping[str, Stored]:
         """Files now in the job's data folder, by name, which is unique: writers put a UUID there."""
-        found = files_in(*store(self.table, job_folder(self.table, self.job_id)))
-        return {file.path.rpartition("/")[2]: file for file in found}
+        files = files_in(*store(self.table, job_folder(self.table, self.job_id)))
+        return {file.path.rpartition("/")[2]: file for file in files}
 
     def check_undisturbed(self) -> None:
         """Raise ConflictError when another process has begun to delete the stage, or has marked it as failed."""
@@ -243,7 +243,7 @@ def parts_of(lake: Lake, identifier: str) -> list[str]:
 def missing(files: Iterable[str], lengths: Mapping[str, int], there: Mapping[str, Stored]) -> list[str]:
     """Paths among ``files`` that are not ``there``, or differ in length from the written ``lengths``."""
     return [
-        path for path in files if (found := there.get(path.rpartition("/")[2])) is None or found.bytes != lengths[path]
+        path for path in files if (held := there.get(path.rpartition("/")[2])) is None or held.bytes != lengths[path]
     ]
 
 
@@ -263,11 +263,11 @@ def _result(
 
 def _verdicts(documents: JobDocuments, identifier: str) -> Mapping[str, Verdicts]:
     """The verdicts, by digest of their result."""
-    found: dict[str, Verdicts] = {}
+    by_result: dict[str, Verdicts] = {}
     for text in documents.texts(VERDICTS).values():
         one = _parsed(_Judged, text, f"stage {identifier}: its verdicts")
-        found.setdefault(one.result, one.verdicts)
-    return found
+        by_result.setdefault(one.result, one.verdicts)
+    return by_result
 
 
 def _parsed(kind: type[Model], text: str, subject: str) -> Model:

@@ -64,7 +64,7 @@ class _Document(BaseModel):
 def certificates(reports: Path, table: str, most: int) -> Certificates:
     """The certificates of ``table`` under the folder ``reports``, those of the newest requests first; ``most`` bounds
     how many are read."""
-    numbered = {int(found[1]): path for path in _documents(reports, table) if (found := _NAME.fullmatch(path.name))}
+    numbered = {int(match[1]): path for path in _documents(reports, table) if (match := _NAME.fullmatch(path.name))}
     newest = [numbered[number] for number in sorted(numbered, reverse=True)[:most]]
     # One that is being written, or not Firn's, does not keep the others from being shown.
     rows = tuple(row for row in map(_row_of, newest) if row and row.table == table)
@@ -115,15 +115,15 @@ def _row_of(path: Path) -> CertificateRow | None:
 
 @lru_cache(_REMEMBERED)
 def _read(path: Path, _changed_ns: int, _size: int) -> CertificateRow:
-    found = _Document.model_validate_json(path.read_bytes())
+    document = _Document.model_validate_json(path.read_bytes())
     return CertificateRow(
-        table=found.table,
-        request=found.request,
-        requested_ms=to_ms(found.requested),
-        deadline_ms=to_ms(found.deadline),
-        issued_ms=to_ms(found.issued),
-        in_time=found.in_time,
-        keys=len(found.digests),
-        files_destroyed=len(found.destroyed_files),
-        records_erased=sum(one.records_erased for one in found.destroyed_files),
+        table=document.table,
+        request=document.request,
+        requested_ms=to_ms(document.requested),
+        deadline_ms=to_ms(document.deadline),
+        issued_ms=to_ms(document.issued),
+        in_time=document.in_time,
+        keys=len(document.digests),
+        files_destroyed=len(document.destroyed_files),
+        records_erased=sum(one.records_erased for one in document.destroyed_files),
     )

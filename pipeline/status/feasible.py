@@ -25,15 +25,15 @@ def doubts_at_rate(states: Iterable[PartitionState]) -> Iterator[str]:
     Of a topic's partitions with the same problem, the worst is named.
     """
     declared = (state for state in states if declares_lag(state.policy))
-    found = [(state, arrivals) for state in declared if (arrivals := arrivals_of(state))]
+    rates = [(state, arrivals) for state in declared if (arrivals := arrivals_of(state))]
     worst: dict[tuple[str, str], tuple[str, Doubt]] = {}
-    for state, arrivals in found:
+    for state, arrivals in rates:
         for finding in at_rate(state.policy, arrivals):
             key = (state.topic_partition.topic, finding.about)
             if key not in worst or worst[key][1].reached_ms < finding.reached_ms:
                 worst[key] = (str(state.topic_partition), finding)
     for where, finding in worst.values():
         yield f"{where}: {finding}"
-    if found:
-        of_table = found[0][0].policy
-        yield from map(str, of_runs(of_table, ((state.policy, arrivals) for state, arrivals in found)))
+    if rates:
+        of_table = rates[0][0].policy
+        yield from map(str, of_runs(of_table, ((state.policy, arrivals) for state, arrivals in rates)))

@@ -138,14 +138,14 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
 def _possible(survey: DueSurvey) -> Iterator[list[Lane]]:
     """The lanes that may be due in each topic partition, sorted by topic and partition: ``due`` costs far more."""
     by_lane = zip(*(survey.may_be_due(lane).tolist() for lane in Lane), strict=True)
-    return ([lane for lane, may_be in zip(Lane, found, strict=True) if may_be] for found in by_lane)
+    return ([lane for lane, may_be in zip(Lane, flags, strict=True) if may_be] for flags in by_lane)
 
 
 def _sums(parts: Iterable[PartitionStatus]) -> tuple[Level, Level, Level, Level]:
     """Sums over all topic partitions by level; segments that claim another level are blocked, and left out."""
     sums = {level: Counter[str]() for level in LEVELS}
-    for found in (found for part in parts for found in part.levels if found.level in LEVELS):
-        sums[found.level].update(segments=found.segments, records=found.records, bytes=found.bytes)
+    for counted in (counted for part in parts for counted in part.levels if counted.level in LEVELS):
+        sums[counted.level].update(segments=counted.segments, records=counted.records, bytes=counted.bytes)
     landed, merged, cleaned, tail = (Level(**sums[level]) for level in LEVELS)
     return landed, merged, cleaned, tail
 
@@ -201,13 +201,13 @@ def _partition(
 def _condition(
     wrong: Sequence[str], refused: Sequence[str], works: Mapping[str, str], held: Sequence[str]
 ) -> PartitionCondition:
-    for found, condition in (
+    for applies, condition in (
         (wrong, PartitionCondition.UNCLEANABLE),
         (refused, PartitionCondition.REFUSED),
         (works, PartitionCondition.DUE),
         (held, PartitionCondition.WAITING),
     ):
-        if found:
+        if applies:
             return condition
     return PartitionCondition.IDLE
 

@@ -147,8 +147,8 @@ def _filtered(rows: pa.Table, query: Query) -> pa.Table:
     text = query.text.strip()
     if not text:
         return rows
-    found = pc.match_substring(rows["name"], text, ignore_case=True)
+    matches = pc.match_substring(rows["name"], text, ignore_case=True)
     for name in ("due", "in_the_way", "waiting"):
         reasons = pc.binary_join(rows[name], "\n")
-        found = pc.or_(found, pc.match_substring(reasons, text, ignore_case=True))
-    return rows.filter(found)
+        matches = pc.or_(matches, pc.match_substring(reasons, text, ignore_case=True))
+    return rows.filter(matches)

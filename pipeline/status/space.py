@@ -36,19 +36,19 @@ def space_of(
 ) -> tuple[TableSpace, tuple[TopicSpace, ...]]:
     """The space of the table, and of each topic by name; ``work`` is Firn's work on the table so far."""
     share = _garbage_share(states, work)
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    by_topic: dict[str, Counter[str]] = defaultdict(Counter)
     for state in states:
-        found[state.topic_partition.topic].update(
+        by_topic[state.topic_partition.topic].update(
             main=sum(segment.bytes for segment in state.segments),
             side=sum(segment.bytes for segment in state.removed_tombstones),
             compactable=_compactable(state, share or 0.0),
             unknown=share is None and bool(state.cleanable),
         )
     for batch in quarantined:
-        found[batch.topic_partition.topic]["side"] += batch.bytes
+        by_topic[batch.topic_partition.topic]["side"] += batch.bytes
     for topic, (held, expirable) in history.by_topic.items():
-        found[topic].update(history=held, expirable=expirable)
-    topics = tuple(_topic(topic, sizes) for topic, sizes in sorted(found.items()))
+        by_topic[topic].update(history=held, expirable=expirable)
+    topics = tuple(_topic(topic, sizes) for topic, sizes in sorted(by_topic.items()))
     estimates = [topic.compactable_bytes for topic in topics]
     space = TableSpace(
         main_bytes=sum(topic.main_bytes for topic in topics),

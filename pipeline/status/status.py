@@ -116,14 +116,14 @@ def read(home: Path, table: str) -> Status | None:
         # Memory-mapped, because the page of all tables reads no row.
         with pa.memory_map(str(path)) as mapped:
             rows = pa.ipc.open_file(mapped).read_all()
-        found = Status(path, Summary.model_validate_json((rows.schema.metadata or {})[_SUMMARY]), rows)
+        status = Status(path, Summary.model_validate_json((rows.schema.metadata or {})[_SUMMARY]), rows)
     except FileNotFoundError:
         return None
     except (OSError, pa.ArrowException, ValidationError, KeyError) as error:
         raise _unreadable(table, path, error) from error
-    if found.table != table or not rows.schema.equals(COLUMNS):
-        raise _unreadable(table, path, f"it belongs to table {found.table} and has the columns {rows.column_names}")
-    return found
+    if status.table != table or not rows.schema.equals(COLUMNS):
+        raise _unreadable(table, path, f"it belongs to table {status.table} and has the columns {rows.column_names}")
+    return status
 
 
 def _unreadable(table: str, path: Path, why: Exception | str) -> RefusedError:

@@ -90,10 +90,10 @@ def last_verdicts(reports: Path) -> Mapping[str, tuple[LaneVerdict, ...]]:
     """The newest verdicts by table, newest first; at most KEPT per table, with failed ones kept before passed ones."""
     paths = (path for path in files_below(reports / _RESULTS) if path.suffix == ".json")
     newest = sorted(paths, key=lambda path: path.parent.name, reverse=True)
-    found: dict[str, list[LaneVerdict]] = defaultdict(list)
+    by_table: dict[str, list[LaneVerdict]] = defaultdict(list)
     for stored in _read(islice(newest, LOOKED_AT)):
-        found[stored.table].append(stored.verdict())
-    return {table: _kept(verdicts) for table, verdicts in found.items()}
+        by_table[stored.table].append(stored.verdict())
+    return {table: _kept(verdicts) for table, verdicts in by_table.items()}
 
 
 def _kept(verdicts: Iterable[LaneVerdict]) -> tuple[LaneVerdict, ...]:

@@ -162,7 +162,7 @@ def cases_of(
     if stage.result is None or not stage.result.plans:
         raise RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)")
     listing = Listing(stage.table.schema(), Columns.of(stage.table, stage.identifier))
-    found = []
+    cases = []
     deletes = SnapshotDeletes.of(target, target.current_snapshot(), _paths(inputs))
     for plan in stage.plans:
         own = stage.of_plan(plan.id)
@@ -173,7 +173,7 @@ def cases_of(
             entries = {one.file_path: listed.get(one.file_path, deletes.entry(one)) for one in inputs[plan.id]}
             _check_merged(stage, target, plan, own, entries.values())
             both = _both_sides(listing, plan, inputs[plan.id], entries, own, stage.files[plan.id].deletes)
-            found.append(Case(_claim(plan, own), tuple(both), int(own.fingerprint) if trusted else None))
+            cases.append(Case(_claim(plan, own), tuple(both), int(own.fingerprint) if trusted else None))
             continue
         beside = [one.path for one in plan.removed_tombstones]
         gone = {*stage.replaced(plan), *(stage.replaced_beside(plan) if erases else beside)}
@@ -185,8 +185,8 @@ def cases_of(
         ]
         files += [listing.file(AFTER, file) for file in stage.files[plan.id].all]
         case = Case(_claim(plan, own), tuple(files), int(own.fingerprint) if trusted else None)
-        found.append(with_requests(case, erasures, plan.searched.through) if erases else case)
-    return found
+        cases.append(with_requests(case, erasures, plan.searched.through) if erases else case)
+    return cases
 
 
 @dataclass(frozen=True)

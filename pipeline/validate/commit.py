@@ -95,17 +95,17 @@ def published_commit(lake: Lake, identifier: str, snapshot_id: int | None) -> Ve
 
 def _snapshot(table: Table, identifier: str, snapshot_id: int | None) -> Snapshot:
     if snapshot_id is not None:
-        found = table.snapshot_by_id(snapshot_id)
-        if found is None:
+        snapshot = table.snapshot_by_id(snapshot_id)
+        if snapshot is None:
             raise RefusedError(
                 f"table {identifier} has no snapshot {snapshot_id}; allowed: a snapshot that it still holds"
             )
-        if not _has_result(table, found):
+        if not _has_result(table, snapshot):
             raise RefusedError(
                 f"table {identifier}: snapshot {snapshot_id} was not published by Firn; allowed: a commit of the "
                 f"lanes {', '.join(STAGED)}"
             )
-        return found
+        return snapshot
     for one in ancestors(table):
         if _has_result(table, one):
             return one

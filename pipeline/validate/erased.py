@@ -95,13 +95,13 @@ class ErasingCommit:
     def _parent(self, snapshot: Snapshot) -> Snapshot | None:
         if snapshot.parent_snapshot_id is None:
             return None
-        found = self.table.snapshot_by_id(snapshot.parent_snapshot_id)
-        if found is None:
+        parent = self.table.snapshot_by_id(snapshot.parent_snapshot_id)
+        if parent is None:
             raise RefusedError(
                 f"table {self.identifier}: the snapshot before {snapshot.snapshot_id} on branch {REMOVED_TOMBSTONES} "
                 "has expired; allowed: a commit whose parent snapshot is kept there, too"
             )
-        return found
+        return parent
 
     def _claim(
         self, plan: PublishedPlan, progress: Progress, segments: Segments, searched: Sequence[DataFile]

@@ -79,30 +79,30 @@ def findings_of(records: JudgedRecords, cases: Sequence[Case], samples: "Shown",
     threads = max(1, min(engine.parallelism // max(len(groups), 1), MOST_THREADS))
     dockets = [_Docket(records, tuple(cases[number] for number in group), samples, threads) for group in groups]
     weights = [sum(case.held + case.read for case in docket.cases) for docket in dockets]
-    found: dict[int, Findings] = {}
+    findings: dict[int, Findings] = {}
     done = engine.map(_perform, dockets, weights=weights, title="validate") if dockets else []
     for group, judged in zip(groups, done, strict=True):
-        found.update(zip(group, _raised(judged), strict=True))
+        findings.update(zip(group, _raised(judged), strict=True))
     for number in wide:
-        found[number] = _wide(records, cases[number], samples, engine)
-    return [found[number] for number in range(len(cases))]
+        findings[number] = _wide(records, cases[number], samples, engine)
+    return [findings[number] for number in range(len(cases))]
 
 
 def _perform(docket: _Docket) -> "list[Findings]":
     return docket()
 
 
-def _raised(found: R | Exception) -> R:
+def _raised(result: R | Exception) -> R:
     """The findings of a task; raises its exception."""
-    if not isinstance(found, Exception):
-        return found
-    if isinstance(found, FirnError):
-        raise found
+    if not isinstance(result, Exception):
+        return result
+    if isinstance(result, FirnError):
+        raise result
     import duckdb
 
-    if isinstance(found, duckdb.Error):
-        raise UnavailableError(f"the judge failed: {' '.join(str(found).split())}; try again") from found
-    raise found
+    if isinstance(result, duckdb.Error):
+        raise UnavailableError(f"the judge failed: {' '.join(str(result).split())}; try again") from result
+    raise result
 
 
 def _is_wide(case: Case) -> bool:
@@ -158,11 +158,11 @@ def _wide(records: JudgedRecords, case: Case, samples: "Shown", engine: Engine) 
         keys,
         max(1, keys // 4),
     )
-    found = _in_buckets(records, case, "none" if trusted else samples, buckets, engine)
-    if case.fingerprint is not None and (found.broken or found.fingerprint != case.fingerprint):
+    findings = _in_buckets(records, case, "none" if trusted else samples, buckets, engine)
+    if case.fingerprint is not None and (findings.broken or findings.fingerprint != case.fingerprint):
         closely = _in_buckets(records, case, samples, buckets.closely(), engine)
-        found = closely.differs(case.fingerprint)
-    return _with_values(records, case, found, engine) if samples == "full" else found
+        findings = closely.differs(case.fingerprint)
+    return _with_values(records, case, findings, engine) if samples == "full" else findings
 
 
 def _in_buckets(
@@ -194,18 +194,18 @@ def _bounds() -> "Iterator[Limits]":
         yield Limits(1, MEMORY_BYTES, folder)
 
 
-def _with_values(records: JudgedRecords, case: Case, found: "Findings", engine: Engine) -> "Findings":
+def _with_values(records: JudgedRecords, case: Case, findings: "Findings", engine: Engine) -> "Findings":
     from expectations.values import wanted, with_values
 
-    places = wanted([found], [case.claim])
+    places = wanted([findings], [case.claim])
     if not places:
-        return found
+        return findings
     shares = [_Share(records, case, (file,)) for file in case.files]
     told: dict[Place, str | None] = {}
     for one in engine.map(partial(_values, places), shares, title=f"values of {case.claim.plan_id}"):
         for place, value in _raised(one).items():
             told.setdefault(place, value)
-    return with_values([found], [case.claim], told)[0]
+    return with_values([findings], [case.claim], told)[0]
 
 
 def _values(places: "frozenset[Place]", share: _Share) -> "dict[Place, str | None]":

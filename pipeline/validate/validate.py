@@ -91,7 +91,7 @@ def _judged(lake: Lake, identifier: str, engine: Engine) -> list[Judged]:
                 verdicts = {plan: _recorded(identifier, verdict) for plan, verdict in stage.verdicts.items()}
     except FirnError as error:
         return [Judged(identifier, identifier, None, error)]
-    found = []
+    done = []
     for plan in stage.plans:
         if plan.id in verdicts:
             judged = Judged(identifier, plan.title, verdicts[plan.id], None, plan.id)
@@ -99,10 +99,10 @@ def _judged(lake: Lake, identifier: str, engine: Engine) -> list[Judged]:
                 # If the mark can't be written, the next run retries the plan.
                 with suppress(FirnError):
                     mark(lake, plan, "validate", judged.failure)
-            found.append(judged)
+            done.append(judged)
         elif plan.id in conflicts:
-            found.append(Judged(identifier, plan.title, None, conflicts[plan.id], plan.id))
-    return found
+            done.append(Judged(identifier, plan.title, None, conflicts[plan.id], plan.id))
+    return done
 
 
 def _recorded(identifier: str, said: Mapping[str, Any]) -> Verdict:
@@ -136,9 +136,9 @@ def _verdicts(lake: Lake, stage: Stage, engine: Engine) -> tuple[Mapping[str, Ve
     try:
         # Reports outlive what is to be erased.
         samples = "none" if erases else samples_of(target.properties)
-        found = findings_of(records, cases, samples, engine)
+        findings = findings_of(records, cases, samples, engine)
     except (RefusedError, UnavailableError) as error:
         raise UnavailableError(f"stage {stage.identifier} ({stage.title})can't be validated: {error}") from error
     claims = [case.claim for case in cases]
-    judged = verdicts(claims, found, lake.reports_folder, seconds=time.monotonic() - started)
+    judged = verdicts(claims, findings, lake.reports_folder, seconds=time.monotonic() - started)
     return judged, inputs.conflicts

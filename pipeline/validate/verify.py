@@ -38,7 +38,7 @@ def verify(lake: Lake, identifier: str, snapshot_id: int | None, engine: Engine)
 
     commit = published_commit(lake, identifier, snapshot_id)
     samples = samples_of(lake.table(identifier).properties)
-    found = []
+    verified = []
     for case in commit.cases:
         tried: list[tuple[Case, tuple[Row, ...]]] = []
         # The log end at planning time: that of the snapshot before, or the last offset that the plan read.
@@ -48,5 +48,5 @@ def verify(lake: Lake, identifier: str, snapshot_id: int | None, engine: Engine)
             if not any(row.broken for row in tried[-1][1]):
                 break
         told, lines = tried[-1] if not any(row.broken for row in tried[-1][1]) else tried[0]
-        found.append(Verified(commit.snapshot_id, told.claim, lines))
-    return found
+        verified.append(Verified(commit.snapshot_id, told.claim, lines))
+    return verified

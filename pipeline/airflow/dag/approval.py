@@ -20,9 +20,9 @@ _HEADER = (
 
 def figures_of(lake: Lake, jobs: Sequence[Job]) -> str:
     """A Markdown table with a row per plan of ``jobs``, at most SHOWN."""
-    found = {plan_id: row for job in jobs for plan_id, row in _rows(lake, job).items()}
+    by_plan = {plan_id: row for job in jobs for plan_id, row in _rows(lake, job).items()}
     plans = [plan for job in jobs for plan in job]
-    rows = [found.get(plan.id) or _row(plan, "not compacted, or not validated") for plan in plans[:SHOWN]]
+    rows = [by_plan.get(plan.id) or _row(plan, "not compacted, or not validated") for plan in plans[:SHOWN]]
     more = f"\n\n… and {len(plans) - SHOWN} more" if len(plans) > SHOWN else ""
     return f"{_HEADER}\n" + "\n".join(rows) + more
 

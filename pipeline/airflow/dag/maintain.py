@@ -60,8 +60,8 @@ def maintain(tables: Sequence[TableSettings]) -> DAG:
 @task
 def chosen() -> list[str]:
     """The tables of this run."""
-    found: list[str] = get_current_context()["params"]["tables"]
-    return found
+    tables: list[str] = get_current_context()["params"]["tables"]
+    return tables
 
 
 @task
@@ -81,11 +81,11 @@ def look_after(table: str) -> None:
     lake = Lake.load()
     run = context["dag_run"]
     everything = run.run_type == "manual" or run.run_after.astimezone(UTC).hour == EVERYTHING_AT_HOUR
-    found = care_table(lake, table, clock.now_ms(), remove=True, parts=ALL if everything else HOURLY)
-    for one in found:
+    garbage = care_table(lake, table, clock.now_ms(), remove=True, parts=ALL if everything else HOURLY)
+    for one in garbage:
         log.info("%s", one)
     send(lake, table, clock.now_ms())
-    if stuck := [str(one) for one in found if one.exit_code]:
+    if stuck := [str(one) for one in garbage if one.exit_code]:
         raise AirflowException("\n".join(stuck))
 
 
@@ -104,9 +104,9 @@ def tidy_home() -> None:
         return counted > 0
 
     lake = Lake.load()
-    found = care_home(lake, clock.now_ms(), remove=True, works=works)
-    for one in found:
+    garbage = care_home(lake, clock.now_ms(), remove=True, works=works)
+    for one in garbage:
         log.info("%s", one)
-    if any(one.goes and one.kind is Kind.REPORT for one in found):
+    if any(one.goes and one.kind is Kind.REPORT for one in garbage):
         # The front page lists the existing reports.
         reports.build(lake)

@@ -51,14 +51,14 @@ def plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
         raise AirflowSkipException(obstacle)
     now = clock_of(context["dag_run"], datetime.now(UTC))
     plans = plan_table(lake, table, lane, now, asked["force"], scope)
-    for found in plans:
-        log.info("%s", found.title)
+    for plan in plans:
+        log.info("%s", plan.title)
     if not plans:
         raise AirflowSkipException(f"nothing is due in the lane {lane}")
     if asked["dry_run"]:
         raise AirflowSkipException(f"dry run: {len(plans)} plans were not run")
-    for found in plans:
-        found.write(lake.plans_folder)
+    for plan in plans:
+        plan.write(lake.plans_folder)
     return plans
 
 

@@ -91,10 +91,7 @@ class PublishOperator(HITLOperator):
 
         return each(
             *(self.table, self.lane),
-            (
-                (own.plans, partial(publish_stages, plans={own.stage: [found.id for found in own]}))
-                for own in self._due()
-            ),
+            ((own.plans, partial(publish_stages, plans={own.stage: [plan.id for plan in own]})) for own in self._due()),
         )
 
     def _due(self) -> "list[Job]":
@@ -119,16 +116,16 @@ def each(
         done, reasons = _carried_out(lake, plans, commit)
         publications += done
         published = {one.plan_id: one.snapshot_id for one in done}
-        for found in plans:
-            if found.id in published:
-                log.info("%s: published as snapshot %s", found.title, published[found.id])
-                outcome["published"].append(found.title)
+        for plan in plans:
+            if plan.id in published:
+                log.info("%s: published as snapshot %s", plan.title, published[plan.id])
+                outcome["published"].append(plan.title)
                 continue
-            reason = reasons.get(found.id, "its job was already published without it")
-            log.error("%s was not published: %s", found.title, reason)
-            outcome["failed"][str(found.topic_partition)] = str(reason)
+            reason = reasons.get(plan.id, "its job was already published without it")
+            log.error("%s was not published: %s", plan.title, reason)
+            outcome["failed"][str(plan.topic_partition)] = str(reason)
             if isinstance(reason, UnavailableError | OutcomeUnknownError):
-                unanswered.append(f"{found.title}: {reason}")
+                unanswered.append(f"{plan.title}: {reason}")
     announce(table, lane, publications)
     task = get_current_context()["ti"]
     if unanswered and task.try_number <= task.max_tries:

@@ -151,10 +151,10 @@ def task_of(command: str, settings: TableSettings, engine: str) -> Mapping[str, 
 def remote_of(connection: str) -> str | None:
     """The address of the Spark Connect server in the connection, or in SPARK_REMOTE; None for any other Spark."""
     try:
-        found = Connection.get(connection)
+        configured = Connection.get(connection)
     except AirflowNotFoundException:
         return os.environ.get("SPARK_REMOTE") or None
-    if found.conn_type != CONNECT:
+    if configured.conn_type != CONNECT:
         return None
     from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 

@@ -150,7 +150,7 @@ def plan_retain(table: str) -> list[str]:
 
     skip_unless_wanted(RETAIN)
     lake = Lake.load()
-    return [str(found.file_in(lake.plans_folder)) for found in plans_due(lake, table, RETAIN)]
+    return [str(plan.file_in(lake.plans_folder)) for plan in plans_due(lake, table, RETAIN)]
 
 
 @task

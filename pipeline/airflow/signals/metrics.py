@@ -26,7 +26,7 @@ def send(lake: "Lake", table: str, now_ms: int) -> None:
 def metrics(summary: "Summary") -> Mapping[str, float]:
     """Metrics by name, without those that do not apply to the table's current state."""
     last, space, money = summary.last_publication, summary.space, summary.money
-    found: dict[str, float | None] = {
+    values: dict[str, float | None] = {
         # Kafka's: the dirtiest log, the logs that can't be cleaned, the longest wait, the last cleaning.
         "max-dirty-percent": 100 * summary.max_dirty_ratio,
         "uncleanable-partitions-count": summary.uncleanable_partitions,
@@ -44,10 +44,10 @@ def metrics(summary: "Summary") -> Mapping[str, float]:
         "compactable-bytes": space.compactable_bytes,
     }
     if money:
-        found |= {
+        values |= {
             "main-cost-per-month": money.main_per_month,
             "history-cost-per-month": money.history_per_month,
             "saved-cost-per-month": money.saved_per_month,
             "spent-cost": money.spent,
         }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}

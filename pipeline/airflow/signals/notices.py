@@ -54,10 +54,10 @@ async def overdue(
 
 def _made(settings: TableSettings, one: Notifier) -> Callable[..., Any]:
     try:
-        found: Callable[..., Any] = import_string(one.path)(**one.arguments)
+        notifier: Callable[..., Any] = import_string(one.path)(**one.arguments)
     except (ImportError, TypeError) as error:
         raise ValueError(
             f"table {settings.name}: notify {one.path} can't be made: {error}; allowed: an Airflow notifier that is "
             "installed, with its own arguments"
         ) from error
-    return found
+    return notifier

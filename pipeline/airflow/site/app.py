@@ -79,7 +79,7 @@ def site() -> FastAPI:
 
 def all_tables(user: GetUserDep) -> HTMLResponse:
     """The overview of all tables that the user may see."""
-    found: list[Summary] = []
+    summaries: list[Summary] = []
     broken: dict[str, str] = {}
     for table in _readable(user):
         try:
@@ -87,8 +87,8 @@ def all_tables(user: GetUserDep) -> HTMLResponse:
         except RefusedError as error:
             broken[table] = str(error)
         else:
-            found += [one.summary] if one else []
-    return _html(overview_html(found, broken, now_ms()))
+            summaries += [one.summary] if one else []
+    return _html(overview_html(summaries, broken, now_ms()))
 
 
 def one_table(
@@ -122,24 +122,24 @@ def certificates_of_table(table: str) -> HTMLResponse:
 
 def all_reports(user: GetUserDep) -> HTMLResponse:
     """The last verdicts on all tables that the user may see: the front page that the report pages link to."""
-    found: list[LaneVerdict] = []
+    verdicts: list[LaneVerdict] = []
     for table in _readable(user):
         try:
             one = status.read(home(), table)
-            found += one.details().verdicts if one else ()
+            verdicts += one.details().verdicts if one else ()
         except RefusedError:
             continue  # the overview shows the error
-    newest = sorted(found, key=lambda verdict: -verdict.at_ms)[:LISTED]
+    newest = sorted(verdicts, key=lambda verdict: -verdict.at_ms)[:LISTED]
     return _html(reports_html("../", None, newest))
 
 
 def report(path: str, request: Request, user: GetUserDep) -> FileResponse:
     """A report page of one plan, Firn's or Great Expectations', or a certificate as a page or as its document."""
-    found = status.report(_reports(), path) or status.certificate_file(_reports(), path)
-    if found is None:
+    file = status.report(_reports(), path) or status.certificate_file(_reports(), path)
+    if file is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no report {path}.")
-    may_read(found.table, request, user)
-    return FileResponse(found.file, media_type=TYPES[found.file.suffix], headers=HEADERS)
+    may_read(file.table, request, user)
+    return FileResponse(file.file, media_type=TYPES[file.file.suffix], headers=HEADERS)
 
 
 def refused(request: Request, error: StarletteHTTPException) -> HTMLResponse:
@@ -167,11 +167,11 @@ def _reports() -> Path:
 
 
 def _status(table: str) -> Status:
-    found = status.read(home(), table)
-    if found is None:
+    document = status.read(home(), table)
+    if document is None:
         known = "The task `report` of its DAG writes one"
         raise HTTPException(HTTPStatus.NOT_FOUND, f"Table {table} has no status yet. {known} in every run.")
-    return found
+    return document
 
 
 def _readable(user: GetUserDep) -> Iterable[str]:

@@ -54,5 +54,5 @@ def links_of(table: str) -> tuple[BaseOperatorLink, BaseOperatorLink]:
 
 def _as_of(operator: Any) -> str | None:
     arguments = getattr(operator, "op_kwargs", None) or {}
-    found: str | None = arguments.get("as_of") or getattr(operator, "as_of", None)
-    return found
+    clock: str | None = arguments.get("as_of") or getattr(operator, "as_of", None)
+    return clock

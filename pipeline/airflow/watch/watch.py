@@ -45,7 +45,7 @@ class Watch:
         Also None when the table can't be read, such as while the catalog is down; the log says so once.
         """
         try:
-            found = self._look(table, now_ms)
+            seen = self._look(table, now_ms)
         except FirnError as error:
             if self._failing.get(table) != str(error):
                 log.warning("%s can't be watched at the moment: %s", table, error)
@@ -53,7 +53,7 @@ class Watch:
             return None
         if self._failing.pop(table, None):
             log.info("%s is watched again", table)
-        return found
+        return seen
 
     def _look(self, table: str, now_ms: int) -> Look | None:
         snapshot_id = self.lake.table(table).metadata.current_snapshot_id

@@ -26,9 +26,9 @@ CONTENT_POLICY: Final = (
 them."""
 
 
-def overview_html(found: Sequence[Summary], broken: Mapping[str, str], now_ms: int) -> str:
+def overview_html(summaries: Sequence[Summary], broken: Mapping[str, str], now_ms: int) -> str:
     """The page of all tables; ``broken`` has the tables whose status can't be read, with the reason."""
-    return _page("overview.html.j2", home="", summaries=found, broken=broken, now_ms=now_ms)
+    return _page("overview.html.j2", home="", summaries=summaries, broken=broken, now_ms=now_ms)
 
 
 def table_html(status: Status, query: Query, now_ms: int, certificates: Certificates = NO_CERTIFICATES) -> str:

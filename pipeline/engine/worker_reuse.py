@@ -13,7 +13,7 @@ _NEW_MODULES = 50
 _frozen_at = 0
 
 
-def lighten() -> None:
+def keep_reuse_cheap() -> None:
     """Drop cached archives of the import path, which reopen on demand, and exempt loaded modules from collection.
 
     The exemption is renewed once enough new modules are loaded.

@@ -12,13 +12,13 @@ with zipfile.ZipFile("some.zip", "w") as archive:
     archive.writestr("second.py", "found = 2")
 sys.path.insert(0, "some.zip")
 import first
-from pipeline.engine.lighten import lighten
+from pipeline.engine.worker_reuse import keep_reuse_cheap
 
 assert "some.zip" in sys.path_importer_cache
-lighten()
+keep_reuse_cheap()
 assert "some.zip" not in sys.path_importer_cache
 frozen = gc.get_freeze_count()
-lighten()
+keep_reuse_cheap()
 import second
 print(first.found, second.found, frozen > 0, gc.get_freeze_count() == frozen)
 """
