@@ -33,7 +33,8 @@ def test_create_land_and_status_tell_the_same_story(firn: Firn, tmp_path: Path) 
     assert (part["topic"], part["partition"], part["dirty_ratio"]) == ("orders", 0, 1.0)
     (level,) = part["levels"]
     assert level | {"bytes": 0} == {
-        "level": 0, "segments": 2, "records": 2, "bytes": 0, "tombstones": 2, "hidden": 0, "base_offset": 7,
+        "level": 0, "segments": 2, "records": 2, "bytes": 0, "tombstones": 2, "hidden": 0,
+        "delete_files": 0, "base_offset": 7,
         "last_offset": 7,
     }  # fmt: skip
     assert part["due"]["merge"] == "2 of 2 L0 segments"
