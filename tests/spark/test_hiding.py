@@ -6,10 +6,9 @@ import pytest
 
 from pipeline.engine.spark import SparkEngine
 from pipeline.lake import Lake
-from tests.lanes.test_lighten import delete_keys, left
 from tests.spark.test_row_deletes import spark_sees
 from tests.support.topics import DAY, NOW, Topic, updates
-from tests.support.upserts import Row, Upserts, upserts
+from tests.support.upserts import Row, Upserts, delete_keys, equality_deletes_left, upserts
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def test_c27_spark_reads_the_same_before_and_after(table: Upserts) -> None:
         before = spark_sees(table)
         assert before == table.seen()
         table.topic.clean("lighten", NOW + step * DAY, force=True)
-        assert left(table) == 0
+        assert equality_deletes_left(table) == 0
         assert spark_sees(table) == table.seen() == before
     listed = spark.table(f"lake.{name}.delete_files").collect()
     assert {row["content"] for row in listed} == {1}
@@ -72,4 +71,4 @@ def test_c27_tasks_in_spark_find_the_positions(lake: Lake, spark_engine: SparkEn
     table.delete(["id"], (3,))
     table.topic.clean("lighten", force=True)
     assert table.seqs() == [0, 2, 4, 5, 6, 9, 10, 11]
-    assert left(table) == 0
+    assert equality_deletes_left(table) == 0

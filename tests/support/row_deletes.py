@@ -191,6 +191,18 @@ def delete_files(table: Table) -> set[str]:
     }
 
 
+def equality_deletes(table: Table) -> set[str]:
+    """The live equality delete files."""
+    snapshot = table.current_snapshot()
+    return {
+        entry.data_file.file_path
+        for one in (snapshot.manifests(table.io) if snapshot else [])
+        if one.content == ManifestContent.DELETES
+        for entry in one.fetch_manifest_entry(table.io)
+        if entry.data_file.content == DataFileContent.EQUALITY_DELETES
+    }
+
+
 def data_files(table: Table) -> list[DataFile]:
     """The live data files of the current snapshot."""
     snapshot = table.current_snapshot()

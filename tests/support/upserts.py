@@ -15,7 +15,17 @@ from pipeline.adopt import adopt
 from pipeline.adopt.adopt import Choice
 from pipeline.engine import Engine
 from pipeline.lake import Lake
-from tests.support.row_deletes import add, delete_at, delete_files, equality_file, places, visible_rows
+from pipeline.lake.row_deletes import partition_values
+from tests.support.row_deletes import (
+    add,
+    data_files,
+    delete_at,
+    delete_files,
+    equality_deletes,
+    equality_file,
+    places,
+    visible_rows,
+)
 from tests.support.topics import LOW_THRESHOLDS, Topic
 
 _numbers = itertools.count()
@@ -90,3 +100,16 @@ def upserts(lake: Lake, engine: Engine, *, partitioned: bool = True, **propertie
         LOW_THRESHOLDS | {"firn.null.keys": "quarantine"} | chosen,
     )
     return Upserts(Topic(lake, engine, identifier, made=True), partitioned)
+
+
+def equality_deletes_left(table: Upserts) -> int:
+    """Number of equality delete files in the table."""
+    return len(equality_deletes(table.topic.lake.table(table.topic.table)))
+
+
+def delete_keys(topic: Topic, *keys: bytes) -> None:
+    """An equality delete in each partition of the table, as Flink would commit them."""
+    table = topic.lake.table(topic.table)
+    places_of = {(one.spec_id, partition_values(one)) for one in data_files(table)}
+    deletes = [equality_file(table, ["key"], [(key,) for key in keys], *place) for place in sorted(places_of, key=repr)]
+    add(topic.lake, topic.table, deletes)

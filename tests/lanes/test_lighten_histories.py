@@ -1,0 +1,92 @@
+"""Random histories of upserts and deletes with lane `lighten` among the others (C27)."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.engine import Engine
+from pipeline.lake import Lake
+from pipeline.publish import publish
+from tests.support.row_deletes import (
+    data_files,
+)
+from tests.support.topics import DAY, NOW
+from tests.support.upserts import Row, Upserts, equality_deletes_left, upserts
+
+
+@pytest.fixture
+def table(lake: Lake, engine: Engine) -> Upserts:
+    return upserts(lake, engine)
+
+
+def paths_of(table: Upserts) -> set[str]:
+    return {one.file_path for one in data_files(table.topic.lake.table(table.topic.table))}
+
+
+changes = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["x", "y", None])), min_size=1, max_size=3),
+        st.lists(st.integers(0, 4), max_size=2),
+        st.lists(st.sampled_from(["x", "y", None]), max_size=1),
+        st.lists(st.integers(0, 20), max_size=2),
+        st.sampled_from(["lighten", "lighten", "merge", "full"]),
+        st.booleans(),
+    ),
+    min_size=3,
+    max_size=7,
+)
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(changes, st.booleans())
+def test_c2_c3_c27_random_histories(
+    lake: Lake,
+    engine: Engine,
+    history: list[tuple[list[tuple[int, str | None]], list[int], list[str | None], list[int], str, bool]],
+    partitioned: bool,
+) -> None:
+    """Appends, deletes of both kinds and lanes, some of it while a plan is under way: readers see what a plain model
+    says, and after each `lighten` no equality delete is left but what landed meanwhile."""
+    table = upserts(lake, engine, partitioned=partitioned, position_deletes_max="2", delete_retention_ms="0")
+    visible: dict[int, Row] = {}
+    landed = 0
+    for number, (batch, ids, cities, victims, lane, meanwhile) in enumerate(history):
+        rows = [Row(seq, id_, city) for seq, (id_, city) in enumerate(batch, landed)]
+        landed += len(rows)
+        now = NOW + number * DAY
+        stages = table.topic.validated(table.topic.plans(lane, now, force=True)) if meanwhile else []
+        table.append(*rows)
+        visible |= {row.seq: row for row in rows}
+        if cities:
+            table.delete(["city"], *((city,) for city in cities))
+        if ids:
+            table.delete(["id"], *((id_,) for id_ in ids))
+        visible = {seq: row for seq, row in visible.items() if row.id not in ids and row.city not in cities}
+        if not meanwhile and victims and visible:
+            chosen = {sorted(visible)[victim % len(visible)] for victim in victims}
+            table.delete_at(*chosen)
+            visible = {seq: row for seq, row in visible.items() if seq not in chosen}
+        assert table.seen() == [visible[seq] for seq in sorted(visible)]
+        for stage in stages:
+            publish(table.topic.lake, stage)
+        if not meanwhile:
+            table.topic.clean(lane, now, force=True)
+        seen = {row.seq: row for row in table.seen()}
+        if lane == "lighten":
+            assert seen == visible, "nothing goes and nothing comes back"
+            assert meanwhile or equality_deletes_left(table) == 0
+            assert meanwhile or table.topic.plans("lighten", now, force=True) == []
+        assert seen.items() <= visible.items()
+        visible = seen
+    before = table.seen()
+    table.topic.clean("lighten", NOW + 99 * DAY, force=True)
+    assert table.seen() == before
+    assert equality_deletes_left(table) == 0
+    table.topic.clean("full", NOW + 100 * DAY, force=True)
+    assert len({row.id for row in table.seen()}) == len(table.seen())

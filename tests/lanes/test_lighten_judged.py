@@ -1,0 +1,153 @@
+"""What lane `lighten` writes is judged: each sabotage is noticed, by the run and by `firn verify` (C23, C27)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.compact import hide
+from pipeline.compact.compact import compact
+from pipeline.compact.inputs import PlanInputs
+from pipeline.engine import Engine
+from pipeline.errors import RefusedError
+from pipeline.lake import Lake
+from pipeline.publish import publish
+from pipeline.validate import validate
+from pipeline.validate.verify import verify
+from tests.support.lakes import on_disk
+from tests.support.row_deletes import data_files
+from tests.support.upserts import Row, Upserts, equality_deletes_left, upserts
+
+
+@pytest.fixture
+def table(lake: Lake, engine: Engine) -> Upserts:
+    return upserts(lake, engine)
+
+
+def test_c23_an_outsider_judges_the_commit(table: Upserts) -> None:
+    table.append(Row(0, 1), Row(1, 2), Row(2, 1))
+    table.append(Row(3, 3))
+    table.delete(["id"], (1,))
+    table.append(Row(4, 1))
+    (plan,) = table.topic.plans("lighten", force=True)
+    (stage,) = table.topic.validated([plan])
+    table.delete(["id"], (1,), (3,))
+    publish(table.topic.lake, stage)
+    (verified,) = verify(table.topic.lake, table.topic.table, None, table.topic.engine)
+    assert verified.passed, [row.observed for row in verified.rows if row.broken]
+    assert (verified.claim.lane, verified.claim.records_in, verified.claim.deleted) == ("lighten", 2, 2)
+    assert table.seqs() == [1]
+
+
+def test_c23_an_outsider_notices_a_commit_that_shows_a_record_again(table: Upserts) -> None:
+    table.append(Row(0, 1), Row(1, 2))
+    table.delete(["id"], (1,))
+    table.topic.clean("lighten", force=True)
+    (path,) = table.deletes()
+    held = pq.read_table(on_disk(path))
+    pq.write_table(held.set_column(1, held.schema.field(1), pa.array([1], pa.int64())), on_disk(path))
+    (verified,) = verify(table.topic.lake, table.topic.table, None, table.topic.engine)
+    assert not verified.passed
+
+
+def test_c17_a_wide_plan_is_judged_in_buckets(table: Upserts, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipeline.compact import lighten
+    from pipeline.validate import tasks
+
+    monkeypatch.setattr(lighten, "WHOLE_BYTES", 1)
+    monkeypatch.setattr(tasks, "HELD_BYTES", 100)
+    table.append(Row(0, 1), Row(1, 2), Row(2, None))
+    table.append(Row(3, 1), Row(4, 3))
+    table.delete(["id"], (1,), (None,))
+    table.topic.clean("lighten", force=True)
+    assert table.seqs() == [1, 4]
+    assert equality_deletes_left(table) == 0
+
+
+def test_c23_with_values_read_on_both_sides(lake: Lake, engine: Engine) -> None:
+    table = upserts(lake, engine, validate="full", report_samples="full")
+    table.append(Row(0, 1), Row(1, 2))
+    table.delete(["id"], (1,))
+    table.topic.clean("lighten", force=True)
+    assert table.seqs() == [1]
+
+
+Broken = Callable[[pytest.MonkeyPatch], None]
+
+
+def _broken(change: Callable[[Any], None]) -> Broken:
+    """A compaction that finds other records than the equality deletes hide."""
+    own = PlanInputs.hidden_by_values
+
+    def found(self: PlanInputs, segment: Any) -> Any:
+        flags = own(self, segment).copy()
+        change(flags)
+        return flags
+
+    return lambda monkeypatch: monkeypatch.setattr(PlanInputs, "hidden_by_values", found)
+
+
+def misses_one(flags: Any) -> None:
+    flags[np.flatnonzero(flags)[:1]] = False
+
+
+def hides_one_more(flags: Any) -> None:
+    flags[np.flatnonzero(~flags)[:1]] = True
+
+
+def hides_the_next(flags: Any) -> None:
+    flags[:] = np.roll(flags, 1)
+
+
+def finds_nothing(flags: Any) -> None:
+    flags[:] = False
+
+
+@pytest.mark.parametrize("change", [misses_one, hides_one_more, hides_the_next, finds_nothing])
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_judge_notices(table: Upserts, monkeypatch: pytest.MonkeyPatch, change: Any, wide: bool) -> None:
+    from pipeline.validate import tasks
+
+    if wide:
+        monkeypatch.setattr(tasks, "HELD_BYTES", 100)
+    table.append(Row(0, 1), Row(1, 2), Row(2, 3))
+    table.append(Row(3, 4), Row(4, 5))
+    table.delete(["id"], (2,))
+    before = table.seen()
+    _broken(change)(monkeypatch)
+    (done,) = compact(table.topic.lake, table.topic.plans("lighten", force=True), table.topic.engine)
+    assert done.error is None
+    (judged,) = validate(table.topic.lake, [done.stage], table.topic.engine)
+    assert judged.error is None
+    assert not judged.passed
+    assert "expect_same_visible_records" in judged.failure
+    with pytest.raises(RefusedError, match="failed in validate"):
+        publish(table.topic.lake, done.stage)
+    assert table.seen() == before
+
+
+def test_the_judge_notices_a_delete_file_that_is_merged_too_early(
+    lake: Lake, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names a segment that is no input of the plan, whose records would be visible again."""
+    table = upserts(lake, engine, position_deletes_max="1")
+    table.append(Row(0, 1), Row(1, 2))
+    table.delete(["id"], (1,))
+    table.append(Row(2, 3), Row(3, 4))
+    table.delete_at(1)
+    table.delete_at(0, 2)
+    named = hide.rows_named
+    every = paths_of(table)
+    monkeypatch.setattr(hide, "rows_named", lambda files, delete, known, *_: named(files, delete, {*known, *every}))
+    (done,) = compact(lake, table.topic.plans("lighten", force=True), engine)
+    assert done.error is None
+    (judged,) = validate(lake, [done.stage], engine)
+    assert "allowed: one that names inputs of the plan alone" in str(judged.error)
+    assert table.seqs() == [3]
+
+
+def paths_of(table: Upserts) -> set[str]:
+    return {one.file_path for one in data_files(table.topic.lake.table(table.topic.table))}
