@@ -4,10 +4,7 @@ Airflow reads its home when it is imported, and is imported in child processes o
 other tests of this process, and nothing of the user's into it.
 """
 
-import fcntl
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -133,25 +130,9 @@ def make(home: Path, tables: Mapping[str, str]) -> LocalAirflow:
     file.write_text(defaults + "\n".join(f'[tables."{table}"]\n{own}\n' for table, own in tables.items()))
     environment = settings.environment(home) | {"FIRN_TABLES": str(file)}
     made = LocalAirflow(environment, lake, home)
-    migrate(made)
+    migrated = made.python("-m", "airflow", "db", "migrate")
+    assert migrated.returncode == 0, migrated.stderr
     return made
-
-
-def migrate(airflow: LocalAirflow) -> None:
-    """Make Airflow's metadata database, or copy the one that another test of this run has made: it takes a while."""
-    database = airflow.home / "airflow" / "airflow.db"
-    # The folders of pytest-xdist's processes lie in one of the run.
-    of_run = airflow.home.parent.parent if "PYTEST_XDIST_WORKER" in os.environ else airflow.home.parent
-    made = of_run / "airflow.db"
-    with (of_run / "airflow.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if made.exists():
-            database.parent.mkdir(exist_ok=True)
-            shutil.copyfile(made, database)
-            return
-        migrated = airflow.python("-m", "airflow", "db", "migrate")
-        assert migrated.returncode == 0, migrated.stderr
-        shutil.copyfile(database, made)
 
 
 @pytest.fixture(scope="session")

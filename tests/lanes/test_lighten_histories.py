@@ -1,10 +1,13 @@
 """Random histories of upserts and deletes with lane `lighten` among the others (C27)."""
 
+from contextlib import nullcontext, suppress
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.engine import Engine
+from pipeline.errors import ConflictError
 from pipeline.lake import Lake
 from pipeline.publish import publish
 from tests.support.row_deletes import (
@@ -74,7 +77,9 @@ def test_c2_c3_c27_random_histories(
             visible = {seq: row for seq, row in visible.items() if seq not in chosen}
         assert table.seen() == [visible[seq] for seq in sorted(visible)]
         for stage in stages:
-            publish(table.topic.lake, stage)
+            # By another column than the key they may hide the newer record of a key alone.
+            with suppress(ConflictError) if cities and lane == "full" else nullcontext():
+                publish(table.topic.lake, stage)
         if not meanwhile:
             table.topic.clean(lane, now, force=True)
         seen = {row.seq: row for row in table.seen()}
