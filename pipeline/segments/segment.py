@@ -78,6 +78,16 @@ class Segment:
         """Offset order; the path breaks ties so that plans are deterministic."""
         return (self.base_offset, self.last_offset, self.path)
 
+    @property
+    def shown_from(self) -> int:
+        """Readers see a record of the segment at this offset or past it; -1: metadata does not tell (C27).
+
+        Row-level deletes may hide the last records, but not more of them than they have positions.
+        """
+        if not self.row_deletes:
+            return self.last_offset
+        return self.base_offset if self.hidden is not None and self.hidden < self.records else -1
+
     def __str__(self) -> str:
         """The segment's name in messages."""
         known = self.base_offset >= 0 or not self.records

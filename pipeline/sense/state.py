@@ -177,9 +177,9 @@ class PartitionState:
     def kept_from(self) -> int:
         """The first offset that may be the highest that readers see: the log end, or less where row-level deletes may
         hide the log end (C4, C27); -1 when they may hide every record."""
-        whole = max((segment.last_offset for segment in self.segments if not segment.row_deletes), default=-1)
+        shown = max((segment.shown_from for segment in self.segments), default=-1)
         seen = self.masking.shows_end(self.segments)
-        return whole if seen is None else max(whole, seen)
+        return shown if seen is None else max(shown, seen)
 
     @cached_property
     def blockers(self) -> tuple[str, ...]:

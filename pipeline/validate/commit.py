@@ -216,9 +216,9 @@ class _Commit:
         deletes may hide the last records of the segments that they reach."""
         owner = TopicPartition(claim.topic, claim.partition)
         own = self._segments.by_partition.get(owner, ())
-        whole = max((one.last_offset for one in own if not one.row_deletes and one.last_offset <= end), default=-1)
+        shown = max((one.shown_from for one in own if one.last_offset <= end), default=-1)
         seen = self._masking(owner).shows_end(own)
-        return whole if seen is None or seen > end else max(whole, seen)
+        return shown if seen is None or seen > end else max(shown, seen)
 
     def _masking(self, owner: TopicPartition) -> Masking:
         """What lane `mask` knew when the commit was planned, as far as that is still known."""

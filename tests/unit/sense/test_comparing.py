@@ -110,7 +110,7 @@ def test_compared_through() -> None:
 
 
 def test_c4_the_log_end_that_a_mask_saw() -> None:
-    own = segment("a", 0, 9, LANDED, sequence_number=1, row_deletes=1, newest_delete=3)
+    own = segment("a", 0, 9, LANDED, sequence_number=1, row_deletes=1, hidden=10, newest_delete=3)
     masking = Masking(known(2, end=9, end_path="a"))
     assert state(own).kept_from == -1
     assert state(own, masking=masking).kept_from == 9

@@ -95,7 +95,8 @@ class TestWhatStays:
 
     def test_c4_row_level_deletes_may_hide_the_log_end(self) -> None:
         """Whoever deletes rows may have deleted the last one: the record before it may be the log end then."""
-        shown, hidden = aged(9 * HOUR, 9 * HOUR, 9 * HOUR, row_deletes=1), segment("s9", 90, 99, row_deletes=2)
+        shown = aged(9 * HOUR, 9 * HOUR, 9 * HOUR, row_deletes=1, hidden=10)
+        hidden = segment("s9", 90, 99, row_deletes=2, hidden=10)
         assert names(state(shown[0], segment("s1", 10, 19), shown[2], hidden, retention_ms=HOUR - 1)) == ["s0"]
         assert "s0: it may hold the log end" in found(state(*shown, hidden, retention_ms=1)).kept
 

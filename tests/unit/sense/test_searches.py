@@ -140,7 +140,8 @@ class TestObstacles:
         assert [(one.offset, one.rule) for one in obstacles(found)] == [(10, "C18")]
 
     def test_c27_row_level_deletes_that_may_hide_the_log_end(self) -> None:
-        parts = (segment("a", 0, 9, row_deletes=1), segment("b", 10, 19), segment("c", 20, 29, row_deletes=1))
+        every = {"row_deletes": 1, "hidden": 10}
+        parts = (segment("a", 0, 9, **every), segment("b", 10, 19), segment("c", 20, 29, **every))
         assert [(one.offset, one.rule) for one in obstacles(state(*parts))] == [(19, "C4")]
         assert paths(state(*parts)) == ["a", "b"]
         assert obstacles(state(*parts[:2])) == ()

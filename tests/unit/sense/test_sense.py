@@ -1,5 +1,7 @@
 """The uncleanable part (C11), the dirty ratio (C12) and what is in the way (C20)."""
 
+from dataclasses import replace
+
 import pytest
 
 from pipeline.lake.topic_partition import TopicPartition
@@ -159,8 +161,11 @@ class TestInTheWay:
 
     def test_c4_c27_records_that_may_be_the_log_end_are_kept_from_the_last_that_is_surely_seen(self) -> None:
         assert state(*series(3)).kept_from == 29
-        assert state(*series(3), segment("d", 60, 69, row_deletes=1)).kept_from == 29
-        assert state(segment("d", 60, 69, row_deletes=1)).kept_from == -1
+        hidden = segment("d", 60, 69, row_deletes=1, hidden=10)
+        assert state(*series(3), hidden).kept_from == 29
+        assert state(hidden).kept_from == -1
+        assert state(*series(3), replace(hidden, hidden=None)).kept_from == 29, "equality deletes may hide any number"
+        assert state(*series(3), replace(hidden, hidden=9)).kept_from == 60, "one of its records is seen"
 
     @pytest.mark.parametrize(
         ("policy", "text"),
