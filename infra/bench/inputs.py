@@ -86,9 +86,10 @@ class Inputs:
 def copy_of(lake: Lake, name: str, metadata: str, **properties: str) -> Iterator[str]:
     """A table of its own over the files of a metadata file; afterwards it is gone with all files written for it.
 
-    ``properties`` are set on it, with underscores for dots.
+    ``properties`` are set on it, with underscores for dots. What an interrupted run left under its name goes first.
     """
     identifier = f"{NAMESPACE}.{name}"
+    _drop(lake, identifier)
     table = lake.catalog.register_table(identifier, metadata)
     folder = local(table.location()) / "data"
     before = set(folder.rglob("*.parquet"))
@@ -97,11 +98,16 @@ def copy_of(lake: Lake, name: str, metadata: str, **properties: str) -> Iterator
             lake.set_properties(identifier, {key.replace("_", "."): value for key, value in properties.items()})
         yield identifier
     finally:
-        for left in lake.tables(NAMESPACE):
-            if left == identifier or left.startswith(f"{identifier}__"):
-                lake.catalog.drop_table(left)
+        _drop(lake, identifier)
         for path in set(folder.rglob("*.parquet")) - before:
             path.unlink()
+
+
+def _drop(lake: Lake, identifier: str) -> None:
+    """Drop a table, and those that go with it, if they are there."""
+    for table in lake.tables(NAMESPACE):
+        if table == identifier or table.startswith(f"{identifier}__"):
+            lake.catalog.drop_table(table)
 
 
 def local(location: str) -> Path:
