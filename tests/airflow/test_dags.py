@@ -85,7 +85,8 @@ def test_parsing_imports_nothing_heavy(parsed: Parsed) -> None:
 def test_lanes_follow_each_other(parsed: Parsed) -> None:
     tasks = parsed.dags["firn__t__busy"]["tasks"]
     assert tasks["turn"] == []
-    assert tasks["retain.plan"] == ["turn"]
+    assert tasks["due"] == ["turn"]
+    assert tasks["retain.plan"] == ["due"]
     assert tasks["retain.drop"] == ["retain.plan"]
     assert tasks["erase.plan"] == ["retain.drop"]
     assert tasks["mask.plan"] == ["erase.publish"]

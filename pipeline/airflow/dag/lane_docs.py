@@ -49,6 +49,7 @@ when nothing older remains elsewhere. Tail segments that lose nothing stay in pl
 
 TASKS = {
     "turn": "Waits, without occupying a worker slot, until no other run works on the table.",
+    "due": "Skips the lanes that this run leaves out, and those before the first one that has work.",
     "plan": "Reads metadata to find what is due and writes the plans. No JVM.",
     "compact": "`firn compact PLAN…`: writes the results into stages, where readers of the table do not see them.",
     "validate": "`firn validate STAGE…`: Great Expectations validates every result; only large jobs need a JVM.",

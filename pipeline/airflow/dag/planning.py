@@ -3,13 +3,16 @@
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from pipeline.airflow.dag.params import ALL, clock_of, scope_of
+from pipeline.airflow.dag.params import ALL, LANES, RETAIN, clock_of, scope_of
+from pipeline.errors import RefusedError
 
 if TYPE_CHECKING:
     from pipeline.lake import Lake
@@ -31,35 +34,62 @@ class MappedJob(TypedDict):
     validate: list[str]
 
 
-def skip_unless_wanted(lane: str) -> None:
-    """Skip the task when this run is for another lane."""
-    wanted = get_current_context()["params"]["lane"]
-    if wanted not in (ALL, lane):
-        raise AirflowSkipException(f"this run is for the lane {wanted} only")
+def lanes_to_skip(table: str) -> list[str]:
+    """The lanes that this run leaves out, and of the others those before the first that has plans: until then nothing
+    changes the table."""
+    from pipeline.lake import Lake
+
+    wanted = [lane for lane in (RETAIN, *LANES) if _left_out(lane) is None]
+    # One that was asked for by name looks for itself, and says why nothing is due.
+    idle = takewhile(partial(_idle, Lake.load(), table), wanted if len(wanted) > 1 else ())
+    return [lane for lane in (RETAIN, *LANES) if lane not in wanted] + [*idle]
+
+
+def skip_if_left_out(lane: str) -> None:
+    """Skip the task when this run leaves the lane out."""
+    if reason := _left_out(lane):
+        raise AirflowSkipException(reason)
 
 
 def plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
     """Plan what is due in the lane and store the plans; skips the task when nothing is due, or in a dry run."""
-    context = get_current_context()
-
-    from pipeline.plan import plan_table
-    from pipeline.sense import Lane
-
-    asked = context["params"]
-    scope = scope_of(asked)
-    if asked["lane"] == ALL and (obstacle := scope.obstacle(Lane(lane))):
-        raise AirflowSkipException(obstacle)
-    now = clock_of(context["dag_run"], datetime.now(UTC))
-    plans = plan_table(lake, table, lane, now, asked["force"], scope)
+    plans = _plans(lake, table, lane)
     for plan in plans:
         log.info("%s", plan.title)
     if not plans:
         raise AirflowSkipException(f"nothing is due in the lane {lane}")
-    if asked["dry_run"]:
+    if get_current_context()["params"]["dry_run"]:
         raise AirflowSkipException(f"dry run: {len(plans)} plans were not run")
     for plan in plans:
         plan.write(lake.plans_folder)
     return plans
+
+
+def _left_out(lane: str) -> str | None:
+    """Why this run leaves the lane out; None when it does not."""
+    from pipeline.sense import Lane
+
+    asked = get_current_context()["params"]
+    if asked["lane"] == ALL:
+        return scope_of(asked).obstacle(Lane(lane))
+    return None if asked["lane"] == lane else f"this run is for the lane {asked['lane']} only"
+
+
+def _idle(lake: "Lake", table: str, lane: str) -> bool:
+    """True when the lane has no plans. One that can't be planned is not idle: its own task fails, and says why."""
+    try:
+        return not _plans(lake, table, lane)
+    except RefusedError:
+        return False
+
+
+def _plans(lake: "Lake", table: str, lane: str) -> "list[Plan]":
+    from pipeline.plan import plan_table
+
+    context = get_current_context()
+    asked = context["params"]
+    now = clock_of(context["dag_run"], datetime.now(UTC))
+    return plan_table(lake, table, lane, now, asked["force"], scope_of(asked))
 
 
 def jobs_of(plans: "Sequence[Plan]", folder: Path, plans_per_job: int) -> list[MappedJob]:

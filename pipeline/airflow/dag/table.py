@@ -16,11 +16,12 @@ from airflow.sdk import (
     task,
     task_group,
 )
+from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from pipeline.airflow.configuration import Settings, TableSettings
 from pipeline.airflow.dag import lane_docs
 from pipeline.airflow.dag.params import LANES, RETAIN, params
-from pipeline.airflow.dag.planning import MappedJob, jobs_of, plans_due, read_plans, skip_unless_wanted
+from pipeline.airflow.dag.planning import MappedJob, jobs_of, lanes_to_skip, plans_due, read_plans, skip_if_left_out
 from pipeline.airflow.dag.publishing import LaneOutcome, PublishOperator, each
 from pipeline.airflow.dag.spark import FirnOperator, check_connection, task_of
 from pipeline.airflow.dag.teardown import report, sweep, turn, verdict
@@ -70,8 +71,9 @@ def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
         # Any: these are references to results here; the tasks receive the annotated types.
         jobs_of_lanes: list[Any] = []
         first = turn.override(doc_md=lane_docs.TASKS["turn"])(settings.name)
+        second = due.override(doc_md=lane_docs.TASKS["due"])(settings.name)
         dropped, outcome = retain_lane(settings)
-        chain(first, dropped)
+        chain(first, second, dropped)
         outcomes: list[Any] = [outcome]
         for lane in LANES:
             jobs, outcome = compacting_lane(settings, lane)
@@ -143,12 +145,18 @@ def compacting_lane(settings: TableSettings, lane: str) -> tuple[Any, Any]:
     return jobs, published.output
 
 
+@task
+def due(table: str) -> None:
+    """Skip the lanes in which this run finds nothing to do: a task for each of them would take seconds to say so."""
+    raise DownstreamTasksSkipped(tasks=[f"{lane}.plan" for lane in lanes_to_skip(table)])
+
+
 @task(task_id="plan")
 def plan_retain(table: str) -> list[str]:
     """Plan the segments that are past retention; skipped when there are none."""
     from pipeline.lake import Lake
 
-    skip_unless_wanted(RETAIN)
+    skip_if_left_out(RETAIN)
     lake = Lake.load()
     return [str(plan.file_in(lake.plans_folder)) for plan in plans_due(lake, table, RETAIN)]
 
@@ -170,7 +178,7 @@ def plan(table: str, lane: str, connection: str | None, plans_per_job: int) -> l
     """
     from pipeline.lake import Lake
 
-    skip_unless_wanted(lane)
+    skip_if_left_out(lane)
     if connection:
         check_connection(connection)
     lake = Lake.load()
