@@ -41,7 +41,7 @@ def lanes_to_skip(table: str) -> list[str]:
 
     wanted = [lane for lane in (RETAIN, *LANES) if _left_out(lane) is None]
     # One that was asked for by name looks for itself, and says why nothing is due.
-    idle = takewhile(partial(_idle, Lake.load(), table), wanted if len(wanted) > 1 else ())
+    idle = takewhile(partial(_idle, Lake.load(), table), wanted) if len(wanted) > 1 else ()
     return [lane for lane in (RETAIN, *LANES) if lane not in wanted] + [*idle]
 
 
