@@ -121,7 +121,8 @@ HISTORIES ?= 300
 row-deletes: setup $(DONE)/jars ## compare with Spark's and PyIceberg's readers on HISTORIES=300 random histories of row-level deletes
 	@FIRN_HISTORIES=$(HISTORIES) $(PYTEST) tests/spark/test_row_delete_histories.py $(PYTEST_ARGS)
 
-HISTORY_TESTS := $(addprefix tests/lanes/test_,equality_delete_histories.py explain.py histories.py row_deletes.py wide_plans.py) \
+HISTORY_TESTS := $(addprefix tests/lanes/test_,equality_delete_histories.py explain.py histories.py lighten_histories.py \
+	mask_histories.py row_deletes.py wide_plans.py) \
 	$(addprefix tests/unit/,care/test_histories.py care/test_manifests_of_others.py expectations/test_wide.py \
 	publish/retain/test_retain_histories.py sense/test_survey.py) tests/spark/test_engines.py
 TIMES ?= 10

@@ -2,45 +2,22 @@
 
 from contextlib import nullcontext, suppress
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.engine import Engine
 from pipeline.errors import ConflictError
 from pipeline.lake import Lake
 from pipeline.publish import publish
-from tests.support.examples import times
+from tests.support.examples import bounded
 from tests.support.topics import DAY, NOW
+from tests.support.upsert_histories import Step, histories
 from tests.support.upserts import Row, upserts
 
-changes = st.lists(
-    st.tuples(
-        st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["x", "y", None])), min_size=1, max_size=3),
-        st.lists(st.integers(0, 4), max_size=2),
-        st.lists(st.sampled_from(["x", "y", None]), max_size=1),
-        st.lists(st.integers(0, 20), max_size=2),
-        st.sampled_from(["merge", "clean", "tier", "full"]),
-        st.booleans(),
-    ),
-    min_size=3,
-    max_size=7,
-)
 
-
-@settings(
-    max_examples=times(6),
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(changes, st.booleans())
-def test_c2_c3_c27_random_histories(
-    lake: Lake,
-    engine: Engine,
-    history: list[tuple[list[tuple[int, str | None]], list[int], list[str | None], list[int], str, bool]],
-    partitioned: bool,
-) -> None:
+@bounded(6)
+@given(histories("merge", "clean", "tier", "full"), st.booleans())
+def test_c2_c3_c27_random_histories(lake: Lake, engine: Engine, history: list[Step], partitioned: bool) -> None:
     """Appends, position and equality deletes and cleanings, some while a plan is under way: as in a plain model."""
     table = upserts(lake, engine, partitioned=partitioned, tier_runs="2", delete_retention_ms="0")
     visible: dict[int, Row] = {}

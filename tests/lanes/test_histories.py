@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable
 from contextlib import suppress
 from random import Random
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.engine import Engine
@@ -14,7 +14,7 @@ from pipeline.lake import Lake
 from pipeline.publish import publish
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane
-from tests.support.examples import times
+from tests.support.examples import bounded
 from tests.support.topics import DAY, NOW, Record, Topic
 
 KEYS = [b"", b"a", b"b", b"c"]
@@ -24,16 +24,8 @@ batches = st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from([None, b"", 
 steps = st.lists(st.tuples(batches, st.sampled_from([None, *Lane]), st.booleans()), min_size=2, max_size=5)
 clocks = st.lists(st.sampled_from([0, 1, DAY, -DAY, 3 * DAY]), min_size=5, max_size=5)
 
-bounded = settings(
-    max_examples=times(3),
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
 
-
-@bounded
+@bounded(3)
 @given(steps, clocks)
 def test_c2_c3_c9_in_offset_order(
     lake: Lake,
@@ -56,7 +48,7 @@ def test_c2_c3_c9_in_offset_order(
     assert len(topic.seen()) == len({record.key for record in topic.seen()}), "one record per key in the tail"
 
 
-@bounded
+@bounded(3)
 @given(steps, clocks, st.sampled_from(["6", "1000"]), st.randoms(use_true_random=False))
 def test_c2_c3_c7_c9_with_late_and_repeated_segments(
     lake: Lake,

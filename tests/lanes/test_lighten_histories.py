@@ -2,58 +2,22 @@
 
 from contextlib import nullcontext, suppress
 
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.engine import Engine
 from pipeline.errors import ConflictError
 from pipeline.lake import Lake
 from pipeline.publish import publish
-from tests.support.row_deletes import (
-    data_files,
-)
+from tests.support.examples import bounded
 from tests.support.topics import DAY, NOW
-from tests.support.upserts import Row, Upserts, equality_deletes_left, upserts
+from tests.support.upsert_histories import Step, histories
+from tests.support.upserts import Row, equality_deletes_left, upserts
 
 
-@pytest.fixture
-def table(lake: Lake, engine: Engine) -> Upserts:
-    return upserts(lake, engine)
-
-
-def paths_of(table: Upserts) -> set[str]:
-    return {one.file_path for one in data_files(table.topic.lake.table(table.topic.table))}
-
-
-changes = st.lists(
-    st.tuples(
-        st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["x", "y", None])), min_size=1, max_size=3),
-        st.lists(st.integers(0, 4), max_size=2),
-        st.lists(st.sampled_from(["x", "y", None]), max_size=1),
-        st.lists(st.integers(0, 20), max_size=2),
-        st.sampled_from(["lighten", "lighten", "merge", "full"]),
-        st.booleans(),
-    ),
-    min_size=3,
-    max_size=7,
-)
-
-
-@settings(
-    max_examples=12,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(changes, st.booleans())
-def test_c2_c3_c27_random_histories(
-    lake: Lake,
-    engine: Engine,
-    history: list[tuple[list[tuple[int, str | None]], list[int], list[str | None], list[int], str, bool]],
-    partitioned: bool,
-) -> None:
+@bounded(12)
+@given(histories("lighten", "lighten", "merge", "full"), st.booleans())
+def test_c2_c3_c27_random_histories(lake: Lake, engine: Engine, history: list[Step], partitioned: bool) -> None:
     """Appends, deletes of both kinds and lanes, some of it while a plan is under way: readers see what a plain model
     says, and after each `lighten` no equality delete is left but what landed meanwhile."""
     table = upserts(lake, engine, partitioned=partitioned, position_deletes_max="2", delete_retention_ms="0")

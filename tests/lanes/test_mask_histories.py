@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pipeline.engine import Engine
 from pipeline.lake import Lake
 from pipeline.sense import Lane
-from tests.lanes.test_histories import batches, bounded
+from tests.lanes.test_histories import batches
+from tests.support.examples import bounded
 from tests.support.row_deletes import visible_rows
 from tests.support.topics import DAY, NOW, Record, Topic
 
@@ -22,7 +23,7 @@ clocks = st.lists(st.sampled_from([0, 1, DAY, 3 * DAY]), min_size=6, max_size=6)
 Arrivals = list[tuple[list[tuple[bytes, bytes | None]], list[Lane]]]
 
 
-@bounded
+@bounded(3)
 @given(arrivals, st.randoms(use_true_random=False), st.sampled_from(["5", "1000"]))
 def test_c2_c3_c28_each_key_shows_its_newest_record_alone(
     lake: Lake, engine: Engine, history: Arrivals, random: Random, budget: str
@@ -47,7 +48,7 @@ def test_c2_c3_c28_each_key_shows_its_newest_record_alone(
     assert sorted(row["offset"] for row in visible_rows(lake.table(topic.table))) == topic.offsets()
 
 
-@bounded
+@bounded(3)
 @given(arrivals, clocks, st.randoms(use_true_random=False))
 def test_c28_cleanings_give_what_they_give_without_masks(
     lake: Lake, engine: Engine, history: Arrivals, jumps: Sequence[int], random: Random

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.compact import hidden
@@ -19,7 +19,7 @@ from pipeline.publish.retain import retain
 from pipeline.sense import sense_table
 from pipeline.validate import validate
 from pipeline.validate.verify import verify
-from tests.support.examples import times
+from tests.support.examples import bounded
 from tests.support.hiding import delete, deletes
 from tests.support.row_deletes import add, delete_at, equality_file, places
 from tests.support.topics import DAY, NOW, Record, Topic, updates
@@ -60,13 +60,7 @@ steps = st.lists(
 )
 
 
-@settings(
-    max_examples=times(5),
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@bounded(5)
 @given(steps)
 def test_c2_c3_c27_what_is_deleted_between_cleanings_of_any_lane_stays_deleted(
     lake: Lake, engine: Engine, history: list[tuple[list[tuple[bytes, bytes | None]], list[int], str]]

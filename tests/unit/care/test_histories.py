@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from pipeline import clock, quarantine
@@ -23,7 +23,7 @@ from pipeline.publish import publish
 from pipeline.sense import Lane
 from pipeline.staging.stage import Stage, stages_of
 from tests.support import lakes
-from tests.support.examples import times
+from tests.support.examples import bounded
 from tests.support.lakes import Fates, row
 
 HOUR_MS = 3_600_000
@@ -174,15 +174,8 @@ class History:
         assert {one.kind for one in again} <= {Kind.STAGE, Kind.DATA, Kind.QUARANTINE, Kind.ORPHANS}
 
 
-@settings(
-    max_examples=times(4),
-    # A history takes a second: looking for a shorter one that fails as well would take minutes.
-    phases=[Phase.generate],
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+# A history takes a second: looking for a shorter one that fails as well would take minutes.
+@bounded(4, phases=[Phase.generate])
 @given(histories)
 def test_c25_only_what_nothing_refers_to_is_collected(lake: Lake, happened: list[tuple[list[str], int]]) -> None:
     history = History(lake)

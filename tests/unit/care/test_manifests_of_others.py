@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -20,7 +20,7 @@ from pipeline.care.manifests import rewrite_manifests
 from pipeline.lake import Lake, records
 from pipeline.lake.manifest_entries import RawManifest
 from tests.support import foreign, lakes
-from tests.support.examples import times
+from tests.support.examples import bounded
 from tests.support.lakes import NOW, TABLE, append, row
 from tests.support.manifests import FEW, MANY, MIN_COUNT, listed, live, many_small, rewritten, seen
 
@@ -186,15 +186,8 @@ steps = st.lists(
 )
 
 
-@settings(
-    max_examples=times(5),
-    # A history takes a second: looking for a shorter one that fails as well would take minutes.
-    phases=[Phase.generate],
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+# A history takes a second: looking for a shorter one that fails as well would take minutes.
+@bounded(5, phases=[Phase.generate])
 @given(steps)
 def test_c29_whatever_was_written_before_the_same_is_listed_afterwards(lake: Lake, happened: Sequence[str]) -> None:
     history = History(lake)

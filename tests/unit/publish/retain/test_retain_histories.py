@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from pipeline.clock import from_ms
@@ -17,7 +17,7 @@ from pipeline.publish import retain
 from pipeline.segments import read
 from pipeline.sense import Lane
 from tests.support import lakes
-from tests.support.examples import times
+from tests.support.examples import bounded
 from tests.support.lakes import NOW
 
 HOUR = 3_600_000
@@ -35,15 +35,8 @@ steps = st.lists(
     st.tuples(st.lists(batches, max_size=2), limits, st.sampled_from([0, 1, HOUR])), min_size=2, max_size=5
 )
 
-bounded = settings(
-    max_examples=times(6),
-    # A history takes half a second: looking for a shorter one that fails as well would take minutes.
-    phases=[Phase.generate],
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+# A history takes half a second: looking for a shorter one that fails as well would take minutes.
+few = bounded(6, phases=[Phase.generate])
 
 
 @dataclass
@@ -105,7 +98,7 @@ def check(topic: Topic, was: Before, now: int, retention_ms: int, retention_byte
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
-@bounded
+@few
 @given(steps)
 def test_c19_in_offset_order(lake: Lake, policy: str, history: list[tuple[list[Batch], tuple[int, int], int]]) -> None:
     """All records from some offset on remain; a key's newest record is the landed one, or the key is gone."""
@@ -126,7 +119,7 @@ def test_c19_in_offset_order(lake: Lake, policy: str, history: list[tuple[list[B
         assert plan_table(lake, topic.table, Lane.RETAIN, now) == [], "C25: nothing is left to do"
 
 
-@bounded
+@few
 @given(steps, st.randoms(use_true_random=False))
 def test_c19_with_late_segments(
     lake: Lake, history: list[tuple[list[Batch], tuple[int, int], int]], order: Random
