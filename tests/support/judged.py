@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from expectations import Claim, Finding, Fingerprint, Part, Verdict
+from expectations import Claim, Finding, Findings, Fingerprint, Part, Verdict
 from expectations.column_mapping import KAFKAS
-from expectations.judge import judge
+from expectations.judge import Limits, judge
 from expectations.tables import AFTER, BEFORE, IN_PLACE
 from expectations.verdicts import verdicts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from expectations.redaction import Shown
+    from expectations.wide import KeyBuckets
 
 _MOMENT = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -156,6 +157,16 @@ def judge_all(
     parts = [part(BEFORE, inputs), part(AFTER, outputs), *([] if left is None else [part(IN_PLACE, left)])]
     found = judge(parts, inputs.schema, claims, KAFKAS, fingerprints=fingerprints, samples=samples)
     return verdicts(claims, found, reports)
+
+
+def gathered(buckets: KeyBuckets, spread: Iterable[tuple[int, pa.Table]], samples: Shown) -> Findings:
+    """What the judge finds in records that were ``spread`` over ``buckets``."""
+    by_bucket: dict[int, list[pa.Table]] = {}
+    for bucket, records in spread:
+        by_bucket.setdefault(bucket, []).append(records)
+    return Findings.together(
+        buckets.gather(bucket, by_bucket.get(bucket, []), samples, Limits()) for bucket in range(buckets.every)
+    )
 
 
 def failed(verdict: Verdict) -> dict[str, Finding]:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from expectations import Claim, Findings
+from expectations import Claim
 from expectations.column_mapping import KAFKAS
 from expectations.findings import rows
 from expectations.judge import Limits, judge
 from expectations.tables import AFTER, BEFORE, Layout
 from expectations.visible import Deletes, Listed
 from expectations.wide import KeyBuckets
-from tests.support.judged import CLAIM, PAST, RECORD_COUNTS, SCHEMA, Record, part, table
+from tests.support.judged import CLAIM, PAST, RECORD_COUNTS, SCHEMA, Record, gathered, part, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,30 +69,22 @@ def sides(after: Sequence[Deletes], before: Sequence[Deletes] | None = None) -> 
     """The data file as it is read with the deletes before, and after."""
     known = [by_value(b"b", b"x"), by_place("old", 0)] if before is None else before
     return [
-        replace(part(side, table(HELD)), name=FILE, records=len(HELD), plan=0, listed=Listed(1, "place", tuple(own)))
-        for side, own in ((BEFORE, known), (AFTER, after))
+        replace(
+            part(side, table(HELD)), name=FILE, records=len(HELD), plan=0, listed=Listed(1, "place", tuple(deletes))
+        )
+        for side, deletes in ((BEFORE, known), (AFTER, after))
     ]
 
 
 def broken(parts: list[Part], claim: Claim = LIGHTEN) -> dict[str, int]:
-    (found,) = judge(parts, SCHEMA, [claim], KAFKAS, fingerprints=[0], samples="full")
+    (findings,) = judge(parts, SCHEMA, [claim], KAFKAS, fingerprints=[0], samples="full")
     (closely,) = judge(parts, SCHEMA, [claim], KAFKAS, samples="full")
-    assert closely.broken == found.broken, "values are the same files'"
-    wide = _in_buckets(parts, claim)
-    assert (wide.broken, wide.figures["records_in"]) == (found.broken, found.figures["records_in"])
-    assert found.figures["deleted"] == 2
-    return dict(found.broken)
-
-
-def _in_buckets(parts: Sequence[Part], claim: Claim) -> Findings:
-    """What the judge finds when it spreads the records over buckets."""
+    assert closely.broken == findings.broken, "values are the same files'"
     buckets = KeyBuckets(Layout(SCHEMA, KAFKAS, closely=False, hides=True), claim, 3, 2)
-    moved: dict[int, list[pa.Table]] = {}
-    for bucket, records in buckets.spread(parts, Limits()):
-        moved.setdefault(bucket, []).append(records)
-    return Findings.together(
-        buckets.gather(bucket, moved.get(bucket, []), "none", Limits()) for bucket in range(buckets.every)
-    )
+    wide = gathered(buckets, buckets.spread(parts, Limits()), "none")
+    assert (wide.broken, wide.figures["records_in"]) == (findings.broken, findings.figures["records_in"])
+    assert findings.figures["deleted"] == 2
+    return dict(findings.broken)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +122,7 @@ def test_c27_a_record_more_or_less_is_noticed(after: list[Deletes], expected: di
 @pytest.mark.parametrize("name", ["records_in", "records_out", "deleted", "superseded"])
 def test_c24_wrong_counts_are_noticed(name: str) -> None:
     parts = sides([by_place("old", 0), by_place("new", 1)])
-    (found,) = judge(parts, SCHEMA, [LIGHTEN], KAFKAS, fingerprints=[0])
-    assert [row.promise.name for row in rows(LIGHTEN, found) if row.broken] == []
+    (findings,) = judge(parts, SCHEMA, [LIGHTEN], KAFKAS, fingerprints=[0])
+    assert [row.promise.name for row in rows(LIGHTEN, findings) if row.broken] == []
     wrong = Claim.from_dict(LIGHTEN.to_dict() | {name: 5})
-    assert [row.promise.name for row in rows(wrong, found) if row.broken] == [RECORD_COUNTS]
+    assert [row.promise.name for row in rows(wrong, findings) if row.broken] == [RECORD_COUNTS]

@@ -7,20 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from expectations import Findings
 from expectations.column_mapping import KAFKAS
 from expectations.findings import rows
 from expectations.judge import Limits, judge
 from expectations.tables import AFTER, BEFORE, Layout
 from expectations.wide import KeyBuckets
-from tests.support.judged import CLAIM, PAST, SCHEMA, Record, part, table
+from tests.support.judged import CLAIM, PAST, SCHEMA, Record, gathered, part, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pyarrow as pa
-
-    from expectations import Claim, Part
+    from expectations import Claim
     from tests.support.judged import Records
 
 OLD_A, NEW_A = Record(0, b"a", level=None), Record(4, b"a", level=1)
@@ -32,7 +27,7 @@ END = Record(8, b"z", level=0)
 
 INPUTS = [OLD_A, OLD_B, ALONE, NO_KEY, NEW_A, DELETED_B, LATE_D, STAMPED_D, END]
 HIDDEN = [OLD_A, OLD_B]
-LEFT = [one for one in INPUTS if one not in HIDDEN]
+VISIBLE = [one for one in INPUTS if one not in HIDDEN]
 MASK = replace(
     CLAIM,
     lane="mask",
@@ -56,66 +51,55 @@ def broken(inputs: Records, outputs: Records, claim: Claim = MASK) -> dict[str, 
         claim, records_in=len(inputs), records_out=len(outputs), superseded=max(0, len(inputs) - len(outputs))
     )
     parts = [part(BEFORE, table(inputs)), part(AFTER, table(outputs))]
-    (found,) = judge(parts, SCHEMA, [counted], KAFKAS, fingerprints=[0], samples="full")
-    wide = _in_buckets(parts, counted)
-    told = {name: figure for name, figure in wide.figures.items() if name != "repeats_in"}
-    assert (wide.broken, told, wide.fingerprint) == (found.broken, dict(found.figures), found.fingerprint)
-    return dict(found.broken)
-
-
-def _in_buckets(parts: Sequence[Part], claim: Claim) -> Findings:
-    """What the judge finds when it spreads the records over buckets."""
-    buckets = KeyBuckets(Layout(SCHEMA, KAFKAS, closely=False, hides=True), claim, 3, 2)
-    moved: dict[int, list[pa.Table]] = {}
-    for bucket, records in buckets.spread(parts, Limits()):
-        moved.setdefault(bucket, []).append(records)
-    return Findings.together(
-        buckets.gather(bucket, moved.get(bucket, []), "none", Limits()) for bucket in range(buckets.every)
-    )
+    (findings,) = judge(parts, SCHEMA, [counted], KAFKAS, fingerprints=[0], samples="full")
+    buckets = KeyBuckets(Layout(SCHEMA, KAFKAS, closely=False, hides=True), counted, 3, 2)
+    wide = gathered(buckets, buckets.spread(parts, Limits()), "none")
+    figures = {name: figure for name, figure in wide.figures.items() if name != "repeats_in"}
+    assert (wide.broken, figures, wide.fingerprint) == (findings.broken, dict(findings.figures), findings.fingerprint)
+    return dict(findings.broken)
 
 
 def test_c28_what_is_superseded_is_hidden_and_nothing_else() -> None:
-    assert broken(INPUTS, LEFT) == {}
-    (found,) = judge(
-        [part(BEFORE, table(INPUTS)), part(AFTER, table(LEFT))],
+    assert broken(INPUTS, VISIBLE) == {}
+    (findings,) = judge(
+        [part(BEFORE, table(INPUTS)), part(AFTER, table(VISIBLE))],
         SCHEMA,
         [MASK],
         KAFKAS,
         fingerprints=[0],
         samples="none",
     )
-    assert [row.broken for row in rows(MASK, found)] == [0] * len(rows(MASK, found))
+    assert [row.broken for row in rows(MASK, findings)] == [0] * len(rows(MASK, findings))
 
 
 @pytest.mark.parametrize("gone", [NEW_A, DELETED_B, ALONE, NO_KEY, STAMPED_D])
 def test_c3_c5_the_newest_of_a_key_or_a_record_without_one_is_hidden(gone: Record) -> None:
-    found = broken(INPUTS, [one for one in LEFT if one != gone])
-    assert found["not_superseded"] >= 1
+    assert broken(INPUTS, [one for one in VISIBLE if one != gone])["not_superseded"] >= 1
 
 
 def test_c4_the_log_end_is_hidden() -> None:
-    assert broken(INPUTS, [one for one in LEFT if one != END]) == {"log_end_hidden": 1, "not_superseded": 1}
+    assert broken(INPUTS, [one for one in VISIBLE if one != END]) == {"log_end_hidden": 1, "not_superseded": 1}
 
 
-@pytest.mark.parametrize("left", [OLD_A, OLD_B])
-def test_c28_a_superseded_record_is_still_visible(left: Record) -> None:
-    assert broken(INPUTS, [*LEFT, left]) == {"still_visible": 1}
+@pytest.mark.parametrize("superseded", [OLD_A, OLD_B])
+def test_c28_a_superseded_record_is_still_visible(superseded: Record) -> None:
+    assert broken(INPUTS, [*VISIBLE, superseded]) == {"still_visible": 1}
 
 
 def test_c9_a_late_record_below_a_stamped_tombstone_may_stay_or_go() -> None:
-    assert broken(INPUTS, [one for one in LEFT if one != LATE_D]) == {}
+    assert broken(INPUTS, [one for one in VISIBLE if one != LATE_D]) == {}
     copy = replace(STAMPED_D, level=0, delete_horizon=None)
-    assert broken([*INPUTS, copy], [*LEFT, copy]) == {}
+    assert broken([*INPUTS, copy], [*VISIBLE, copy]) == {}
     unstamped = [replace(one, delete_horizon=None) if one == STAMPED_D else one for one in INPUTS]
-    left = [replace(one, delete_horizon=None) if one == STAMPED_D else one for one in LEFT]
-    assert broken(unstamped, left) == {"still_visible": 1}
+    visible = [replace(one, delete_horizon=None) if one == STAMPED_D else one for one in VISIBLE]
+    assert broken(unstamped, visible) == {"still_visible": 1}
 
 
 def test_c27_a_hidden_record_is_visible_again() -> None:
-    assert broken([one for one in INPUTS if one != OLD_B], [*LEFT, OLD_B]) == {"unhidden": 1, "still_visible": 1}
+    assert broken([one for one in INPUTS if one != OLD_B], [*VISIBLE, OLD_B]) == {"unhidden": 1, "still_visible": 1}
 
 
 def test_c2_a_copy_is_superseded_by_a_higher_offset_alone() -> None:
-    assert broken([*INPUTS, NEW_A], [*LEFT, NEW_A]) == {}
-    assert broken([*INPUTS, NEW_A], LEFT) == {"not_superseded": 1}
-    assert broken([*INPUTS, OLD_A], LEFT) == {}
+    assert broken([*INPUTS, NEW_A], [*VISIBLE, NEW_A]) == {}
+    assert broken([*INPUTS, NEW_A], VISIBLE) == {"not_superseded": 1}
+    assert broken([*INPUTS, OLD_A], VISIBLE) == {}

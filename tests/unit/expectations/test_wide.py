@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expectations.column_mapping import KAFKAS
-from expectations.findings import Findings
 from expectations.judge import Limits, examine
 from expectations.tables import AFTER, BEFORE, IN_PLACE, Layout
 from expectations.wide import KeyBuckets
@@ -25,13 +25,14 @@ from tests.support.judged import (
     SCHEMA,
     STAMP,
     Record,
+    gathered,
     part,
     table,
 )
 from tests.unit.expectations.test_promises import SABOTAGE, in_world
 
 if TYPE_CHECKING:
-    from expectations import Claim
+    from expectations import Claim, Findings
     from tests.support.judged import Records
 
 
@@ -41,12 +42,8 @@ def both(inputs: Records, outputs: Records, left: Records, claim: Claim, *, clos
     layout = Layout(SCHEMA, KAFKAS, closely=closely)
     (narrow,) = examine(parts, layout, [claim], "full", Limits())
     buckets = KeyBuckets(layout, claim, 2, 1)
-    moved = [(bucket, held) for one in parts for bucket, held in buckets.spread([one], Limits())]
-    wide = [
-        buckets.gather(number, [held for bucket, held in moved if bucket == number], "full", Limits())
-        for number in range(buckets.every)
-    ]
-    return narrow, Findings.together(wide)
+    spread = chain.from_iterable(buckets.spread([one], Limits()) for one in parts)
+    return narrow, gathered(buckets, spread, "full")
 
 
 @pytest.mark.parametrize("closely", [False, True], ids=["fingerprint", "values"])
