@@ -7,9 +7,10 @@ import numpy as np
 from pipeline import clock
 from pipeline.segments.segment import LEVELS
 from pipeline.sense import Lane
-from pipeline.simulate import Workload, contenders, simulate
+from pipeline.simulate import Workload
 from pipeline.simulate.arrivals import HOUR_MS, START_MS
 from tests.support.row_deletes import delete_files
+from tests.support.simulated import under
 from tests.support.topics import Record, Topic
 
 LOOK_MS = 2 * HOUR_MS
@@ -31,8 +32,7 @@ POLICY = {
 
 def test_c28_the_simulation_hides_and_writes_what_the_lanes_do(topic: Topic) -> None:
     workload = Workload(rate=4 / 3600, hours=14, records_per_segment=4, keys=6, delete_ratio=0.1)
-    sides = contenders({name.replace("_", "."): value for name, value in POLICY.items()}, ("firn",))
-    simulated = simulate(workload, sides[:1], LOOK_MS)[0]
+    simulated = under(workload, {name.replace("_", "."): value for name, value in POLICY.items()}, LOOK_MS)
     stream = workload.stream(0)
     topic.create(**POLICY)
     begin_ms, landed = clock.now_ms(), 0
@@ -52,11 +52,11 @@ def test_c28_the_simulation_hides_and_writes_what_the_lanes_do(topic: Topic) -> 
                 ]
             )
             landed += 1
-        found = Counter(topic.levels())
-        assert [found[level] for level in LEVELS] == simulated.segments[:, look].tolist(), look
+        levels = Counter(topic.levels())
+        assert [levels[level] for level in LEVELS] == simulated.segments[:, look].tolist(), look
         assert len(delete_files(topic.lake.table(topic.table))) == simulated.delete_files[look], look
-        done = topic.run(begin_ms + tick - START_MS)
-        plans.update({run.lane: len(run.plans) for run in done if run.plans})
+        runs = topic.run(begin_ms + tick - START_MS)
+        plans.update({run.lane: len(run.plans) for run in runs if run.plans})
         seen = topic.seen()
         hidden = sum(segment.records for segment in topic.segments()) - len(seen)
         assert hidden == int(np.cumsum(simulated.books.hidden_changed)[look]), look

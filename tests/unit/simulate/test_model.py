@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import inf
 
 import numpy as np
 from hypothesis import given, settings
@@ -13,33 +12,14 @@ from pipeline.policy import Policy
 from pipeline.segments import Segments
 from pipeline.segments.segment import RUN, TAIL
 from pipeline.sense import Lane, PartitionState
-from pipeline.simulate import Contender, Keys, Workload, simulate
+from pipeline.simulate import Contender, Workload, simulate
 from pipeline.simulate.arrivals import START_MS, Stream
 from pipeline.simulate.table import TOPIC_PARTITION, ModelTable
+from tests.support.simulated import policies, workloads
 
-workloads = st.builds(
-    Workload,
-    rate=st.floats(0.5, 10),
-    hours=st.floats(0.2, 0.6),
-    partitions=st.integers(1, 3),
-    records_per_segment=st.integers(1, 30),
-    distribution=st.sampled_from(Keys),
-    keys=st.integers(1, 300),
-    update_ratio=st.floats(0.3, 1),
-    delete_ratio=st.floats(0, 0.3),
-    seed=st.integers(0, 9),
-)
-policies = st.builds(
-    Policy,
-    merge_segments=st.integers(2, 6),
-    leave_to_full_fraction=st.sampled_from((0.25, 1.0, inf)),
-    clean_segments=st.integers(1, 6),
-    tier_runs=st.integers(2, 3),
-    min_cleanable_dirty_ratio=st.sampled_from((0.0, 0.5, 0.9)),
-    full_interval_ms=st.sampled_from((-1, 600_000)),
+WORKLOADS = workloads(most_partitions=3)
+POLICIES = policies(
     min_compaction_lag_ms=st.sampled_from((0, 120_000)),
-    active_segments=st.integers(0, 2),
-    delete_retention_ms=st.sampled_from((0, 300_000)),
     segment_bytes=st.sampled_from((20_000, 10**9)),
 )
 
@@ -48,7 +28,7 @@ class TestInvariants:
     """Whatever arrives, under whatever policy."""
 
     @settings(max_examples=15)
-    @given(workloads, policies)
+    @given(WORKLOADS, POLICIES)
     def test_c24_the_books_balance(self, workload: Workload, policy: Policy) -> None:
         for result in simulate(workload, (Contender("any", policy, leaves_in_place=True),)):
             assert result.books.landed == sum(result.books.records.values())
@@ -57,14 +37,14 @@ class TestInvariants:
             assert (result.lag_ms >= 0).all()
 
     @settings(max_examples=8)
-    @given(workloads, policies)
+    @given(WORKLOADS, POLICIES)
     def test_the_same_seed_gives_the_same_figures(self, workload: Workload, policy: Policy) -> None:
         side = Contender("any", policy, leaves_in_place=True)
         ((first,), (again,)) = (simulate(workload, (side,)) for _ in range(2))
         assert first.as_dict() == again.as_dict()
 
     @settings(max_examples=15)
-    @given(workloads, policies)
+    @given(WORKLOADS, POLICIES)
     def test_looks_that_are_skipped_would_have_found_nothing(self, workload: Workload, policy: Policy) -> None:
         workload = replace(workload, partitions=1)
         (result,) = simulate(workload, (Contender("any", policy, leaves_in_place=True),))
@@ -79,7 +59,7 @@ class TestInvariants:
         assert result.books.records["live"] == sum(segment.records for segment in table.segments)
 
     @settings(max_examples=40)
-    @given(workloads, policies, st.lists(st.tuples(st.sampled_from(Lane), st.integers(0, 40), st.integers(0, 10**6))))
+    @given(WORKLOADS, POLICIES, st.lists(st.tuples(st.sampled_from(Lane), st.integers(0, 40), st.integers(0, 10**6))))
     def test_c3_the_newest_record_of_every_key_is_there(
         self, workload: Workload, policy: Policy, steps: list[tuple[Lane, int, int]]
     ) -> None:
