@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import pyarrow.parquet as pq
 import pytest
@@ -193,7 +192,8 @@ def test_batches_that_are_put_together_lose_and_keep_what_each_of_them_would(
     with tempfile.TemporaryDirectory() as name:
         inputs = plan_inputs(Path(name), segments, removed)
         together = cleaned(inputs, Path(name))
-        with patch.object(rewrite, "_SMALL", 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(rewrite, "_SMALL", 0)
             apart = cleaned(inputs, Path(name))
         assert (together.counts, together.fingerprint) == (apart.counts, apart.fingerprint)
         assert written(together) == written(apart)

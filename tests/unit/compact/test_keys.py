@@ -3,10 +3,10 @@
 import decimal
 from datetime import UTC, date, datetime
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,7 +92,8 @@ def keys_of_type(kind: pa.DataType, values: st.SearchStrategy[Any]) -> st.Search
 def test_c6_keys_in_shards_are_compared_as_all_at_once(told: tuple[pa.DataType, list[Any]], shard: int) -> None:
     kind, keys = told
     every = pa.chunked_array([pa.array(keys, kind), pa.array(keys[::-1], kind)])
-    with patch.object(keys_module, "SHARD", shard):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys_module, "SHARD", shard)
         codes, dictionary = codes_of(every)
         again = places_in(every, dictionary)
         among = places_in(every, dictionary.slice(1))
