@@ -14,10 +14,10 @@ from tests.support.upserts import Row, Upserts, upserts
 @pytest.fixture
 def table(lake: Lake, engine: Engine) -> Upserts:
     """Key 1 has an older record at 0 and a newer one at 2."""
-    found = upserts(lake, engine, mask_max_lag_ms="0")
-    found.append(Row(0, 1, "a"), Row(1, 2, "a"))
-    found.append(Row(2, 1, "b"), Row(3, 3, "a"))
-    return found
+    table = upserts(lake, engine, mask_max_lag_ms="0")
+    table.append(Row(0, 1, "a"), Row(1, 2, "a"))
+    table.append(Row(2, 1, "b"), Row(3, 3, "a"))
+    return table
 
 
 @pytest.mark.parametrize("lane", ["full", "mask"])
@@ -27,6 +27,7 @@ def test_c2_c3_a_delete_that_hides_the_newer_record_alone_is_a_conflict(
 ) -> None:
     (stage,) = table.topic.validated(table.topic.plans(lane, force=True))
     table.delete(columns, tuple({"id": 1, "city": "b"}[name] for name in columns))
+    assert table.seqs() == [0, 1, 3], "readers see the older record of the key"
     with pytest.raises(ConflictError, match="a row-level delete was added to"):
         publish(table.topic.lake, stage)
     assert table.seqs() == [0, 1, 3]
@@ -42,8 +43,10 @@ def test_c27_a_delete_by_the_key_hides_both_and_is_none(table: Upserts, lane: st
     assert table.seqs() == [1, 3]
 
 
-def test_c13_c27_a_merge_supersedes_nothing_and_meets_no_conflict(table: Upserts) -> None:
+def test_c2_c3_c13_c27_a_merge_supersedes_nothing_and_meets_no_conflict(table: Upserts) -> None:
     (stage,) = table.topic.validated(table.topic.plans("merge", force=True))
     table.delete(["city"], ("b",))
     publish(table.topic.lake, stage)
+    assert table.seqs() == [0, 1, 3]
+    table.topic.clean("full", NOW + DAY, force=True)
     assert table.seqs() == [0, 1, 3]

@@ -91,27 +91,6 @@ def test_c22_c27_a_delete_that_lands_meanwhile_applies_to_what_is_published(tabl
     assert table.deletes() == set()
 
 
-@pytest.mark.parametrize(("lane", "published"), [("merge", True), ("full", False)])
-def test_c2_c3_a_delete_by_other_columns_than_the_key_may_bring_an_older_record_to_light(
-    table: Upserts, lane: str, published: bool
-) -> None:
-    """Readers see the older record of the key then: a cleaning that drops it because of the newer one is made again."""
-    table.append(Row(0, 1, "x"), Row(1, 2, "x"))
-    table.append(Row(2, 1, "y"), Row(3, 3, "x"))
-    (plan,) = table.topic.plans(lane, force=True)
-    (stage,) = table.topic.validated([plan])
-    table.delete(["city"], ("y",))
-    assert table.seqs() == [0, 1, 3]
-    if published:
-        publish(table.topic.lake, stage)
-    else:
-        with pytest.raises(ConflictError, match="a row-level delete was added to"):
-            publish(table.topic.lake, stage)
-    assert table.seqs() == [0, 1, 3]
-    table.topic.clean("full", NOW + DAY, force=True)
-    assert table.seqs() == [0, 1, 3]
-
-
 def test_c22_c27_a_delete_between_planning_and_compacting(table: Upserts) -> None:
     table.append(Row(0, 1), Row(1, 2))
     table.append(Row(2, 3), Row(3, 4))
