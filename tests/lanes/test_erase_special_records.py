@@ -24,7 +24,7 @@ from pipeline.sense import Lane
 from pipeline.validate import validate
 from tests.lanes.test_transactions import Log
 from tests.support.erasing import HOUR, erasures, progress, request
-from tests.support.row_deletes import delete_at, delete_files, places
+from tests.support.hiding import delete, deletes
 from tests.support.topics import NOW, Record, Topic, updates
 
 
@@ -67,19 +67,19 @@ class TestRowDeletes:
 
     def test_c30_a_hidden_record_of_the_key_goes(self, topic: Topic) -> None:
         topic.land(updates("a=1", "b=1", "a=2"), updates("c=1", start=3))
-        delete_at(topic.lake, topic.table, places(topic.lake, topic.table, [0]))
+        delete(topic, 0)
         before = {segment.path for segment in topic.segments()}
         request(topic, b"a")
         (counts,) = topic.clean("erase", force=True)
         assert topic.offsets() == [1, 3]
         assert (counts.records_in, counts.records_out, counts.erased, counts.deleted) == (2, 1, 1, 1)
         assert len(before & {segment.path for segment in topic.segments()}) == 1
-        assert delete_files(topic.lake.table(topic.table)) == set(), "nothing needs it any more"
+        assert deletes(topic) == set(), "nothing needs it any more"
         assert [one.records for one in erasures(topic).destroyed] == [2]
 
     def test_c30_a_file_is_written_anew_for_a_hidden_record_alone(self, topic: Topic) -> None:
         topic.land(updates("a=1", "b=1"), updates("c=1", start=2))
-        delete_at(topic.lake, topic.table, places(topic.lake, topic.table, [0]))
+        delete(topic, 0)
         request(topic, b"a")
         (counts,) = topic.clean("erase", force=True)
         assert topic.offsets() == [1, 2]
@@ -88,15 +88,15 @@ class TestRowDeletes:
 
     def test_c27_a_file_without_the_key_keeps_its_deletes(self, topic: Topic) -> None:
         topic.land(updates("b=1", "c=1"), updates("a=1", start=2), updates("d=1", start=3))
-        delete_at(topic.lake, topic.table, places(topic.lake, topic.table, [0]))
+        delete(topic, 0)
         request(topic, b"a")
         topic.clean("erase", force=True)
         assert topic.offsets() == [1, 3]
-        assert len(delete_files(topic.lake.table(topic.table))) == 1
+        assert len(deletes(topic)) == 1
 
     def test_c4_a_hidden_log_end_blocks_the_segment_of_what_readers_see_last(self, topic: Topic) -> None:
         topic.land(updates("a=1"), updates("a=2", "b=1", start=1))
-        delete_at(topic.lake, topic.table, places(topic.lake, topic.table, [2]))
+        delete(topic, 2)
         request(topic, b"a")
         topic.clean("erase", force=True)
         assert topic.offsets() == [1], "offset 1 may be the end that readers see"
@@ -106,7 +106,7 @@ class TestRowDeletes:
 
     def test_c4_segments_that_may_be_hidden_whole_block_what_is_next_to_them(self, topic: Topic) -> None:
         topic.land(updates("a=1"), updates("b=1", start=1))
-        delete_at(topic.lake, topic.table, places(topic.lake, topic.table, [1]))
+        delete(topic, 1)
         request(topic, b"a")
         assert topic.plans("erase", force=True) == []
         topic.land(updates("c=1", start=2))
@@ -115,7 +115,7 @@ class TestRowDeletes:
 
     def test_c30_a_hidden_record_left_in_place_is_noticed(self, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
         topic.land(updates("a=1", "b=1"), updates("c=1", start=2))
-        delete_at(topic.lake, topic.table, places(topic.lake, topic.table, [0]))
+        delete(topic, 0)
         request(topic, b"a")
         plans = topic.plans("erase", force=True)
         monkeypatch.setattr(Matcher, "matches", lambda _, keys, __: np.zeros(len(keys), np.bool_))

@@ -11,14 +11,8 @@ from pipeline.lake import Lake
 from pipeline.lake.row_deletes import partition_values
 from pipeline.publish.publish import publish_job
 from pipeline.sense import Lane, due, sense_table
-from tests.support.row_deletes import (
-    add,
-    data_files,
-    delete_at,
-    delete_files,
-    equality_deletes,
-    equality_file,
-)
+from tests.support.hiding import deletes
+from tests.support.row_deletes import add, data_files, delete_at, equality_deletes, equality_file
 from tests.support.topics import DAY, NOW, Topic, updates
 from tests.support.upserts import Row, Upserts, delete_keys, equality_deletes_left, upserts
 
@@ -114,7 +108,7 @@ class TestLevels:
         assert len(done[Lane.LIGHTEN].publications) == 1
         assert len(done[Lane.FULL].publications) == 1, "the lanes after it in the same run"
         assert [(one.offset, one.key) for one in topic.seen()] == [(2, b"c"), (3, b"a")]
-        assert delete_files(topic.lake.table(topic.table)) == set()
+        assert deletes(topic) == set()
 
     def test_c27_it_is_due_at_once_where_other_lanes_wait(self, topic: Topic) -> None:
         delete_keys(topic, b"b")
@@ -126,12 +120,12 @@ class TestLevels:
         topic.land(updates("e=1", "b=2", start=5))
         delete_keys(topic, b"b")
         topic.clean("lighten")
-        written = delete_files(topic.lake.table(topic.table))
+        written = deletes(topic)
         assert len(written) == 2, "level 3 and level 0"
         assert [one.offset for one in topic.seen()] == [2, 3, 4, 5]
         topic.clean("full", NOW + DAY, force=True)
         assert [one.offset for one in topic.seen()] == [2, 3, 4, 5]
-        assert delete_files(topic.lake.table(topic.table)) == set()
+        assert deletes(topic) == set()
 
     def test_c20_a_file_that_is_listed_twice_keeps_its_deletes(self, topic: Topic) -> None:
         """And is not planned again and again."""

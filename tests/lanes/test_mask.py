@@ -13,7 +13,8 @@ from pipeline.masks.memory import Compared
 from pipeline.masks.stored import read_masks
 from pipeline.sense import sense_table
 from pipeline.sense.state import PartitionState
-from tests.support.row_deletes import delete_at, delete_files, places, visible_rows
+from tests.support.hiding import delete, deletes
+from tests.support.row_deletes import visible_rows
 from tests.support.topics import DAY, NOW, Record, Topic, updates
 
 _numbers = itertools.count()
@@ -57,7 +58,7 @@ def test_c28_superseded_records_are_hidden_where_they_are(topic: Topic) -> None:
     assert (counts.records_in, counts.records_out, counts.superseded, counts.deleted) == (5, 3, 2, 0)
     assert topic.seen() == [*updates("a=2", start=2), *updates("b=2", "c=1", start=3)]
     assert paths(topic) == before
-    assert len(delete_files(topic.lake.table(topic.table))) == 1
+    assert len(deletes(topic)) == 1
     assert sorted(row["offset"] for row in visible_rows(topic.lake.table(topic.table))) == [2, 3, 4]
 
 
@@ -86,7 +87,7 @@ def test_c28_a_mask_that_hides_nothing_moves_the_memory(topic: Topic) -> None:
     (counts,) = topic.clean("mask", force=True)
     assert (counts.records_in, counts.superseded, counts.bytes_out) == (2, 0, 0)
     table = topic.lake.table(topic.table)
-    assert delete_files(table) == set()
+    assert deletes(topic) == set()
     found, snapshot = compared(topic), table.current_snapshot()
     assert found is not None
     assert snapshot is not None
@@ -200,7 +201,7 @@ class TestMemory:
         topic.land(updates("a=1", "a=2", "b=1"))
         topic.clean("mask", force=True)
         assert state(topic).kept_from == 2
-        delete_at(topic.lake, topic.table, places(topic.lake, topic.table, [2]))
+        delete(topic, 2)
         assert state(topic).kept_from == 0, "one of three is still seen"
 
 
@@ -234,7 +235,7 @@ class TestGarbage:
         topic.clean("full")
         assert topic.plans("full") == []
         assert topic.offsets() == [4, 5, 6, 7, 8, 10, 11, 12, 13, 14]
-        assert delete_files(topic.lake.table(topic.table)) == set()
+        assert deletes(topic) == set()
         assert max(map(attrgetter("row_deletes"), topic.segments())) == 0
 
 
@@ -252,17 +253,17 @@ class TestDeleteFiles:
         for key, offset in (("k0", 30), ("k10", 31)):
             topic.land(updates(f"{key}=2", start=offset))
         topic.clean("mask", force=True)
-        (first,) = delete_files(lake.table(topic.table))
+        (first,) = deletes(topic)
         topic.clean("full", force=True)
         assert [path in paths(topic) for path in tail] == [False, False, True]
-        assert delete_files(lake.table(topic.table)) == {first}, "metadata can't tell that it names no live file"
+        assert deletes(topic) == {first}, "metadata can't tell that it names no live file"
         topic.land(updates("k20=2", start=40))
         topic.clean("mask", force=True)
-        (second,) = delete_files(lake.table(topic.table)) - {first}
+        (second,) = deletes(topic) - {first}
         topic.land(updates("k21=2", start=41))
         topic.clean("mask", force=True)
-        assert len(delete_files(lake.table(topic.table)) - {first, second}) == 1
-        assert delete_files(lake.table(topic.table)).isdisjoint({first, second})
+        assert len(deletes(topic) - {first, second}) == 1
+        assert deletes(topic).isdisjoint({first, second})
         assert [offset for offset in topic.offsets() if offset < 30] == [*range(1, 10), *range(11, 20), *range(22, 30)]
 
     def test_c16_what_hides_nothing_stays_in_place(self, lake: Lake, engine: Engine) -> None:

@@ -27,7 +27,7 @@ from pipeline.validate import validate
 from pipeline.validate.verify import verify
 from tests.lanes.test_transactions import Log
 from tests.support.erasing import erasures, request
-from tests.support.row_deletes import delete_at, delete_files, places
+from tests.support.hiding import delete, deletes
 from tests.support.topics import DAY, NOW, Topic, updates
 from tests.support.watched import Killed, Nth, die, watched
 
@@ -112,13 +112,13 @@ def test_c10_aborted_and_undecided_records(topic: Topic, tmp_path: Path) -> None
 
 def test_c27_what_others_have_deleted_supersedes_nothing(topic: Topic) -> None:
     topic.land(updates("a=1", "b=1", "b=2"), updates("a=2", "c=1", start=3))
-    delete_at(topic.lake, topic.table, places(topic.lake, topic.table, [3]))
+    delete(topic, 3)
     topic.clean("mask", force=True)
     assert topic.offsets() == [0, 2, 4]
     assert read_masks(topic.lake.table(topic.table)).hidden[0].records == 1
     topic.clean("full", NOW + DAY, force=True)
     assert topic.offsets() == [0, 2, 4]
-    assert delete_files(topic.lake.table(topic.table)) == set()
+    assert deletes(topic) == set()
 
 
 def test_c6_keys_spread_over_buckets(lake: Lake, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ class TestTwice:
         done = list(run(topic.lake, topic.table, NOW, topic.engines, (Lane.MASK,)))
         assert [one.failures for one in done if one.failures] == []
         assert topic.offsets() == [1]
-        assert len(delete_files(topic.lake.table(topic.table))) == 1
+        assert len(deletes(topic)) == 1
 
     @pytest.mark.parametrize("nth", [4, 8, 11, 14, 17, 20])
     def test_c25_killed_at_a_call_of_the_catalog(self, topic: Topic, nth: int) -> None:
@@ -253,6 +253,6 @@ class TestTwice:
         assert [one.failures for one in done if one.failures] == []
         assert topic.offsets() == [1]
         table = topic.lake.table(topic.table)
-        assert len(delete_files(table)) == 1
+        assert len(deletes(topic)) == 1
         assert len(read_masks(table).compared) == 1
         assert stages_of(topic.lake, topic.table) == [], "nothing is left lying about"

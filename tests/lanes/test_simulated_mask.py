@@ -9,7 +9,7 @@ from pipeline.segments.segment import LEVELS
 from pipeline.sense import Lane
 from pipeline.simulate import Workload
 from pipeline.simulate.arrivals import HOUR_MS, START_MS
-from tests.support.row_deletes import delete_files
+from tests.support.hiding import deletes
 from tests.support.simulated import under
 from tests.support.topics import Record, Topic
 
@@ -54,7 +54,7 @@ def test_c28_the_simulation_hides_and_writes_what_the_lanes_do(topic: Topic) -> 
             landed += 1
         levels = Counter(topic.levels())
         assert [levels[level] for level in LEVELS] == simulated.segments[:, look].tolist(), look
-        assert len(delete_files(topic.lake.table(topic.table))) == simulated.delete_files[look], look
+        assert len(deletes(topic)) == simulated.delete_files[look], look
         runs = topic.run(begin_ms + tick - START_MS)
         plans.update({run.lane: len(run.plans) for run in runs if run.plans})
         seen = topic.seen()

@@ -5,7 +5,8 @@ import pytest
 from pipeline.lake.branches import QUARANTINE
 from pipeline.publish import publish
 from pipeline.quarantine import batches
-from tests.support.row_deletes import delete_at, delete_files, places
+from tests.support.hiding import delete, deletes
+from tests.support.row_deletes import delete_at, places
 from tests.support.topics import DAY, NOW, Record, Topic, record_of, updates
 
 
@@ -61,7 +62,7 @@ def test_c27_what_spark_deletes_stays_deleted_and_its_deletes_go(topic: Topic, g
     assert (counts.records_in, counts.deleted) == (3, 3)
     assert topic.offsets() == [0, 3]
     assert [row["offset"] for row in topic.spark.table(table).orderBy("offset").collect()] == [0, 3]
-    assert delete_files(topic.lake.table(topic.table)) == set()
+    assert deletes(topic) == set()
     assert topic.spark.table(f"{table}.delete_files").count() == 0
     held = topic.spark.sql(f"SELECT offset FROM {table} VERSION AS OF {before} ORDER BY 1")  # noqa: S608
     assert [row["offset"] for row in held.collect()] == [0, 2, 3]
@@ -88,18 +89,18 @@ def test_c27_a_record_that_spark_updates_is_not_there_twice(topic: Topic) -> Non
     (counts,) = topic.clean("full", NOW + DAY, force=True)
     assert (counts.repeated, counts.deleted) == (0, 1)
     assert [(one.offset, one.value) for one in topic.seen()][1] == (1, b"2")
-    assert delete_files(topic.lake.table(topic.table)) == set()
+    assert deletes(topic) == set()
 
 
 def test_c27_a_delete_file_that_another_segment_needs_is_read_by_spark_as_before(topic: Topic) -> None:
     topic.land(updates("a=1", "b=1"), updates("a=2", "b=2", start=2), updates("c=1", "d=1", start=4))
     found = places(topic.lake, topic.table, [0, 3, 4])
     delete_at(topic.lake, topic.table, found)
-    (other,) = delete_at(topic.lake, topic.table, places(topic.lake, topic.table, [1]))
+    (other,) = delete(topic, 1)
     topic.clean("merge")
     table = f"lake.{topic.table}"
     assert [row["offset"] for row in topic.spark.table(table).orderBy("offset").collect()] == [2, 5]
-    assert delete_files(topic.lake.table(topic.table)) & {other} == set()
+    assert deletes(topic) & {other} == set()
     assert topic.spark.table(f"{table}.delete_files").count() == 1
 
 

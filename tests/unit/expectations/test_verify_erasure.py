@@ -21,9 +21,9 @@ from pipeline.lake.snapshot_commit import Change, SnapshotCommit
 from pipeline.publish import publish_stages
 from pipeline.validate.verify import Verified, verify
 from tests.support.erasing import progress, request
+from tests.support.hiding import delete
 from tests.support.lakes import Row, on_disk
 from tests.support.proving import write
-from tests.support.row_deletes import delete_at, places
 from tests.support.topics import NOW, Record, Topic, updates
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class TestSound:
 
     def test_c27_records_that_deletes_hide(self, topic: Topic) -> None:
         topic.land(updates("a=1", "b=1", "a=2"), updates("c=1", start=3))
-        delete_at(topic.lake, topic.table, places(topic.lake, topic.table, [0]))
+        delete(topic, 0)
         request(topic, b"a")
         topic.clean("erase", force=True)
         found = verified(topic)
