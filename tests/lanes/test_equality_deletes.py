@@ -21,11 +21,6 @@ from tests.support.topics import DAY, NOW
 from tests.support.upserts import Row, Upserts, upserts
 
 
-@pytest.fixture
-def table(lake: Lake, engine: Engine) -> Upserts:
-    return upserts(lake, engine)
-
-
 def test_c27_adopting_adds_no_partition_field_where_a_writer_upserts(table: Upserts) -> None:
     found = table.topic.lake.table(table.topic.table)
     assert [one.name for one in found.spec().fields] == ["shard"]

@@ -1,6 +1,5 @@
 """Lane `lighten`: what equality deletes hide is hidden by positions, and the equality delete files leave (C27)."""
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,6 @@ from tests.support.hiding import deletes
 from tests.support.row_deletes import add, data_files, delete_at, equality_deletes, equality_file
 from tests.support.topics import DAY, NOW, Topic, updates
 from tests.support.upserts import Row, Upserts, delete_keys, equality_deletes_left, upserts
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def table(lake: Lake, engine: Engine) -> Upserts:
-    return upserts(lake, engine)
 
 
 def test_c24_c27_equality_deletes_become_positions(table: Upserts) -> None:

@@ -1,6 +1,5 @@
 """Lane `lighten` beside other lanes, writers and kills: nothing is lost, and nothing is done twice (C22, C25, C27)."""
 
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -16,11 +15,6 @@ from tests.support.lakes import files_under, on_disk
 from tests.support.topics import NOW
 from tests.support.upserts import Row, Upserts, equality_deletes_left, upserts
 from tests.support.watched import Killed, Nth, die, watched
-
-
-@pytest.fixture
-def table(lake: Lake, engine: Engine) -> Upserts:
-    return upserts(lake, engine)
 
 
 class TestMeanwhile:
@@ -176,6 +170,3 @@ class TestTwice:
             publish(table.topic.lake, stage)
         assert table.seqs() == [1]
         assert equality_deletes_left(table) == 1
-
-
-Broken = Callable[[pytest.MonkeyPatch], None]

@@ -22,11 +22,6 @@ from tests.support.row_deletes import data_files
 from tests.support.upserts import Row, Upserts, equality_deletes_left, upserts
 
 
-@pytest.fixture
-def table(lake: Lake, engine: Engine) -> Upserts:
-    return upserts(lake, engine)
-
-
 def test_c23_an_outsider_judges_the_commit(table: Upserts) -> None:
     table.append(Row(0, 1), Row(1, 2), Row(2, 1))
     table.append(Row(3, 3))
