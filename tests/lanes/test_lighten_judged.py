@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.compact import hide
-from pipeline.compact.compact import compact
 from pipeline.compact.inputs import PlanInputs
 from pipeline.engine import Engine
 from pipeline.errors import RefusedError
@@ -19,6 +18,7 @@ from pipeline.validate import validate
 from pipeline.validate.verify import verify
 from tests.support.lakes import on_disk
 from tests.support.row_deletes import data_files
+from tests.support.sabotage import refused, replaced
 from tests.support.upserts import Row, Upserts, equality_deletes_left, upserts
 
 
@@ -70,21 +70,6 @@ def test_c23_with_values_read_on_both_sides(lake: Lake, engine: Engine) -> None:
     assert table.seqs() == [1]
 
 
-Broken = Callable[[pytest.MonkeyPatch], None]
-
-
-def _broken(change: Callable[[Any], None]) -> Broken:
-    """A compaction that finds other records than the equality deletes hide."""
-    own = PlanInputs.hidden_by_values
-
-    def found(self: PlanInputs, segment: Any) -> Any:
-        flags = own(self, segment).copy()
-        change(flags)
-        return flags
-
-    return lambda monkeypatch: monkeypatch.setattr(PlanInputs, "hidden_by_values", found)
-
-
 def misses_one(flags: Any) -> None:
     flags[np.flatnonzero(flags)[:1]] = False
 
@@ -103,8 +88,16 @@ def finds_nothing(flags: Any) -> None:
 
 @pytest.mark.parametrize("change", [misses_one, hides_one_more, hides_the_next, finds_nothing])
 @pytest.mark.parametrize("wide", [False, True])
-def test_the_judge_notices(table: Upserts, monkeypatch: pytest.MonkeyPatch, change: Any, wide: bool) -> None:
+def test_the_judge_notices(
+    table: Upserts, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None], wide: bool
+) -> None:
+    """A compaction that finds other records than the equality deletes hide."""
     from pipeline.validate import tasks
+
+    def broken(sound: Any, *args: Any) -> Any:
+        flags = sound(*args).copy()
+        change(flags)
+        return flags
 
     if wide:
         monkeypatch.setattr(tasks, "HELD_BYTES", 100)
@@ -112,15 +105,11 @@ def test_the_judge_notices(table: Upserts, monkeypatch: pytest.MonkeyPatch, chan
     table.append(Row(3, 4), Row(4, 5))
     table.delete(["id"], (2,))
     before = table.seen()
-    _broken(change)(monkeypatch)
-    (done,) = compact(table.topic.lake, table.topic.plans("lighten", force=True), table.topic.engine)
-    assert done.error is None
-    (judged,) = validate(table.topic.lake, [done.stage], table.topic.engine)
-    assert judged.error is None
-    assert not judged.passed
+    replaced(monkeypatch, PlanInputs, "hidden_by_values", broken)
+    judged = refused(table.topic, table.topic.plans("lighten", force=True))
     assert "expect_same_visible_records" in judged.failure
     with pytest.raises(RefusedError, match="failed in validate"):
-        publish(table.topic.lake, done.stage)
+        publish(table.topic.lake, judged.stage)
     assert table.seen() == before
 
 
@@ -134,15 +123,11 @@ def test_the_judge_notices_a_delete_file_that_is_merged_too_early(
     table.append(Row(2, 3), Row(3, 4))
     table.delete_at(1)
     table.delete_at(0, 2)
-    named = hide.rows_named
-    every = paths_of(table)
-    monkeypatch.setattr(hide, "rows_named", lambda files, delete, known, *_: named(files, delete, {*known, *every}))
-    (done,) = compact(lake, table.topic.plans("lighten", force=True), engine)
-    assert done.error is None
-    (judged,) = validate(lake, [done.stage], engine)
+    every = {one.file_path for one in data_files(lake.table(table.topic.table))}
+    replaced(
+        monkeypatch, hide, "rows_named", lambda sound, files, delete, known, *_: sound(files, delete, {*known, *every})
+    )
+    (outcome,) = table.topic.compacted(*table.topic.plans("lighten", force=True))
+    (judged,) = validate(lake, [outcome.stage], engine)
     assert "allowed: one that names inputs of the plan alone" in str(judged.error)
     assert table.seqs() == [3]
-
-
-def paths_of(table: Upserts) -> set[str]:
-    return {one.file_path for one in data_files(table.topic.lake.table(table.topic.table))}

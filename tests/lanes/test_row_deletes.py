@@ -10,18 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.compact import hidden
-from pipeline.compact.compact import compact
 from pipeline.engine import Engine
 from pipeline.errors import ConflictError
 from pipeline.lake import Lake
 from pipeline.publish import publish
 from pipeline.publish.retain import retain
 from pipeline.sense import sense_table
-from pipeline.validate import validate
 from pipeline.validate.verify import verify
 from tests.support.examples import bounded
 from tests.support.hiding import delete, deletes
 from tests.support.row_deletes import add, delete_at, equality_file, places
+from tests.support.sabotage import refused, replaced
 from tests.support.topics import DAY, NOW, Record, Topic, updates
 
 KEYS = [b"", b"a", b"b", b"c"]
@@ -276,10 +275,9 @@ def test_the_judge_notices(topic: Topic, monkeypatch: pytest.MonkeyPatch, lane: 
     if lane == "clean":
         topic.clean("merge", force=True)
     delete(topic, 1)
-    own = hidden.HiddenRecords.of
 
-    def broken(self: Any, source: Any) -> Any:
-        flags = own(self, source)
+    def broken(sound: Any, *args: Any) -> Any:
+        flags = sound(*args)
         if flags is None:
             return None
         flags = flags.copy()
@@ -291,12 +289,8 @@ def test_the_judge_notices(topic: Topic, monkeypatch: pytest.MonkeyPatch, lane: 
             flags[[1, 2]] = flags[[2, 1]]
         return flags
 
-    monkeypatch.setattr(hidden.HiddenRecords, "of", broken)
-    (done,) = compact(topic.lake, topic.plans(lane, force=True), topic.engine)
-    assert done.error is None
-    (judged,) = validate(topic.lake, [done.stage], topic.engine)
-    assert judged.error is None
-    assert not judged.passed
+    replaced(monkeypatch, hidden.HiddenRecords, "of", broken)
+    refused(topic, topic.plans(lane, force=True))
 
 
 def test_c20_the_topic_partition_no_longer_waits(topic: Topic) -> None:
