@@ -6,16 +6,16 @@ import pytest
 
 from pipeline.engine.spark import SparkEngine
 from pipeline.lake import Lake
-from tests.spark.test_row_deletes import spark_sees
+from tests.support.seen_by_spark import spark_offsets, spark_rows
 from tests.support.topics import DAY, NOW, Topic, updates
 from tests.support.upserts import Row, Upserts, delete_keys, equality_deletes_left, upserts
 
 
 @pytest.fixture
 def table(topic: Topic) -> Upserts:
-    found = upserts(topic.lake, topic.engine, position_deletes_max="2")
-    found.topic.session = topic.session
-    return found
+    table = upserts(topic.lake, topic.engine, position_deletes_max="2")
+    table.topic.session = topic.session
+    return table
 
 
 def test_c27_spark_reads_the_same_before_and_after(table: Upserts) -> None:
@@ -28,20 +28,20 @@ def test_c27_spark_reads_the_same_before_and_after(table: Upserts) -> None:
             landed += len(rows)
             table.append(*rows)
             table.delete(["id"], (random.randrange(6),), (random.randrange(6),), shard=shard)
-        before = spark_sees(table)
+        before = spark_rows(table)
         assert before == table.seen()
         table.topic.clean("lighten", NOW + step * DAY, force=True)
         assert equality_deletes_left(table) == 0
-        assert spark_sees(table) == table.seen() == before
+        assert spark_rows(table) == table.seen() == before
     listed = spark.table(f"lake.{name}.delete_files").collect()
     assert {row["content"] for row in listed} == {1}
-    done = spark.sql(
+    (rewritten,) = spark.sql(
         f"call lake.system.rewrite_position_delete_files(table => '{name}', options => map('rewrite-all', 'true'))"
     ).collect()
-    assert done[0]["rewritten_delete_files_count"] == len(listed)
-    assert spark_sees(table) == table.seen() == before
+    assert rewritten["rewritten_delete_files_count"] == len(listed)
+    assert spark_rows(table) == table.seen() == before
     spark.sql(f"call lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
-    assert spark_sees(table) == before
+    assert spark_rows(table) == before
 
 
 def test_c27_a_table_partitioned_by_level_as_spark_reads_it(topic: Topic) -> None:
@@ -50,17 +50,12 @@ def test_c27_a_table_partitioned_by_level_as_spark_reads_it(topic: Topic) -> Non
     topic.land(updates("b=2", "e=1", start=5))
     delete_keys(topic, b"b", b"d")
     topic.land(updates("d=2", start=7))
-
-    def spark_offsets() -> list[int]:
-        found = topic.spark.sql(f"SELECT offset FROM lake.{topic.table}").collect()  # noqa: S608
-        return sorted(row["offset"] for row in found)
-
-    before = spark_offsets()
+    before = spark_offsets(topic)
     assert before == [0, 2, 3, 6, 7]
     topic.clean("lighten")
-    assert spark_offsets() == before
+    assert spark_offsets(topic) == before
     topic.clean("full", force=True)
-    assert spark_offsets() == [2, 3, 6, 7]
+    assert spark_offsets(topic) == [2, 3, 6, 7]
 
 
 def test_c27_tasks_in_spark_find_the_positions(lake: Lake, spark_engine: SparkEngine) -> None:

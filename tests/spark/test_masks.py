@@ -2,12 +2,8 @@
 
 from random import Random
 
+from tests.support.seen_by_spark import spark_offsets
 from tests.support.topics import NOW, Record, Topic
-
-
-def spark_sees(topic: Topic) -> list[int]:
-    found = topic.spark.sql(f"SELECT `offset` FROM lake.{topic.table}").collect()  # noqa: S608
-    return sorted(row["offset"] for row in found)
 
 
 def test_c28_spark_sees_one_record_per_key(topic: Topic) -> None:
@@ -22,10 +18,10 @@ def test_c28_spark_sees_one_record_per_key(topic: Topic) -> None:
             newest |= {record.key: record.offset for record in batch if record.key is not None}
             topic.land(batch)
         topic.clean("mask", NOW + step, force=True)
-        assert spark_sees(topic) == topic.offsets() == sorted(newest.values())
+        assert spark_offsets(topic) == topic.offsets() == sorted(newest.values())
         topic.clean(lane, NOW + step, force=True)
-        assert spark_sees(topic) == topic.offsets() == sorted(newest.values())
+        assert spark_offsets(topic) == topic.offsets() == sorted(newest.values())
     assert topic.spark.table(f"lake.{topic.table}.delete_files").count() > 0
     topic.clean("full", NOW + 10, force=True)
-    assert spark_sees(topic) == sorted(newest.values())
+    assert spark_offsets(topic) == sorted(newest.values())
     assert topic.spark.table(f"lake.{topic.table}.delete_files").count() == 0

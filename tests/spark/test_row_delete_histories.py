@@ -12,6 +12,7 @@ import pytest
 from pipeline.errors import ConflictError
 from pipeline.publish import publish_job
 from tests.support.row_deletes import add, data_file, equality_file
+from tests.support.seen_by_spark import spark_rows
 from tests.support.topics import DAY, NOW, Topic
 from tests.support.upserts import Row, Upserts, upserts
 
@@ -32,7 +33,7 @@ class History:
     visible: dict[tuple[int, int], Row] = field(default_factory=dict)
     """By shard and sequence number."""
     landed: int = 0
-    done: list[str] = field(default_factory=list)
+    happened: list[str] = field(default_factory=list)
     """What was done, in order."""
 
     def rows(self, count: int, shard: int) -> list[Row]:
@@ -69,7 +70,7 @@ class History:
         """An equality delete by the key, by another column, or by both."""
         columns = self.random.choice([("id",), ("city",), ("id", "city")])
         shard = self.shard
-        self.done.append(f"equality delete by {', '.join(columns)} in shard {shard}")
+        self.happened.append(f"equality delete by {', '.join(columns)} in shard {shard}")
         values = {tuple(getattr(row, name) for name in columns) for row in self.rows(self.random.randint(1, 2), shard)}
         self.table.delete(columns, *values, shard=shard)
         self.forget(columns, values, shard)
@@ -77,7 +78,7 @@ class History:
     def delete_at(self) -> None:
         """Position deletes of a few rows, in one delete file per partition, some of them hidden before."""
         chosen = {self.random.randrange(self.landed) for _ in range(self.random.randint(1, 3))}
-        self.done.append(f"position deletes of {sorted(chosen)}")
+        self.happened.append(f"position deletes of {sorted(chosen)}")
         if any(seq in chosen for _, seq in self.visible):
             self.table.delete_at(*chosen)
         self.visible = {place: row for place, row in self.visible.items() if row.seq not in chosen}
@@ -96,13 +97,13 @@ class History:
         """A lane, now and then with deletes that land while it works. What is gone afterwards was superseded, a
         tombstone or without a key."""
         stages = self.table.topic.validated(self.table.topic.plans(lane, now, force=True))
-        self.done.append(f"lane {lane} planned")
+        self.happened.append(f"lane {lane} planned")
         meanwhile = self.random.choice([self.delete_equal, self.delete_at, None, None])
-        before = len(self.done)
+        before = len(self.happened)
         if meanwhile:
             meanwhile()
             self.look()
-        in_the_way = any("city" in one or "position" in one for one in self.done[before:])
+        in_the_way = any("city" in one or "position" in one for one in self.happened[before:])
         for stage in stages:
             failures = publish_job(self.table.topic.lake, stage).failures.values()
             assert all(isinstance(one, ConflictError) for one in failures)
@@ -112,16 +113,15 @@ class History:
         newest = {(row.shard, row.id): row for _, row in sorted(self.visible.items())}
         gone = [row for row in newest.values() if (row.shard, row.seq) not in seen]
         lost = [row for row in gone if row.city is not None and row.id is not None]
-        assert not lost, self.done
+        assert not lost, self.happened
         self.visible = seen
 
     def look(self) -> None:
         """Every reader sees the rows that should be visible, each once."""
-        wanted = [row for _, row in sorted(self.visible.items(), key=lambda one: one[1].seq)]
-        name = self.table.topic.table
-        found = self.table.topic.spark.sql(f"SELECT seq, id, city, shard FROM lake.{name}").collect()  # noqa: S608
-        assert sorted((Row(*row) for row in found), key=lambda row: row.seq) == wanted
-        scan = self.table.topic.lake.table(name).scan(selected_fields=("seq", "id", "city", "shard"))
+        wanted = sorted(self.visible.values(), key=lambda row: row.seq)
+        assert spark_rows(self.table) == wanted
+        table = self.table.topic.lake.table(self.table.topic.table)
+        scan = table.scan(selected_fields=("seq", "id", "city", "shard"))
         try:
             rows = scan.to_arrow().to_pylist()
         except ValueError as refused:

@@ -3,13 +3,9 @@
 from pipeline.engine.spark import SparkEngine
 from pipeline.publish import publish
 from tests.support.row_deletes import data_files
+from tests.support.seen_by_spark import spark_rows
 from tests.support.topics import DAY, NOW, Topic
-from tests.support.upserts import Row, Upserts, upserts
-
-
-def spark_sees(table: Upserts) -> list[Row]:
-    found = table.topic.spark.sql(f"SELECT seq, id, city, shard FROM lake.{table.topic.table}")  # noqa: S608
-    return sorted(Row(*row) for row in found.collect())
+from tests.support.upserts import Row, upserts
 
 
 def test_c27_spark_sees_the_explicit_sequence_number(topic: Topic) -> None:
@@ -22,7 +18,7 @@ def test_c27_spark_sees_the_explicit_sequence_number(topic: Topic) -> None:
     table.delete(["id"], (3,))
     table.append(Row(4, 3))
     publish(table.topic.lake, stage)
-    assert [row.seq for row in spark_sees(table)] == [1, 2, 4]
+    assert [row.seq for row in spark_rows(table)] == [1, 2, 4]
     name = f"lake.{table.topic.table}"
     entries = topic.spark.sql(
         f"SELECT sequence_number, file_sequence_number, data_file.content FROM {name}.entries WHERE status < 2"  # noqa: S608
@@ -30,9 +26,9 @@ def test_c27_spark_sees_the_explicit_sequence_number(topic: Topic) -> None:
     numbers = {(row["sequence_number"], row["file_sequence_number"]) for row in entries if row["content"] == 0}
     assert plan.sequence_number in {data for data, added in numbers if data != added}
     topic.spark.sql(f"call lake.system.rewrite_manifests('{table.topic.table}')")
-    assert [row.seq for row in spark_sees(table)] == [1, 2, 4]
+    assert [row.seq for row in spark_rows(table)] == [1, 2, 4]
     table.topic.clean("full", NOW + DAY, force=True)
-    assert [row.seq for row in spark_sees(table)] == [1, 2, 4]
+    assert [row.seq for row in spark_rows(table)] == [1, 2, 4]
     assert len(data_files(topic.lake.table(table.topic.table))) == 1
     assert topic.spark.table(f"{name}.delete_files").count() == 0
 
