@@ -22,12 +22,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
 
 from infra.bench.data import Shape, Stream, batches
 from infra.bench.results import FRESHNESS, Elsewhere, Ratio
 from pipeline import clock
 from pipeline.engine.local import LocalEngine
+from pipeline.history.ancestors import ancestors
 from pipeline.history.properties import SUMMARY_PREFIX, properties_of
 from pipeline.lake import Lake, records
 from pipeline.run import run
@@ -85,13 +85,13 @@ def _measure(given: argparse.Namespace, lake: Lake, home: Path) -> int:
     waits = list(_waits(lake.table(TABLE), before.sequence_number or 0, stream.tail, ended_ms))
     case = f"{given.rate:,} records a second on {given.keys:,} keys for {given.seconds:,.0f} s"
     longest = max(waits) / 1000
-    told = f"{longest:.1f} s at most, {sum(waits) / len(waits) / 1000:.1f} s on average, {masks} masks"
-    print(f"{case}: {told}; goal: at most {GOAL_SECONDS} s")
+    figures = f"{longest:.1f} s at most, {sum(waits) / len(waits) / 1000:.1f} s on average, {masks} masks"
+    print(f"{case}: {figures}; goal: at most {GOAL_SECONDS} s")
     for failure in failures:
         print(f"FAILED: {failure}")
     if (given.seconds, given.keys) == FULL and not failures:
         known = Elsewhere.read(home)
-        replace(known, ratios=known.ratios | {FRESHNESS: Ratio(longest, case, told)}).write(home)
+        replace(known, ratios=known.ratios | {FRESHNESS: Ratio(longest, case, figures)}).write(home)
     return 1 if failures else 0
 
 
@@ -154,25 +154,17 @@ def _waits(table: Table, since: int, landed: int, ended_ms: int) -> Iterator[int
     """For every landing past sequence number ``since``, when ``landed`` offsets were there, milliseconds until a
     snapshot showed one record per key up to it; the time up to ``ended_ms`` where none did."""
     waiting: list[Landing] = []
-    later = [one for one in _of_main(table) if (one.sequence_number or 0) > since]
+    later = [one for one in ancestors(table) if (one.sequence_number or 0) > since]
     for snapshot in sorted(later, key=lambda one: one.sequence_number or 0):
-        told = properties_of(snapshot)
-        if not any(name.startswith(SUMMARY_PREFIX) for name in told):
-            landed += int(told["added-records"])
+        properties = properties_of(snapshot)
+        if not any(name.startswith(SUMMARY_PREFIX) for name in properties):
+            landed += int(properties["added-records"])
             waiting.append(Landing(landed - 1, snapshot.timestamp_ms))
             continue
         through = _fresh_through(table, snapshot.snapshot_id)
         yield from (snapshot.timestamp_ms - one.at_ms for one in waiting if one.through <= through)
         waiting = [one for one in waiting if one.through > through]
     yield from (ended_ms - one.at_ms for one in waiting)
-
-
-def _of_main(table: Table) -> Iterator[Snapshot]:
-    by_id = {one.snapshot_id: one for one in table.metadata.snapshots}
-    at = table.metadata.current_snapshot_id
-    while at is not None:
-        yield by_id[at]
-        at = by_id[at].parent_snapshot_id
 
 
 def _fresh_through(table: Table, snapshot_id: int) -> float:
