@@ -10,9 +10,9 @@ import argparse
 import os
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -120,34 +120,35 @@ def _make(lake: Lake, shape: Shape, stream: Stream, given: argparse.Namespace, e
 def _run_beside(
     lake: Lake, shape: Shape, stream: Stream, given: argparse.Namespace, engine: LocalEngine
 ) -> tuple[list[str], int]:
-    """Land and run until all is landed and masked; what failed, and the number of masks that were published."""
-    over = threading.Event()
-    landing = threading.Thread(target=_land, args=(lake, shape, stream, given, over))
-    landing.start()
+    """Land and run until all is landed and masked; the plans that failed, and the number of masks.
+
+    Raises what a landing raised.
+    """
     failures: list[str] = []
     masks = 0
-    # After the last landing for as long as a landing may wait.
-    last: float | None = None
-    while last is None or time.monotonic() < last + 2 * given.lag:
-        if last is None and over.is_set():
-            last = time.monotonic()
-        for done in run(lake, TABLE, clock.now_ms(), lambda _: engine):
-            failures += [f"{title}: {error}" for title, error in done.failures.items()]
-            masks += len(done.publications) if done.lane is Lane.MASK else 0
-        over.wait(0.2)
-    landing.join()
+    with ThreadPoolExecutor(1) as thread:
+        landing = thread.submit(_land, lake, shape, stream, given)
+        # After the last landing for as long as a landing may wait.
+        last: float | None = None
+        while last is None or time.monotonic() < last + 2 * given.lag:
+            if last is None and landing.done():
+                landing.result()
+                last = time.monotonic()
+            for lane in run(lake, TABLE, clock.now_ms(), lambda _: engine):
+                failures += [f"{title}: {error}" for title, error in lane.failures.items()]
+                masks += len(lane.publications) if lane.lane is Lane.MASK else 0
+            time.sleep(0.2)
     return failures, masks
 
 
-def _land(lake: Lake, shape: Shape, stream: Stream, given: argparse.Namespace, over: threading.Event) -> None:
+def _land(lake: Lake, shape: Shape, stream: Stream, given: argparse.Namespace) -> None:
     """Land a segment every few seconds; one that is late does not delay the next ones."""
     size = int(given.rate * given.landing)
     started = time.monotonic()
     for number, start in enumerate(range(stream.tail, len(stream), size), 1):
         rows = batches(shape, stream, start, min(start + size, len(stream)), level=None)
-        over.wait(max(0.0, started + number * given.landing - time.monotonic()))
+        time.sleep(max(0.0, started + number * given.landing - time.monotonic()))
         lake.table(TABLE).append(rows)
-    over.set()
 
 
 def _waits(table: Table, since: int, landed: int, ended_ms: int) -> Iterator[int]:
