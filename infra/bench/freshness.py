@@ -24,6 +24,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from infra.bench.data import Shape, Stream, batches
+from infra.bench.inputs import run_lane
 from infra.bench.results import FRESHNESS, Elsewhere, Ratio
 from pipeline import clock
 from pipeline.engine.local import LocalEngine
@@ -112,9 +113,7 @@ def _make(lake: Lake, shape: Shape, stream: Stream, given: argparse.Namespace, e
         stop = min(start + _LANDED_AT_ONCE, stream.tail)
         lake.table(TABLE).append(batches(shape, stream, start, stop, level=None))
     for lane in (Lane.FULL, Lane.MASK):
-        for done in run(lake, TABLE, clock.now_ms(), lambda _: engine, [lane], force=True):
-            if done.failures:
-                raise RuntimeError(f"{TABLE} could not be prepared: {done.failures}")
+        run_lane(lake, TABLE, lane, engine, clock.now_ms())
 
 
 def _run_beside(

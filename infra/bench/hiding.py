@@ -10,9 +10,8 @@ from infra.bench import visible
 from infra.bench.check import Fingerprint
 from infra.bench.entries import Bench
 from infra.bench.firn import awake, clock
-from infra.bench.inputs import Inputs, local
+from infra.bench.inputs import Inputs, local, run_lane
 from pipeline.lake import Lake
-from pipeline.run import run
 from pipeline.sense import Lane
 from tests.support.lakes import files_under
 
@@ -56,13 +55,6 @@ def measured(
     return Ran(seconds, data, metadata, actual == wanted)
 
 
-def run_lane(lake: Lake, identifier: str, bench: Bench, engine: str, lane: Lane) -> None:
-    """Plan, compact, validate, publish and sweep; raises RuntimeError unless something was published."""
-    for done in run(lake, identifier, clock(), lambda _: bench.engines[engine], [lane], force=True):
-        if done.failures or not done.publications:
-            raise RuntimeError(f"{identifier}, lane {lane}: {done.failures or 'nothing was published'}")
-
-
 def sql(bench: Bench, statement: str) -> None:
     """Run a statement in Spark to its end."""
     bench.spark.sql(statement).collect()
@@ -94,8 +86,9 @@ class Hiding:
         """Scans, by reader, of the table after lane ``mask`` and after lane ``full``."""
         whole = self.inputs.whole
         with self.inputs.copy("masked", whole, **MASKED) as masked, self.inputs.copy("clean", whole) as clean:
-            run_lane(self.inputs.lake, masked, self.bench, "local", Lane.MASK)
-            run_lane(self.inputs.lake, clean, self.bench, "local", Lane.FULL)
+            engine = self.bench.engines["local"]
+            run_lane(self.inputs.lake, masked, Lane.MASK, engine, clock())
+            run_lane(self.inputs.lake, clean, Lane.FULL, engine, clock())
             yield self._scans(masked), self._scans(clean)
 
     def _scans(self, identifier: str) -> Mapping[str, Scan]:
@@ -111,7 +104,7 @@ class Hiding:
     def _lane(self, lane: Lane, engine: str, properties: Mapping[str, str]) -> Ran:
         awake(self.bench.engines[engine])
         with self.inputs.copy("hiding", self.inputs.whole, **properties) as table:
-            work = partial(run_lane, self.inputs.lake, table, self.bench, engine, lane)
+            work = partial(run_lane, self.inputs.lake, table, lane, self.bench.engines[engine], clock())
             return measured(self.inputs.lake, table, self.inputs.newest, work)
 
     def _merge(self, mode: str) -> Ran:

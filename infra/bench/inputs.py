@@ -136,6 +136,13 @@ def prepare(lake: Lake, shape: Shape, engine: Engine) -> Inputs:
     return inputs
 
 
+def run_lane(lake: Lake, identifier: str, lane: Lane, engine: Engine, now_ms: int = NOW_MS - 1) -> None:
+    """Plan, compact, validate, publish and sweep; raises RuntimeError unless something was published."""
+    for result in run(lake, identifier, now_ms, lambda _: engine, [lane], force=True):
+        if result.failures or not result.publications:
+            raise RuntimeError(f"{identifier}, lane {lane}: {result.failures or 'nothing was published'}")
+
+
 def streams(shape: Shape) -> list[Stream]:
     """The records of every partition, without their values."""
     return [stream(shape, partition) for partition in range(shape.partitions)]
@@ -207,7 +214,7 @@ def _land_tail(lake: Lake, identifier: str, shape: Shape, parts: Sequence[Stream
     """Land the tail's records and clean them."""
     commits = max(1, shape.records * (shape.value_bytes + KEY_BYTES) // LANDED_BYTES)
     _land(lake, identifier, shape, parts, commits, tail=True)
-    _clean(lake, identifier, Lane.FULL, engine)
+    run_lane(lake, identifier, Lane.FULL, engine)
 
 
 def _cleaned(
@@ -218,7 +225,7 @@ def _cleaned(
     tail = _state(lake, identifier)
     _land(lake, identifier, shape, parts, HEAD_COMMITS, tail=False)
     whole = _state(lake, identifier)
-    _clean(lake, identifier, Lane.MERGE, engine)
+    run_lane(lake, identifier, Lane.MERGE, engine)
     return tail, whole, _state(lake, identifier)
 
 
@@ -247,12 +254,6 @@ def _land(lake: Lake, identifier: str, shape: Shape, parts: Sequence[Stream], co
             if number < len(own)
         ]
         lake.table(identifier).append(pa.concat_tables(rows))
-
-
-def _clean(lake: Lake, identifier: str, lane: Lane, engine: Engine) -> None:
-    for done in run(lake, identifier, NOW_MS - 1, lambda _: engine, [lane], force=True):
-        if done.failures or not done.publications:
-            raise RuntimeError(f"{identifier} could not be prepared: {done.failures or 'nothing was published'}")
 
 
 def _state(lake: Lake, identifier: str) -> State:

@@ -19,9 +19,9 @@ from infra.bench import check
 from infra.bench.check import Fingerprint
 from infra.bench.data import KEY_BYTES, Longs, Shape, Stream, batches, stream
 from infra.bench.entries import Bench
-from infra.bench.firn import awake
-from infra.bench.hiding import Contestant, Ran, call, measured, run_lane
-from infra.bench.inputs import NAMESPACE, copy_of, live
+from infra.bench.firn import awake, clock
+from infra.bench.hiding import Contestant, Ran, call, measured
+from infra.bench.inputs import NAMESPACE, copy_of, live, run_lane
 from pipeline.adopt import adopt
 from pipeline.adopt.adopt import Choice
 from pipeline.lake import Lake
@@ -82,7 +82,7 @@ class Upserted:
             if not self.by_key:  # or there would be nothing to do
                 held = self.lake.table(table)
                 add(self.lake, table, [equality_file(held, ["key"], [self.hidden], held.spec().spec_id, ())])
-            work = partial(run_lane, self.lake, table, self.bench, engine, Lane.LIGHTEN)
+            work = partial(run_lane, self.lake, table, Lane.LIGHTEN, self.bench.engines[engine], clock())
             return measured(self.lake, table, self.left, work)
 
     def _rewrite(self, procedure: str) -> Ran:
