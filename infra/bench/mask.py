@@ -3,10 +3,9 @@
 1 % of a tail is superseded, by uniform keys: lane ``mask`` hides those records, Spark deletes them by MERGE, and
 rewrites of the table show what hiding saves. Then both tables are read whole. A second table gets equality delete
 files: lane ``lighten`` turns them into position deletes, Spark rewrites the data; a third one many position delete
-files, which become one. Write amplification is that of
-``firn simulate``. Before a time counts, the records that readers see are compared with those that the generator
-expects. What was found at full size goes to HOME/report, where ``make bench`` finds it. A missed goal is a finding, not
-a failure.
+files, which become one. Write amplification is that of ``firn simulate``. Before a time counts, the records that
+readers see are compared with those that the generator expects. Figures at full size go to HOME/report, where ``make
+bench`` finds them. A missed goal is a finding, not a failure.
 """
 
 import argparse
@@ -62,10 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     # Read when the engines start: so they are set before any of them is imported.
     os.environ["FIRN_SPARK_MASTER"] = f"local[{given.cores}]"
     os.environ.setdefault("SPARK_LOCAL_DIRS", str(home / "spark"))
-    ratios: Ratios = {}
-    right = True
-    if set(wanted) - {"simulate"}:
-        right = _beside_spark(given, home, keys, wanted, ratios)
+    ratios, right = _beside_spark(given, home, keys, wanted) if set(wanted) - {"simulate"} else ({}, True)
     if "simulate" in wanted and not given.peers:
         ratios |= _simulated()
     for name, ratio in ratios.items():
@@ -76,7 +72,8 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if right else 1
 
 
-def _beside_spark(given: argparse.Namespace, home: Path, keys: int, wanted: Sequence[str], ratios: Ratios) -> bool:
+def _beside_spark(given: argparse.Namespace, home: Path, keys: int, wanted: Sequence[str]) -> tuple[Ratios, bool]:
+    """The ratios of the ``wanted`` parts; False when a contestant left the wrong records."""
     from infra.bench.entries import Bench
     from infra.bench.hiding import Hiding
     from infra.bench.inputs import prepare
@@ -92,6 +89,7 @@ def _beside_spark(given: argparse.Namespace, home: Path, keys: int, wanted: Sequ
     try:
         engines: dict[str, Engine] = {"spark": SparkEngine(spark), "local": LocalEngine(given.cores)}
         bench = Bench(spark, engines, given.cores, home / "scratch")
+        ratios: Ratios = {}
         right = True
         if "mask" in wanted:
             shapes = (Shape(1000, "uniform", 0.01, 1, size) for size in (WARM_UP_KEYS, keys))
@@ -114,7 +112,7 @@ def _beside_spark(given: argparse.Namespace, home: Path, keys: int, wanted: Sequ
                     ratios |= _of_lighten(runs, files, keys)
     finally:
         spark.stop()
-    return right
+    return ratios, right
 
 
 def _in_turns(
