@@ -104,7 +104,7 @@ def _beside_spark(given: argparse.Namespace, home: Path, keys: int, wanted: Sequ
         ):
             if part in wanted:
                 sizes = (WARM_UP_KEYS, keys)
-                tables = [Upserted.made(bench, lake, size, files, by_key=by_key) for size in sizes]
+                tables = [Upserted.create(bench, lake, size, files, by_key=by_key) for size in sizes]
                 small_one, whole_one = (one.contestants(given.peers) for one in tables)
                 runs = _in_turns(small_one, whole_one, given.runs)
                 right &= _show(f"{files} {kind} delete files on {keys:,} records", runs)

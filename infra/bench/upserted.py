@@ -48,31 +48,31 @@ class Upserted:
     by_key: bool
     """True: by equality delete files; False: by position delete files."""
     metadata: str
-    left: Fingerprint
+    visible: Fingerprint
     """The records that no delete hides."""
     hidden: tuple[bytes, ...]
     """The key of one that is hidden."""
 
     @classmethod
-    def made(cls, bench: Bench, lake: Lake, keys: int, delete_files: int, *, by_key: bool) -> "Upserted":
+    def create(cls, bench: Bench, lake: Lake, keys: int, delete_files: int, *, by_key: bool) -> "Upserted":
         """Such a table of ``keys`` records, made anew, with so many delete files."""
         identifier = f"{NAMESPACE}.upserted_{keys}_{'keys' if by_key else 'positions'}"
         one, files = _landed(lake, identifier, keys)
         chosen = np.random.default_rng(3).permutation(one.tail)[: int(one.tail * _HIDDEN)]
         kept = np.delete(one.offsets[: one.tail], chosen)
         only = pa.table({"partition": pa.repeat(pa.scalar(0, pa.int64()), len(kept)), "offset": kept})
-        left = check.fingerprint(live(lake, identifier), only)
+        visible = check.fingerprint(live(lake, identifier), only)
         for part in np.array_split(np.sort(chosen) if by_key else chosen, delete_files):
             table = lake.table(identifier)
             add(lake, identifier, [_by_key(table, one, part) if by_key else _by_position(table, files, part)])
         metadata = lake.table(identifier).metadata_location
-        return cls(bench, lake, by_key, metadata, left, (_key(one, int(chosen[0])),))
+        return cls(bench, lake, by_key, metadata, visible, (_key(one, int(chosen[0])),))
 
     def contestants(self, peers_only: bool) -> Mapping[str, Contestant]:
         """By name."""
-        own = {} if peers_only else {"firn lighten": "spark", "firn lighten, local": "local"}
+        engines = {} if peers_only else {"firn lighten": "spark", "firn lighten, local": "local"}
         peer = "rewrite_data_files" if self.by_key else "rewrite_position_delete_files"
-        return {name: partial(self._lighten, engine) for name, engine in own.items()} | {
+        return {name: partial(self._lighten, engine) for name, engine in engines.items()} | {
             peer: partial(self._rewrite, peer)
         }
 
@@ -83,13 +83,13 @@ class Upserted:
                 held = self.lake.table(table)
                 add(self.lake, table, [equality_file(held, ["key"], [self.hidden], held.spec().spec_id, ())])
             work = partial(run_lane, self.lake, table, Lane.LIGHTEN, self.bench.engines[engine], clock())
-            return measured(self.lake, table, self.left, work)
+            return measured(self.lake, table, self.visible, work)
 
     def _rewrite(self, procedure: str) -> Ran:
         with copy_of(self.lake, "peer", self.metadata) as table:
             work = partial(call, self.bench, self.lake, procedure, table)
             # The rewrite leaves equality delete files in the table, though they apply to nothing.
-            return measured(self.lake, table, self.left, work, self.bench)
+            return measured(self.lake, table, self.visible, work, self.bench)
 
 
 def _landed(lake: Lake, identifier: str, keys: int) -> tuple[Stream, list[tuple[int, str]]]:

@@ -36,7 +36,7 @@ def test_every_contestant_leaves_one_record_per_key(bench: Bench, lake: Lake, en
 
 @pytest.mark.parametrize("by_key", [True, False])
 def test_every_contestant_leaves_what_no_delete_hides(bench: Bench, lake: Lake, by_key: bool) -> None:
-    table = Upserted.made(bench, lake, 300, 10, by_key=by_key)
+    table = Upserted.create(bench, lake, 300, 10, by_key=by_key)
     ran = {name: once() for name, once in table.contestants(peers_only=False).items()}
     assert {name for name, one in ran.items() if not one.right} == set()
     assert len(ran) == 3
