@@ -95,8 +95,8 @@ def erase(airflow: LocalAirflow) -> None:
     records.create(airflow.lake, ERASED, {"history.expire.max-snapshot-age-ms": "1"})
     airflow.land(ERASED, {0: ["a=1", "b=1", "a=2", "c=1"]})
     ask(airflow.lake, ERASED, [(b"a",)], now_ms())
-    done = run(airflow.lake, ERASED, now_ms(), lambda _: LocalEngine(), (Lane.ERASE,), force=True)
-    assert [one.failures for one in done] == [{}]
+    runs = run(airflow.lake, ERASED, now_ms(), lambda _: LocalEngine(), (Lane.ERASE,), force=True)
+    assert [one.failures for one in runs] == [{}]
     care_table(airflow.lake, ERASED, now_ms() + 10 * DAY_MS, remove=True)
 
 

@@ -68,8 +68,8 @@ def clean(lake: Lake, engine: Engine, group: Group, *, masked: bool = False) -> 
 
 
 def _mask(lake: Lake, engine: Engine, table: str, now: int) -> None:
-    for done in run(lake, table, now, lambda _: engine, (Lane.MASK,), force=True):
-        assert not done.failures, done.failures
+    for lane in run(lake, table, now, lambda _: engine, (Lane.MASK,), force=True):
+        assert not lane.failures, lane.failures
 
 
 def _properties(group: Group, masked: bool) -> dict[str, str]:

@@ -28,13 +28,13 @@ def torn(topic: Topic) -> Topic:
 
 def erase(topic: Topic, now: int = LATER) -> list[str]:
     """Run lane `erase`; the topic partitions that failed."""
-    done = run(topic.lake, topic.table, now, topic.engines, (Lane.ERASE,))
-    return ["orders-0" for one in done for error in one.failures.values() if "orders-0" in str(error)]
+    runs = run(topic.lake, topic.table, now, topic.engines, (Lane.ERASE,))
+    return ["orders-0" for one in runs for error in one.failures.values() if "orders-0" in str(error)]
 
 
 def failed(topic: Topic) -> FailedPlan:
-    (found,) = failed_plans(topic.lake, topic.table)
-    return found
+    (failure,) = failed_plans(topic.lake, topic.table)
+    return failure
 
 
 def kinds(topic: Topic, number: int) -> list[str]:
@@ -71,14 +71,14 @@ def searching(plan: Plan, before: int | None) -> Plan:
 
 
 def test_c30_another_end_of_the_search_is_another_search(torn: Topic) -> None:
-    found = failed(torn)
-    assert found.covers(found.plan)
-    assert not found.covers(searching(found.plan, 2))
-    assert not replace(found, plan=searching(found.plan, 2)).covers(searching(found.plan, 1))
-    assert replace(found, plan=searching(found.plan, 2)).covers(searching(found.plan, 2))
+    failure = failed(torn)
+    assert failure.covers(failure.plan)
+    assert not failure.covers(searching(failure.plan, 2))
+    assert not replace(failure, plan=searching(failure.plan, 2)).covers(searching(failure.plan, 1))
+    assert replace(failure, plan=searching(failure.plan, 2)).covers(searching(failure.plan, 2))
 
 
 def test_c30_a_later_snapshot_alone_is_none(torn: Topic) -> None:
-    found = failed(torn)
-    later = found.plan.searched.model_copy(update={"sequence_number": 99})
-    assert found.covers(found.plan.model_copy(update={"search": later, "now_ms": LATER + 1}).sealed())
+    failure = failed(torn)
+    later = failure.plan.searched.model_copy(update={"sequence_number": 99})
+    assert failure.covers(failure.plan.model_copy(update={"search": later, "now_ms": LATER + 1}).sealed())

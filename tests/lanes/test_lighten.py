@@ -54,8 +54,7 @@ def test_c27_what_positions_hide_already_is_not_hidden_twice(table: Upserts) -> 
     (counts,) = table.topic.clean("lighten", force=True)
     assert counts.deleted == 2
     assert table.seqs() == [2]
-    (own,) = [one for one in table.deletes() if "/_firn/" in one]
-    assert own
+    assert sum("/_firn/" in path for path in table.deletes()) == 1
     assert len(table.deletes()) == 2
 
 
@@ -96,9 +95,9 @@ class TestLevels:
         assert topic.plans("full", force=True) == []
         _, (state,) = sense_table(topic.lake, topic.table, NOW)
         assert "equality delete files" in state.blockers[0]
-        done = {one.lane: one for one in topic.run(force=True)}
-        assert len(done[Lane.LIGHTEN].publications) == 1
-        assert len(done[Lane.FULL].publications) == 1, "the lanes after it in the same run"
+        runs = {one.lane: one for one in topic.run(force=True)}
+        assert len(runs[Lane.LIGHTEN].publications) == 1
+        assert len(runs[Lane.FULL].publications) == 1, "the lanes after it in the same run"
         assert [(one.offset, one.key) for one in topic.seen()] == [(2, b"c"), (3, b"a")]
         assert deletes(topic) == set()
 
@@ -194,8 +193,8 @@ class TestEverywhere:
         lake, name = table.topic.lake, table.topic.table
         (path,) = [one.file_path for one in data_files(lake.table(name)) if partition_values(one) == (1,)]
         delete_at(lake, name, {path: [1]})
-        done = publish_job(lake, stage)
-        assert (len(done.publications), len(done.failures)) == (1, 1)
+        result = publish_job(lake, stage)
+        assert (len(result.publications), len(result.failures)) == (1, 1)
         assert equality_deletes_left(table) == 1, "the other topic partition needs it"
         assert table.seen() == [Row(1, 2)]
         table.topic.clean("lighten", force=True)

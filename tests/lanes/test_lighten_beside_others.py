@@ -59,9 +59,9 @@ class TestMeanwhile:
             table.delete(["id"], (2,), (3,))
 
         raced = Nth(1, others, "before swap")
-        done = publish(watched(table.topic.lake, raced), stage)
+        publication = publish(watched(table.topic.lake, raced), stage)
         assert raced.acted
-        assert done.attempts == 2
+        assert publication.attempts == 2
         assert table.seqs() == [2]
         assert equality_deletes_left(table) == 1, "the later one"
         table.topic.clean("lighten", force=True)
@@ -134,8 +134,8 @@ class TestTwice:
                 table.topic.compacted(*plans)
             if stop > 1:
                 table.topic.validated(plans)
-            done = list(run(lake, table.topic.table, NOW, table.topic.engines, (Lane.LIGHTEN,)))
-            assert [one.failures for one in done if one.failures] == []
+            runs = list(run(lake, table.topic.table, NOW, table.topic.engines, (Lane.LIGHTEN,)))
+            assert [one.failures for one in runs if one.failures] == []
             assert table.seqs() == [1]
             assert equality_deletes_left(table) == 0
             assert len(table.deletes()) == 1
@@ -150,8 +150,8 @@ class TestTwice:
             list(run(watched(lake, killer), name, NOW, table.topic.engines, (Lane.LIGHTEN,), force=True))
         assert killer.acted
         assert table.seqs() == [1], "whether it was published or not"
-        done = list(run(lake, name, NOW, table.topic.engines, (Lane.LIGHTEN,), force=True))
-        assert [one.failures for one in done if one.failures] == []
+        runs = list(run(lake, name, NOW, table.topic.engines, (Lane.LIGHTEN,), force=True))
+        assert [one.failures for one in runs if one.failures] == []
         assert table.seqs() == [1]
         assert equality_deletes_left(table) == 0
         assert len(table.deletes()) == 1

@@ -38,8 +38,8 @@ def paths(topic: Topic) -> list[str]:
 
 
 def state(topic: Topic, now: int = NOW) -> PartitionState:
-    _, (found,) = sense_table(topic.lake, topic.table, now)
-    return found
+    _, (only,) = sense_table(topic.lake, topic.table, now)
+    return only
 
 
 def compared(topic: Topic) -> Compared | None:
@@ -88,11 +88,11 @@ def test_c28_a_mask_that_hides_nothing_moves_the_memory(topic: Topic) -> None:
     assert (counts.records_in, counts.superseded, counts.bytes_out) == (2, 0, 0)
     table = topic.lake.table(topic.table)
     assert deletes(topic) == set()
-    found, snapshot = compared(topic), table.current_snapshot()
-    assert found is not None
+    memory, snapshot = compared(topic), table.current_snapshot()
+    assert memory is not None
     assert snapshot is not None
-    assert (found.snapshot_id, found.committed) == (snapshot.snapshot_id, snapshot.sequence_number)
-    assert found.sequence_number < found.committed
+    assert (memory.snapshot_id, memory.committed) == (snapshot.snapshot_id, snapshot.sequence_number)
+    assert memory.sequence_number < memory.committed
     assert on_branch(table, MASKS).scan().to_arrow().num_rows == 0
 
 
@@ -213,10 +213,10 @@ class TestGarbage:
         before = state(topic)
         assert before.dirty_bytes == before.cleanable_bytes
         topic.clean("mask", force=True)
-        found = state(topic)
-        (tail,) = found.tail
-        assert found.dirty_bytes == tail.bytes // 2
-        assert found.dirty_ratio == pytest.approx(tail.bytes // 2 / (found.tail_bytes + found.cleanable_bytes))
+        masked = state(topic)
+        (tail,) = masked.tail
+        assert masked.dirty_bytes == tail.bytes // 2
+        assert masked.dirty_ratio == pytest.approx(tail.bytes // 2 / (masked.tail_bytes + masked.cleanable_bytes))
         topic.land(updates("k9=2", start=15))
         later = state(topic)
         assert later.dirty_bytes == tail.bytes // 2 + later.head[-1].bytes, "not compared yet"

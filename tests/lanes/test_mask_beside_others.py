@@ -87,12 +87,12 @@ def test_c20_it_waits_for_an_open_job_and_status_names_it(topic: Topic) -> None:
     topic.land(updates("a=1", "a=2"), updates("b=1", start=2))
     (stage,) = topic.validated(topic.plans("full", force=True))
     work = plan_work(topic.lake, topic.table, "mask", NOW, force=True)
-    told = f"orders-0 mask waits for lane full, whose stage {stage} is open"
+    reason = f"orders-0 mask waits for lane full, whose stage {stage} is open"
     assert work.plans == []
-    assert [line.startswith(told) for line in work.left()] == [True]
+    assert [line.startswith(reason) for line in work.left()] == [True]
     (status,) = status_of(topic.lake, topic.table, NOW)
     (part,) = status.partitions
-    assert any(line.startswith(told) for line in part.waiting)
+    assert any(line.startswith(reason) for line in part.waiting)
     publish(topic.lake, stage)
     assert len(topic.clean("mask", force=True)) == 1
 
@@ -153,8 +153,8 @@ def test_explain_tells_what_a_mask_has_hidden(topic: Topic) -> None:
     (kept, _) = explain_key(topic.lake, topic.table, (b"a",), NOW + 100 * DAY).kept
     assert "superseded by offset 2" in kept.reason.text
     topic.clean("mask", force=True)
-    found = explain_key(topic.lake, topic.table, (b"a",), NOW)
-    (gone,) = found.removed
+    explained = explain_key(topic.lake, topic.table, (b"a",), NOW)
+    (gone,) = explained.removed
     assert (gone.record.offset, gone.reason.rule, gone.reason.text) == (
         0,
         "C28",
@@ -162,7 +162,7 @@ def test_explain_tells_what_a_mask_has_hidden(topic: Topic) -> None:
     )
     assert gone.commit.lane == "mask"
     assert gone.commit.snapshot_id == topic.lake.table(topic.table).metadata.current_snapshot_id
-    assert [one.record.offset for one in found.kept] == [2]
+    assert [one.record.offset for one in explained.kept] == [2]
 
 
 def test_status_tells_what_is_hidden_and_compared(topic: Topic) -> None:
@@ -229,8 +229,8 @@ class TestTwice:
             topic.compacted(*plans)
         if stop > 1:
             topic.validated(plans)
-        done = list(run(topic.lake, topic.table, NOW, topic.engines, (Lane.MASK,)))
-        assert [one.failures for one in done if one.failures] == []
+        runs = list(run(topic.lake, topic.table, NOW, topic.engines, (Lane.MASK,)))
+        assert [one.failures for one in runs if one.failures] == []
         assert topic.offsets() == [1]
         assert len(deletes(topic)) == 1
 
@@ -241,8 +241,8 @@ class TestTwice:
         with suppress(Killed):
             list(run(watched(topic.lake, killer), topic.table, NOW, topic.engines, (Lane.MASK,), force=True))
         assert topic.offsets() in ([0, 1], [1])
-        done = list(run(topic.lake, topic.table, NOW, topic.engines, (Lane.MASK,), force=True))
-        assert [one.failures for one in done if one.failures] == []
+        runs = list(run(topic.lake, topic.table, NOW, topic.engines, (Lane.MASK,), force=True))
+        assert [one.failures for one in runs if one.failures] == []
         assert topic.offsets() == [1]
         table = topic.lake.table(topic.table)
         assert len(deletes(topic)) == 1

@@ -15,14 +15,14 @@ def figures(text: str) -> list[dict[str, str]]:
 def test_c24_c30_a_cleaning_and_an_erasure_are_told_apart(topic: Topic) -> None:
     topic.land(updates("a=1", "b=1", "a=2", "c=1"), updates("b=2", start=4))
     request(topic, b"a")
-    found = {}
+    rows = {}
     for lane in ("erase", "full"):
         plans = topic.plans(lane, force=True)
         assert [row["verdict"] for row in figures(figures_of(topic.lake, jobs_of(plans)))] == [
             "not compacted, or not validated"
         ]
         topic.validated(plans)
-        (found[lane],) = figures(figures_of(topic.lake, jobs_of(plans)))
+        (rows[lane],) = figures(figures_of(topic.lake, jobs_of(plans)))
     counted = ("records in", "out", "superseded", "tombstones removed", "erased", "verdict")
-    assert [found["erase"][name] for name in counted] == ["4", "2", "0", "0", "2", "passed"]
-    assert [found["full"][name] for name in counted] == ["5", "3", "2", "0", "0", "passed"]
+    assert [rows["erase"][name] for name in counted] == ["4", "2", "0", "0", "2", "passed"]
+    assert [rows["full"][name] for name in counted] == ["5", "3", "2", "0", "0", "passed"]

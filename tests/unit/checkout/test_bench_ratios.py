@@ -28,8 +28,8 @@ LIMITS = {
 
 
 def met(elsewhere: Elsewhere) -> list[bool]:
-    found = goals.findings(Report({}, 1.0, quick=False, elsewhere=elsewhere))
-    return [one.met for one in found if one.met is not None]
+    report = Report({}, 1.0, quick=False, elsewhere=elsewhere)
+    return [one.met for one in goals.findings(report) if one.met is not None]
 
 
 @pytest.mark.parametrize(("name", "limit"), LIMITS.items())

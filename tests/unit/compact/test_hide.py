@@ -30,8 +30,8 @@ def inputs_of(folder: Path, levels: Sequence[int], deletes_max: int = 8) -> Plan
         Held(level, [Row(10 * number + place, b"k%d" % place) for place in range(10)])
         for number, level in enumerate(levels)
     ]
-    found = plan_inputs(folder, held, lane=Lane.LIGHTEN)
-    return replace(found, plan=found.plan.model_copy(update={"position_deletes_max": deletes_max}))
+    inputs = plan_inputs(folder, held, lane=Lane.LIGHTEN)
+    return replace(inputs, plan=inputs.plan.model_copy(update={"position_deletes_max": deletes_max}))
 
 
 def with_deletes(folder: Path, inputs: PlanInputs, *olds: Mapping[str, Sequence[int]]) -> PlanInputs:
@@ -40,23 +40,23 @@ def with_deletes(folder: Path, inputs: PlanInputs, *olds: Mapping[str, Sequence[
     deletes = []
     for number, rows in enumerate(olds):
         path = folder / f"old-{number}.parquet"
-        every = [(name, place) for name, own in rows.items() for place in own]
+        every = [(name, place) for name, positions in rows.items() for place in positions]
         names, spots = [name for name, _ in every], pa.array([place for _, place in every], pa.int64())
         pq.write_table(pa.table({"file_path": names, "pos": spots}), path)
         source = Source(f"file://{path}", path.stat().st_size, len(every), first.spec_id, first.partition)
         deletes.append(DeleteFile(source, 5))
-    own = FileDeletes(1, tuple(deletes))
+    applied = FileDeletes(1, tuple(deletes))
     segments = [
-        replace(one, deletes=own) if one.source.partition == first.partition else one for one in inputs.segments
+        replace(one, deletes=applied) if one.source.partition == first.partition else one for one in inputs.segments
     ]
     return replace(inputs, segments=tuple(segments))
 
 
 def hidden(folder: Path, inputs: PlanInputs, positions: Positions) -> Result:
-    wanted = {inputs.segments[place].path: np.array(own, dtype=np.int64) for place, own in positions.items()}
-    done, failed = hide([Hiding(inputs, wanted, 2, 3)], target(folder, inputs), LocalEngine(), "a test")
+    wanted = {inputs.segments[number].path: np.array(rows, dtype=np.int64) for number, rows in positions.items()}
+    results, failed = hide([Hiding(inputs, wanted, 2, 3)], target(folder, inputs), LocalEngine(), "a test")
     assert failed == {}
-    (result,) = done.values()
+    (result,) = results.values()
     return result
 
 
@@ -121,10 +121,10 @@ def test_rows_about_a_file_that_a_delete_does_not_reach_are_dropped(tmp_path: Pa
 
 @given(st.lists(st.booleans(), max_size=12), st.data())
 def test_places_of_visible_records(flags: list[bool], data: st.DataObject) -> None:
-    own = np.array(flags, dtype=np.bool_)
+    hidden_flags = np.array(flags, dtype=np.bool_)
     visible = [place for place, is_hidden in enumerate(flags) if not is_hidden]
     chosen = data.draw(st.lists(st.booleans(), min_size=len(visible), max_size=len(visible)))
     expected = [place for place, wanted in zip(visible, chosen, strict=True) if wanted]
-    assert places(own, np.array(chosen, dtype=np.bool_)).tolist() == expected
+    assert places(hidden_flags, np.array(chosen, dtype=np.bool_)).tolist() == expected
     if not any(flags):
         assert places(None, np.array(chosen, dtype=np.bool_)).tolist() == expected

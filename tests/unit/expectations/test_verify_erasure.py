@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 def verified(topic: Topic, snapshot_id: int | None = None) -> Verified:
     """The verdict on a commit of one plan."""
-    (found,) = verify(topic.lake, topic.table, snapshot_id, LocalEngine())
-    return found
+    (verdict,) = verify(topic.lake, topic.table, snapshot_id, LocalEngine())
+    return verdict
 
 
-def broken(found: Verified) -> set[str]:
-    return {row.promise.name for row in found.rows if row.broken}
+def broken(verdict: Verified) -> set[str]:
+    return {row.promise.name for row in verdict.rows if row.broken}
 
 
 class TestSound:
@@ -52,11 +52,11 @@ class TestSound:
         topic.land(updates("e=1", start=7))
         request(topic, b"a")
         topic.clean("erase", force=True)
-        found = verified(topic)
-        assert broken(found) == set()
-        assert (found.claim.lane, found.claim.erased, found.claim.erase_before) == ("erase", 3, None)
+        verdict = verified(topic)
+        assert broken(verdict) == set()
+        assert (verdict.claim.lane, verdict.claim.erased, verdict.claim.erase_before) == ("erase", 3, None)
         assert {"expect_requested_records_gone", "expect_other_records_unchanged"} <= {
-            row.promise.name for row in found.rows if row.checked
+            row.promise.name for row in verdict.rows if row.checked
         }
 
     def test_c9_removed_tombstones(self, topic: Topic) -> None:
@@ -66,17 +66,17 @@ class TestSound:
         topic.clean("full", NOW + 1, force=True)
         request(topic, b"a")
         topic.clean("erase", force=True)
-        found = verified(topic)
-        assert broken(found) == set()
-        assert (found.claim.erased, found.claim.records_in) == (1, 1)
+        verdict = verified(topic)
+        assert broken(verdict) == set()
+        assert (verdict.claim.erased, verdict.claim.records_in) == (1, 1)
 
     def test_c4_a_log_end_that_is_requested(self, topic: Topic) -> None:
         topic.land(updates("a=1", "b=1", "a=2"))
         request(topic, b"a")
         topic.clean("erase", force=True)
-        found = verified(topic)
-        assert broken(found) == set()
-        assert (found.claim.end_kept, found.claim.log_end_offset, found.claim.erase_before) == (True, 2, None)
+        verdict = verified(topic)
+        assert broken(verdict) == set()
+        assert (verdict.claim.end_kept, verdict.claim.log_end_offset, verdict.claim.erase_before) == (True, 2, None)
 
     def test_c11_one_that_stopped_at_what_is_too_young(self, topic: Topic) -> None:
         topic.create(min_compaction_lag_ms="60000")
@@ -84,26 +84,26 @@ class TestSound:
         topic.land([Record(2, b"a", b"2", timestamp_ms=NOW), Record(3, b"c", b"1", timestamp_ms=NOW)])
         request(topic, b"a")
         topic.clean("erase", force=True)
-        found = verified(topic)
-        assert broken(found) == set()
-        assert found.claim.erase_before == 2
+        verdict = verified(topic)
+        assert broken(verdict) == set()
+        assert verdict.claim.erase_before == 2
 
     def test_c27_records_that_deletes_hide(self, topic: Topic) -> None:
         topic.land(updates("a=1", "b=1", "a=2"), updates("c=1", start=3))
         delete(topic, 0)
         request(topic, b"a")
         topic.clean("erase", force=True)
-        found = verified(topic)
-        assert broken(found) == set()
-        assert (found.claim.erased, found.claim.deleted) == (1, 1)
+        verdict = verified(topic)
+        assert broken(verdict) == set()
+        assert (verdict.claim.erased, verdict.claim.deleted) == (1, 1)
 
     def test_c30_a_search_that_finds_nothing(self, topic: Topic) -> None:
         topic.land(updates("a=1", "b=1"))
         request(topic, b"never seen")
         topic.clean("erase", force=True)
-        found = verified(topic)
-        assert broken(found) == set()
-        assert found.claim.erased == 0
+        verdict = verified(topic)
+        assert broken(verdict) == set()
+        assert verdict.claim.erased == 0
 
     def test_c22_what_lands_between_plan_and_commit_was_not_searched(self, topic: Topic) -> None:
         topic.land(updates("a=1", "b=1", start=5))
@@ -112,16 +112,19 @@ class TestSound:
         topic.append(updates("a=0", "c=1", start=1))
         topic.append(updates("a=9", start=9))
         assert publish_stages(topic.lake, {stage: [] for stage in stages}).failures == {}
-        found = verified(topic)
-        assert broken(found) == set()
-        assert found.claim.log_end_offset == 6
+        verdict = verified(topic)
+        assert broken(verdict) == set()
+        assert verdict.claim.log_end_offset == 6
 
     def test_c30_every_plan_of_a_commit(self, topic: Topic) -> None:
         topic.land([Record(offset, key, b"1", part) for part in (0, 1) for offset, key in enumerate((b"a", b"b"))])
         request(topic, b"a")
         topic.clean("erase", force=True)
-        found = verify(topic.lake, topic.table, None, LocalEngine())
-        assert [(one.claim.partition, broken(one), one.claim.erased) for one in found] == [(0, set(), 1), (1, set(), 1)]
+        verdicts = verify(topic.lake, topic.table, None, LocalEngine())
+        assert [(one.claim.partition, broken(one), one.claim.erased) for one in verdicts] == [
+            (0, set(), 1),
+            (1, set(), 1),
+        ]
 
 
 class TestHistory:
@@ -181,10 +184,10 @@ def forged(topic: Topic, kept: Callable[[Rows], Rows], *, erased: int) -> None:
     records_in = 0
     for task in table.scan().plan_files():
         rows = pq.read_table(on_disk(task.file.file_path), partitioning=None).to_pylist()
-        left = kept(rows)
-        if left != rows:
+        remaining = kept(rows)
+        if remaining != rows:
             gone.append(task.file.file_path)
-            added += write(table, left)
+            added += write(table, remaining)
             records_in += len(rows)
     counts = RecordCounts(
         **dict.fromkeys(("superseded", "tombstones_removed", "quarantined", "bytes_in", "bytes_out"), 0),
@@ -194,7 +197,7 @@ def forged(topic: Topic, kept: Callable[[Rows], Rows], *, erased: int) -> None:
         segments_in=len(gone),
         segments_out=len(added),
     )
-    told = {
+    properties = {
         "firn.lane": "erase",
         "firn.plan-id": "0123456789abcdef",
         "firn.topic-partition": "orders-0",
@@ -204,7 +207,7 @@ def forged(topic: Topic, kept: Callable[[Rows], Rows], *, erased: int) -> None:
         "firn.core-ms": "0",
     } | counts.summary()
     changes: dict[str, BranchChange] = {
-        MAIN_BRANCH: Change(gone, added, told),
+        MAIN_BRANCH: Change(gone, added, properties),
         ERASURES: ErasuresChange(
             lambda old: old.with_progress(
                 [Progress("orders", 0, max(old.ids), None, head.sequence_number or 0, commit.snapshot_id)]

@@ -13,12 +13,14 @@ from tests.unit.lake.test_row_deletes import PATHS, SPECS, Listed, data_files, d
 def test_c27_a_covered_file_needs_no_equality_delete_that_its_plan_knew(
     data: list[Listed], deletes: list[Listed], covered: dict[str, int]
 ) -> None:
-    found = needless([one.entry for one in deletes], SPECS, [], [DataEntry.of(one.entry) for one in data], [], covered)
+    leaving = needless(
+        [one.entry for one in deletes], SPECS, [], [DataEntry.of(one.entry) for one in data], [], covered
+    )
 
     def is_covered(file: Listed, delete: Listed) -> bool:
         return delete.number <= covered.get(file.path, 0)
 
-    assert found == {
+    assert leaving == {
         one.path
         for one in deletes
         if one.equality

@@ -66,13 +66,13 @@ def test_many_rows_take_several_row_groups(tmp_path: Path) -> None:
 
 def hiding(lake: Lake, *wanted: int) -> DataFile:
     """A delete file of the first partition, written by Firn, not committed yet."""
-    found = places(lake, TABLE, wanted)
-    (path,) = found
+    positions = places(lake, TABLE, wanted)
+    (path,) = positions
     (file,) = [one for one in data_files(lake.table(TABLE)) if one.file_path == path]
     output = lake.table(TABLE).io.new_output(f"{lake.table(TABLE).location()}/data/own-{uuid.uuid4()}.parquet")
     on_disk(output.location).parent.mkdir(parents=True, exist_ok=True)
     with PositionDeleteWriter(output, file.spec_id, partition_values(file)) as writer:
-        writer.write(path, np.array(found[path], dtype=np.int64))
+        writer.write(path, np.array(positions[path], dtype=np.int64))
         return writer.close().data_file()
 
 
@@ -95,16 +95,17 @@ def landed(lake: Lake, table: str) -> Lake:
 
 def test_delete_files_come_and_go_by_one_commit(landed: Lake) -> None:
     first = hiding(landed, 1, 2)
-    told = commit(landed, Change(deletes=[first]))
+    summary = commit(landed, Change(deletes=[first]))
     assert offsets(landed) == [0, 3, 4]
-    assert told["operation"] == "delete", "as Iceberg's RowDelta names it"
-    assert (told["added-delete-files"], told["added-position-deletes"]) == ("1", "2")
-    assert (told["total-delete-files"], told["total-position-deletes"], told["total-data-files"]) == ("1", "2", "1")
+    assert summary["operation"] == "delete", "as Iceberg's RowDelta names it"
+    assert (summary["added-delete-files"], summary["added-position-deletes"]) == ("1", "2")
+    assert (summary["total-delete-files"], summary["total-position-deletes"]) == ("1", "2")
+    assert summary["total-data-files"] == "1"
     second = hiding(landed, 1, 2, 3)
-    told = commit(landed, Change(deletes=[second], removed_deletes=[first.file_path]))
+    summary = commit(landed, Change(deletes=[second], removed_deletes=[first.file_path]))
     assert offsets(landed) == [0, 4]
     assert delete_files(landed.table(TABLE)) == {second.file_path}
-    assert (told["removed-position-deletes"], told["total-delete-files"], told["total-position-deletes"]) == (
+    assert (summary["removed-position-deletes"], summary["total-delete-files"], summary["total-position-deletes"]) == (
         *("2", "1", "3"),
     )
 
@@ -147,9 +148,9 @@ def test_c27_an_equality_delete_leaves_when_all_that_it_reaches_is_covered(lande
     delete_at(landed, TABLE, places(landed, TABLE, [4]))
     commit(landed, Change(covered={file.file_path: number - 1}))
     assert delete.file_path in delete_files(landed.table(TABLE)), "the plan did not know it"
-    told = commit(landed, Change(deletes=[hiding(landed, 1)], covered={file.file_path: number}))
+    summary = commit(landed, Change(deletes=[hiding(landed, 1)], covered={file.file_path: number}))
     assert delete.file_path not in delete_files(landed.table(TABLE))
-    assert told["removed-equality-deletes"] == "1"
+    assert summary["removed-equality-deletes"] == "1"
     assert offsets(landed) == [0, 2, 3]
 
 

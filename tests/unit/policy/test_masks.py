@@ -40,6 +40,6 @@ def test_c21_what_is_wrong_or_contradictory_is_refused(properties: dict[str, str
 
 
 def test_c21_a_topic_of_its_own() -> None:
-    found = Policies.parse("lake.t", {"firn.topic.orders.mask.max.lag.ms": "5000", "firn.mask.max.fraction": "0.3"})
-    assert (found.of("orders").masks, found.of("other").masks) == (True, False)
-    assert found.of("orders").mask_max_fraction == 0.3
+    policies = Policies.parse("lake.t", {"firn.topic.orders.mask.max.lag.ms": "5000", "firn.mask.max.fraction": "0.3"})
+    assert (policies.of("orders").masks, policies.of("other").masks) == (True, False)
+    assert policies.of("orders").mask_max_fraction == 0.3

@@ -31,12 +31,12 @@ MASKED = masked(mask_max_lag_ms=1000)
 
 
 def known(through: int, before: int | None = None, **facts: Any) -> Compared:
-    told = {"snapshot_id": 1, "end": None, "end_path": "", "committed": through + 1} | facts
-    return Compared("orders", 0, through, before, **told)
+    defaults = {"snapshot_id": 1, "end": None, "end_path": "", "committed": through + 1} | facts
+    return Compared("orders", 0, through, before, **defaults)
 
 
-def state(*own: Segment, policy: Policy = MASKED, now: int = NOW, **facts: Any) -> PartitionState:
-    return PartitionState(TOPIC_PARTITION, tuple(sorted(own, key=lambda one: one.order)), policy, now, **facts)
+def state(*held: Segment, policy: Policy = MASKED, now: int = NOW, **facts: Any) -> PartitionState:
+    return PartitionState(TOPIC_PARTITION, tuple(sorted(held, key=lambda one: one.order)), policy, now, **facts)
 
 
 def landed(path: str, base: int, number: int, **facts: Any) -> Segment:
@@ -54,15 +54,15 @@ def test_c28_compared_by_number_and_offset() -> None:
 
 
 def test_c28_what_was_compared_is_looked_up_and_what_landed_since_is_due() -> None:
-    own = (landed("a", 0, 1), landed("b", 10, 2), landed("c", 20, 3))
-    found = comparison(state(*own, masking=Masking(known(2))))
-    assert found is not None
-    assert ([one.path for one in found.uncompared], found.known, found.before) == (
+    head = (landed("a", 0, 1), landed("b", 10, 2), landed("c", 20, 3))
+    work = comparison(state(*head, masking=Masking(known(2))))
+    assert work is not None
+    assert ([one.path for one in work.uncompared], work.known, work.before) == (
         ["c"],
         frozenset({"a", "b"}),
         None,
     )
-    assert comparison(state(*own, masking=Masking(known(3)))) is None
+    assert comparison(state(*head, masking=Masking(known(3)))) is None
 
 
 @pytest.mark.parametrize(("waited", "is_due"), [(999, False), (1000, True)])
@@ -74,17 +74,17 @@ def test_c28_due_by_the_oldest_that_landed(waited: int, is_due: bool) -> None:
 
 def test_c28_what_firn_wrote_may_hold_what_landed_before() -> None:
     path = "file:///t/data/_firn/0123456789abcdef/0123456789abcdef/m.parquet"
-    own = segment(path, 0, 9, MERGED, oldest_ms=NOW - 60_000, committed_ms=NOW, sequence_number=5)
-    assert due(Lane.MASK, state(own, now=NOW)) is not None
-    assert due(Lane.MASK, state(replace(own, path="file:///t/data/m.parquet"), now=NOW)) is None
+    merged = segment(path, 0, 9, MERGED, oldest_ms=NOW - 60_000, committed_ms=NOW, sequence_number=5)
+    assert due(Lane.MASK, state(merged, now=NOW)) is not None
+    assert due(Lane.MASK, state(replace(merged, path="file:///t/data/m.parquet"), now=NOW)) is None
 
 
 def test_c17_at_least_what_begins_first_is_compared() -> None:
     policy = masked(mask_max_lag_ms=0, plan_max_records=10)
-    own = (landed("a", 0, 1), landed("b", 0, 2), landed("c", 10, 3))
-    found = comparison(state(*own, policy=policy))
-    assert found is not None
-    assert ([one.path for one in found.segments], found.before) == (["a", "b"], 10)
+    head = (landed("a", 0, 1), landed("b", 0, 2), landed("c", 10, 3))
+    work = comparison(state(*head, policy=policy))
+    assert work is not None
+    assert ([one.path for one in work.segments], work.before) == (["a", "b"], 10)
 
 
 def test_c20_what_keeps_it_from_work_is_named() -> None:
@@ -97,25 +97,25 @@ def test_c20_what_keeps_it_from_work_is_named() -> None:
     assert obstacles(state(landed("a", 0, 1, copies=2), policy=Policy())) == ()
 
 
-def _only(found: tuple[str, ...]) -> str:
-    (one,) = found
+def _only(reasons: tuple[str, ...]) -> str:
+    (one,) = reasons
     return one
 
 
 def test_compared_through() -> None:
-    own = (landed("a", 0, 1), landed("b", 10, 2), landed("c", 20, 3))
-    assert compared_through(state(*own)) is None
-    assert compared_through(state(*own, masking=Masking(known(2)))) == 19
-    assert compared_through(state(*own, masking=Masking(known(3)))) == 29
+    head = (landed("a", 0, 1), landed("b", 10, 2), landed("c", 20, 3))
+    assert compared_through(state(*head)) is None
+    assert compared_through(state(*head, masking=Masking(known(2)))) == 19
+    assert compared_through(state(*head, masking=Masking(known(3)))) == 29
 
 
 def test_c4_the_log_end_that_a_mask_saw() -> None:
-    own = segment("a", 0, 9, LANDED, sequence_number=1, row_deletes=1, hidden=10, newest_delete=3)
+    last = segment("a", 0, 9, LANDED, sequence_number=1, row_deletes=1, hidden=10, newest_delete=3)
     masking = Masking(known(2, end=9, end_path="a"))
-    assert state(own).kept_from == -1
-    assert state(own, masking=masking).kept_from == 9
-    assert state(replace(own, newest_delete=4), masking=masking).kept_from == -1, "others have deleted since"
-    assert state(replace(own, equality_deletes=1), masking=masking).kept_from == -1, "it may have come beside the mask"
+    assert state(last).kept_from == -1
+    assert state(last, masking=masking).kept_from == 9
+    assert state(replace(last, newest_delete=4), masking=masking).kept_from == -1, "others have deleted since"
+    assert state(replace(last, equality_deletes=1), masking=masking).kept_from == -1, "it may have come beside the mask"
 
 
 def test_c28_older_inputs_end_below_all_others() -> None:
@@ -161,9 +161,9 @@ def test_c28_the_newest_of_each_topic_partition_is_kept() -> None:
 
 @st.composite
 def surveys(draw: st.DrawFn) -> tuple[DueSurvey, list[PartitionState]]:
-    own = segments(foul=draw(st.booleans()))
-    found = draw(st.lists(own, min_size=5, max_size=25, unique_by=lambda one: one.path))
-    table = Segments.of("lake.t", "uuid", 1, found)
+    drawn = segments(foul=draw(st.booleans()))
+    chosen = draw(st.lists(drawn, min_size=5, max_size=25, unique_by=lambda one: one.path))
+    table = Segments.of("lake.t", "uuid", 1, chosen)
     lags = st.sampled_from([-1, 0, 60_000, 120_000])
     policy = draw(POLICIES).model_copy(
         update={"mask_max_lag_ms": draw(lags), "mask_max_fraction": draw(st.sampled_from([0.01, 0.5, 1.0]))}
@@ -174,7 +174,7 @@ def surveys(draw: st.DrawFn) -> tuple[DueSurvey, list[PartitionState]]:
             draw(
                 st.none() | st.just(replace(known(number), topic=place.topic, partition=place.partition, before=before))
             ),
-            {one.path: draw(st.integers(0, 12)) for one in found if draw(st.booleans())},
+            {one.path: draw(st.integers(0, 12)) for one in chosen if draw(st.booleans())},
         )
         for place, number, before in draw(st.lists(st.tuples(PLACES, st.integers(0, 4), st.none() | st.just(10))))
     }
@@ -184,8 +184,8 @@ def surveys(draw: st.DrawFn) -> tuple[DueSurvey, list[PartitionState]]:
 
 @settings(max_examples=300)
 @given(surveys(), st.booleans())
-def test_c12_c28_the_survey_says_what_states_say(found: tuple[DueSurvey, list[PartitionState]], force: bool) -> None:
-    survey, states = found
+def test_c12_c28_the_survey_says_what_states_say(surveyed: tuple[DueSurvey, list[PartitionState]], force: bool) -> None:
+    survey, states = surveyed
     assert survey.dirty_ratio.tolist() == pytest.approx([one.dirty_ratio for one in states])
     for lane in (Lane.MASK, Lane.FULL, Lane.CLEAN):
         may_be = survey.may_be_due(lane, force).tolist()

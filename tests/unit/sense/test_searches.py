@@ -28,9 +28,9 @@ def progress(through: int = 1, before: int | None = None, *, number: int = 5, lo
     return Progress(TOPIC, PARTITION, through, before, number, 1, number + 2, log_end_kept)
 
 
-def asked(requests: tuple[Request, ...], done: Progress | None) -> Erasing:
+def asked(requests: tuple[Request, ...], progress: Progress | None) -> Erasing:
     """What ``requests`` ask at sequence number 9."""
-    return Erasing.of(Erasures(requests=requests, progress=(done,) if done else ()), TOPIC_PARTITION, 9)
+    return Erasing.of(Erasures(requests=requests, progress=(progress,) if progress else ()), TOPIC_PARTITION, 9)
 
 
 def state(

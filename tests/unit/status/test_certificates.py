@@ -50,8 +50,8 @@ class TestList:
     def test_the_newest_requests_come_first_and_the_rest_is_counted(self, reports: Path) -> None:
         for request in (1, 9, 10, 2):
             issue(reports, request)
-        found = certificates(reports, TABLE, 3)
-        assert ([one.request for one in found.rows], found.total) == ([10, 9, 2], 4)
+        listed = certificates(reports, TABLE, 3)
+        assert ([one.request for one in listed.rows], listed.total) == ([10, 9, 2], 4)
 
     def test_there_is_none(self, reports: Path) -> None:
         assert certificates(reports, TABLE, 3) == Certificates()
@@ -74,10 +74,10 @@ class TestFile:
     @pytest.mark.parametrize(("suffix", "content"), [("html", "page 7"), ("json", '{"table"')])
     def test_the_page_and_the_document_belong_to_their_table(self, reports: Path, suffix: str, content: str) -> None:
         issue(reports, 7)
-        found = certificate_file(reports, f"erasures/{TABLE}/request-7.{suffix}")
-        assert found is not None
-        assert found.table == TABLE
-        assert found.file.read_text().startswith(content)
+        certificate = certificate_file(reports, f"erasures/{TABLE}/request-7.{suffix}")
+        assert certificate is not None
+        assert certificate.table == TABLE
+        assert certificate.file.read_text().startswith(content)
 
     @pytest.mark.parametrize(
         "path",
@@ -104,12 +104,12 @@ class TestFile:
 
 def test_the_page_of_a_table_lists_them(tmp_path: Path, reports: Path) -> None:
     write_overview(tmp_path, TABLE)
-    found = read(tmp_path, TABLE)
-    assert found is not None
-    assert "No certificate has been issued." in table_html(found, Query(), TAKEN)
+    overview = read(tmp_path, TABLE)
+    assert overview is not None
+    assert "No certificate has been issued." in table_html(overview, Query(), TAKEN)
     issue(reports, 7, in_time=False)
     for page in (
-        table_html(found, Query(), TAKEN, certificates(reports, TABLE, 20)),
+        table_html(overview, Query(), TAKEN, certificates(reports, TABLE, 20)),
         certificates_html(TABLE, certificates(reports, TABLE, 20)),
     ):
         assert "2026-12-01" in page
@@ -127,8 +127,8 @@ FOLDERS = [name for name in HOSTILE_NAMES if name.strip(".") and not set("/\0") 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_names_are_text(reports: Path, name: str) -> None:
     issue(reports, 1, table=name)
-    found = certificates(reports, name, 5)
-    assert [one.table for one in found.rows] == [name]
-    page = Page(certificates_html(name, found))
+    listed = certificates(reports, name, 5)
+    assert [one.table for one in listed.rows] == [name]
+    page = Page(certificates_html(name, listed))
     assert "script" not in page.tags
     assert not [link for link in page.links if link.startswith(("http", "javascript", "//", "/"))]
