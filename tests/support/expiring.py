@@ -23,11 +23,6 @@ def expire(lake: Lake) -> list[Garbage]:
     return care(lake, parts=frozenset([Part.SNAPSHOTS]))
 
 
-def on_disk(lake: Lake) -> set[Path]:
-    """All files of the table."""
-    return lakes.files_under(lakes.on_disk(lake.table(TABLE).location()))
-
-
 def replaced(lake: Lake, times: int = 3) -> set[Path]:
     """Land and delete a record, again and again; the data files that only past snapshots reach."""
     files = set()

@@ -112,6 +112,11 @@ def files_under(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if path.is_file()} if folder.exists() else set()
 
 
+def table_files(lake: Lake) -> set[Path]:
+    """Every file of the table, whoever refers to it."""
+    return files_under(on_disk(lake.table(TABLE).location()))
+
+
 def publishes(lake: Lake, plan: Plan) -> list[int]:
     """Snapshots of the target that say they published ``plan``."""
     found = lake.table(TABLE).metadata.snapshots

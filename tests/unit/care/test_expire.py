@@ -14,7 +14,7 @@ from pipeline.lake import Lake
 from pipeline.policy.policy import DAY_MS
 from tests.support import foreign, lakes
 from tests.support.caring import gone
-from tests.support.expiring import LATER, care, expire, first_of, on_disk, replaced
+from tests.support.expiring import LATER, care, expire, first_of, replaced
 from tests.support.lakes import TABLE, append, row
 from tests.support.late import late
 
@@ -38,24 +38,24 @@ class TestFiles:
         for snapshot in table.metadata.snapshots:
             known |= {lakes.on_disk(one.manifest_path) for one in snapshot.manifests(table.io)}
             known |= {lakes.on_disk(snapshot.manifest_list)}
-        assert {path for path in on_disk(lake) if ".metadata.json" not in path.name} == known
+        assert {path for path in lakes.table_files(lake) if ".metadata.json" not in path.name} == known
 
     def test_c25_a_dry_run_finds_what_a_run_removes_and_a_second_run_nothing(self, lake: Lake, old: set[Path]) -> None:
-        before = on_disk(lake)
+        before = lakes.table_files(lake)
         now_ms = clock.now_ms() + LATER
         shown = care_table(lake, TABLE, now_ms, remove=False)
-        assert on_disk(lake) == before
+        assert lakes.table_files(lake) == before
         assert care_table(lake, TABLE, now_ms, remove=True) == shown
         files = [one.files for one in shown if one.kind is Kind.EXPIRED]
-        assert sum(files) == len(before - on_disk(lake))
+        assert sum(files) == len(before - lakes.table_files(lake))
         assert files[0] == len(old)
         assert sum(one.bytes for one in shown if one.kind is Kind.EXPIRED) > 0
         assert care_table(lake, TABLE, now_ms, remove=True) == []
 
     def test_young_snapshots_stay(self, lake: Lake, old: set[Path]) -> None:
-        before = on_disk(lake)
+        before = lakes.table_files(lake)
         assert not [one for one in care(lake, after_ms=4 * DAY_MS) if one.goes]
-        assert on_disk(lake) == before
+        assert lakes.table_files(lake) == before
         assert all(path.exists() for path in old)
 
     def test_the_tables_own_limit_holds(self, lake: Lake, old: set[Path]) -> None:

@@ -14,7 +14,7 @@ from pipeline.history.retained import MAX_SNAPSHOT_AGE
 from pipeline.lake import Lake
 from tests.support import lakes
 from tests.support.caring import gone, kept
-from tests.support.expiring import care, expire, first_of, on_disk
+from tests.support.expiring import care, expire, first_of
 from tests.support.lakes import TABLE
 
 
@@ -100,10 +100,10 @@ class TestFailures:
         def delete_file(files: FileSystem, path: str) -> None:
             raise PermissionError(13, "Permission denied", path)
 
-        before = on_disk(lake)
+        before = lakes.table_files(lake)
         monkeypatch.setattr(PyArrowLocalFileSystem, "delete_file", delete_file, raising=False)
         found = expire(lake)
-        assert before <= on_disk(lake)
+        assert before <= lakes.table_files(lake)
         assert set(map(str, old)) <= {one.name for one in found if one.exit_code}
         assert not [one for one in found if one.kind is Kind.EXPIRED and one.goes]
         assert lakes.offsets(lake) == [3]
@@ -111,10 +111,10 @@ class TestFailures:
     @pytest.mark.usefixtures("old")
     def test_c26_a_limit_that_is_no_number_is_refused(self, lake: Lake) -> None:
         lake.set_properties(TABLE, {MAX_SNAPSHOT_AGE: "5 days"})
-        before = on_disk(lake)
+        before = lakes.table_files(lake)
         with pytest.raises(RefusedError, match=f"property {MAX_SNAPSHOT_AGE} is '5 days'"):
             expire(lake)
-        assert on_disk(lake) == before
+        assert lakes.table_files(lake) == before
 
 
 class TestSwitches:

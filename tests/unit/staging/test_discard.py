@@ -128,10 +128,10 @@ class TestDiscarding:
     @pytest.mark.usefixtures("plan")
     @pytest.mark.parametrize("name", [TABLE, f"{TABLE}/data", f"{TABLE}/..", f"{TABLE}/"])
     def test_what_is_no_stage_is_never_discarded(self, lake: Lake, name: str) -> None:
-        before = lakes.files_under(home_of(lake))
+        before = lakes.table_files(lake)
         with pytest.raises(RefusedError, match="is not a stage"):
             discard(lake, name)
-        assert lakes.files_under(home_of(lake)) == before
+        assert lakes.table_files(lake) == before
         assert lakes.offsets(lake) == [0, 1]
 
     def test_a_discarded_plan_can_be_run_again(self, lake: Lake, plan: Plan) -> None:

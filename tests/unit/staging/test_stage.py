@@ -20,7 +20,7 @@ from pipeline.staging.stage import Stage, stages_of
 from tests.support import lakes
 from tests.support.foreign import delete_rows
 from tests.support.lakes import TABLE, Fates, Row, append, append_two, compacted, judged, only_plan, ready, row
-from tests.support.stages import data_of, document, documents_of, home_of
+from tests.support.stages import data_of, document, documents_of
 
 
 def compacted_again(lake: Lake, plan: Plan, *kept: Row) -> Stage:
@@ -42,10 +42,10 @@ class TestOpening:
         assert (opened.stage.state, opened.stage.result, opened.conflicts) == ("planned", None, {})
 
     def test_the_target_is_untouched(self, lake: Lake, plan: Plan) -> None:
-        before, files = lake.table(TABLE).metadata_location, lakes.files_under(home_of(lake))
+        before, files = lake.table(TABLE).metadata_location, lakes.table_files(lake)
         stage = lakes.opened(lake, plan)
         assert lake.table(TABLE).metadata_location == before
-        assert lakes.files_under(home_of(lake)) - files == {document(stage, "plans")}
+        assert lakes.table_files(lake) - files == {document(stage, "plans")}
         assert lake.tables("lake") == [TABLE]
 
     def test_the_targets_own_folders_are_respected(self, lake: Lake, tmp_path: Path) -> None:
@@ -63,9 +63,9 @@ class TestOpening:
 
     def test_c25_opening_twice_changes_nothing(self, lake: Lake, plan: Plan) -> None:
         lakes.opened(lake, plan)
-        before = lakes.files_under(home_of(lake))
+        before = lakes.table_files(lake)
         assert lakes.opened(lake, plan).plans == (plan,)
-        assert lakes.files_under(home_of(lake)) == before
+        assert lakes.table_files(lake) == before
 
     @pytest.mark.parametrize("length", [0, 1, 200])
     def test_c25_a_half_written_stage_is_taken_over(self, lake: Lake, plan: Plan, length: int) -> None:

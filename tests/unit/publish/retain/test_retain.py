@@ -191,10 +191,10 @@ class TestOnce:
 
     def test_c25_nothing_is_left_behind_by_a_plan_that_is_refused(self, lake: Lake, plan: Plan) -> None:
         lake.table(TABLE).delete("offset = 0")
-        before = lakes.files_under(lakes.on_disk(lake.table(TABLE).location()))
+        before = lakes.table_files(lake)
         with pytest.raises(ConflictError):
             retain(lake, plan)
-        assert lakes.files_under(lakes.on_disk(lake.table(TABLE).location())) == before
+        assert lakes.table_files(lake) == before
 
 
 def no_engine(_: int) -> NoReturn:
