@@ -42,6 +42,15 @@ def broken(verdict: Verified) -> set[str]:
     return {row.promise.name for row in verdict.rows if row.broken}
 
 
+def erased(topic: Topic, key: bytes) -> Verified:
+    """Request the key, and erase it: the verdict on the commit, which breaks no promise."""
+    request(topic, key)
+    topic.clean("erase", force=True)
+    verdict = verified(topic)
+    assert broken(verdict) == set()
+    return verdict
+
+
 class TestSound:
     """Commits that erased what was requested, and nothing else."""
 
@@ -50,10 +59,7 @@ class TestSound:
         topic.land(updates("a=2", "d=1", start=3), updates("b=2", start=5), updates("a=3", start=6))
         topic.clean("merge")
         topic.land(updates("e=1", start=7))
-        request(topic, b"a")
-        topic.clean("erase", force=True)
-        verdict = verified(topic)
-        assert broken(verdict) == set()
+        verdict = erased(topic, b"a")
         assert (verdict.claim.lane, verdict.claim.erased, verdict.claim.erase_before) == ("erase", 3, None)
         assert {"expect_requested_records_gone", "expect_other_records_unchanged"} <= {
             row.promise.name for row in verdict.rows if row.checked
@@ -64,45 +70,30 @@ class TestSound:
         topic.land([*updates("a=1"), Record(1, b"a", None), Record(2, b"b", None), *updates("c=1", start=3)])
         topic.clean("full")
         topic.clean("full", NOW + 1, force=True)
-        request(topic, b"a")
-        topic.clean("erase", force=True)
-        verdict = verified(topic)
-        assert broken(verdict) == set()
+        verdict = erased(topic, b"a")
         assert (verdict.claim.erased, verdict.claim.records_in) == (1, 1)
 
     def test_c4_a_log_end_that_is_requested(self, topic: Topic) -> None:
         topic.land(updates("a=1", "b=1", "a=2"))
-        request(topic, b"a")
-        topic.clean("erase", force=True)
-        verdict = verified(topic)
-        assert broken(verdict) == set()
+        verdict = erased(topic, b"a")
         assert (verdict.claim.end_kept, verdict.claim.log_end_offset, verdict.claim.erase_before) == (True, 2, None)
 
     def test_c11_one_that_stopped_at_what_is_too_young(self, topic: Topic) -> None:
         topic.create(min_compaction_lag_ms="60000")
         topic.land(updates("a=1", "b=1"))
         topic.land([Record(2, b"a", b"2", timestamp_ms=NOW), Record(3, b"c", b"1", timestamp_ms=NOW)])
-        request(topic, b"a")
-        topic.clean("erase", force=True)
-        verdict = verified(topic)
-        assert broken(verdict) == set()
+        verdict = erased(topic, b"a")
         assert verdict.claim.erase_before == 2
 
     def test_c27_records_that_deletes_hide(self, topic: Topic) -> None:
         topic.land(updates("a=1", "b=1", "a=2"), updates("c=1", start=3))
         delete(topic, 0)
-        request(topic, b"a")
-        topic.clean("erase", force=True)
-        verdict = verified(topic)
-        assert broken(verdict) == set()
+        verdict = erased(topic, b"a")
         assert (verdict.claim.erased, verdict.claim.deleted) == (1, 1)
 
     def test_c30_a_search_that_finds_nothing(self, topic: Topic) -> None:
         topic.land(updates("a=1", "b=1"))
-        request(topic, b"never seen")
-        topic.clean("erase", force=True)
-        verdict = verified(topic)
-        assert broken(verdict) == set()
+        verdict = erased(topic, b"never seen")
         assert verdict.claim.erased == 0
 
     def test_c22_what_lands_between_plan_and_commit_was_not_searched(self, topic: Topic) -> None:
