@@ -11,9 +11,6 @@ from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
     FileFormat,
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
     ManifestFile,
     write_manifest,
     write_manifest_list,
@@ -24,6 +21,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSn
 from pyiceberg.typedef import Record
 
 from pipeline.lake import Lake
+from pipeline.lake.manifest_writers import write_deletes
 from pipeline.lake.records import PARTITION_FIELDS, check
 from tests.support import lakes
 
@@ -145,28 +143,8 @@ def _commit(lake: Lake, table: Table, delete: DataFile) -> None:
     parent = table.current_snapshot()
     assert parent is not None
     snapshot_id = uuid.uuid4().int >> 66
-    place = f"{table.location()}/metadata/{uuid.uuid4()}"
-    with write_manifest(
-        2, table.spec(), table.schema(), table.io.new_output(f"{place}.avro"), snapshot_id, "deflate"
-    ) as writer:
-        writer.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=delete))
-    written = writer.to_manifest_file()
-    manifest = ManifestFile.from_args(
-        manifest_path=written.manifest_path,
-        manifest_length=written.manifest_length,
-        partition_spec_id=written.partition_spec_id,
-        content=ManifestContent.DELETES,
-        sequence_number=written.sequence_number,
-        min_sequence_number=written.min_sequence_number,
-        added_snapshot_id=snapshot_id,
-        added_files_count=1,
-        existing_files_count=0,
-        deleted_files_count=0,
-        added_rows_count=delete.record_count,
-        existing_rows_count=0,
-        deleted_rows_count=0,
-        partitions=written.partitions,
-    )
+    place = f"{table.location()}/metadata/{uuid.uuid4()}.avro"
+    manifest = write_deletes(table, delete.spec_id, place, snapshot_id, [delete])
     commit_manifests(lake, table, [*parent.manifests(table.io), manifest], snapshot_id, Operation.OVERWRITE)
 
 

@@ -7,85 +7,32 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.conversions import to_bytes
-from pyiceberg.io.pyarrow import (
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-    schema_to_pyarrow,
-)
-from pyiceberg.manifest import (
-    DEFAULT_READ_VERSION,
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
-)
-from pyiceberg.manifest import ManifestWriterV2 as DataManifestWriter
-from pyiceberg.schema import Schema
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record as Values
-from pyiceberg.types import IntegerType, ListType, NestedField, StringType, StructType
+from pyiceberg.types import StringType
 
 from pipeline.lake import Lake
-from pipeline.lake.row_deletes import FILE_PATH
+from pipeline.lake.manifest_writers import added_entry, manifest_writer, write_deletes
+from pipeline.lake.parquet_writer import ParquetFileWriter, WriteOptions
+from pipeline.lake.position_deletes import POSITION
+from pipeline.lake.row_deletes import FILE_PATH, partition_values
 from tests.support import lakes
 from tests.support.foreign import commit_manifests
-
-EQUALITY_IDS = 135
-"""Field id of the equality ids in a manifest entry (Iceberg spec, "Manifests")."""
-POS = 2147483545
-"""Field id of ``pos`` in a position delete file (Iceberg spec, "Reserved Field IDs")."""
-
-
-class DeleteManifestWriter(DataManifestWriter):
-    """Writes what Iceberg's Java library calls a delete manifest."""
-
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
-
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}
-
-    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
-        """PyIceberg would write the equality ids as longs, which Java's reader refuses."""
-        return AvroOutputFile[ManifestEntry](
-            output_file=self._output_file,
-            file_schema=_with_int_ids(self._with_partition(self.version)),
-            record_schema=_with_int_ids(self._with_partition(DEFAULT_READ_VERSION)),
-            schema_name="manifest_entry",
-            metadata=self._meta,
-        )
-
-
-def _with_int_ids(schema: Schema) -> Schema:
-    """``schema`` of manifest entries with the type that the specification gives ``equality_ids``."""
-    entry = schema.fields[-1]
-    assert isinstance(entry.field_type, StructType)
-    ids = ListType(element_id=136, element_type=IntegerType(), element_required=True)
-    fields = [
-        NestedField(one.field_id, one.name, ids, required=one.required) if one.field_id == EQUALITY_IDS else one
-        for one in entry.field_type.fields
-    ]
-    return Schema(
-        *schema.fields[:-1], NestedField(entry.field_id, entry.name, StructType(*fields), required=entry.required)
-    )
 
 
 def places(lake: Lake, identifier: str, offsets: Collection[Any], column: str = "offset") -> dict[str, list[int]]:
     """Where records with these ``offsets``, or values of another column, lie, hidden or not: positions by data file."""
-    found: dict[str, list[int]] = {}
+    by_file: dict[str, list[int]] = {}
     for file in data_files(lake.table(identifier)):
         held = pq.read_table(lakes.on_disk(file.file_path), columns=[column], partitioning=None)[column].to_pylist()
-        own = [place for place, offset in enumerate(held) if offset in offsets]
-        if own:
-            found[file.file_path] = own
-    return found
+        positions = [place for place, offset in enumerate(held) if offset in offsets]
+        if positions:
+            by_file[file.file_path] = positions
+    return by_file
 
 
 def delete_at(lake: Lake, identifier: str, positions: Mapping[str, Sequence[int]], *, bounds: bool = True) -> list[str]:
@@ -95,7 +42,7 @@ def delete_at(lake: Lake, identifier: str, positions: Mapping[str, Sequence[int]
     groups: dict[tuple[int, tuple[Any, ...]], list[str]] = {}
     for path in positions:
         file = listed[path]
-        groups.setdefault((file.spec_id, _values(file)), []).append(path)
+        groups.setdefault((file.spec_id, partition_values(file)), []).append(path)
     written = []
     for (spec_id, values), paths in groups.items():
         rows = [(path, place) for path in sorted(paths) for place in positions[path]]
@@ -114,16 +61,16 @@ def position_file(
     file_format: FileFormat = FileFormat.PARQUET,
 ) -> DataFile:
     """A position delete file with these rows, not committed yet."""
-    schema = pa.schema([_column("file_path", pa.string(), FILE_PATH), _column("pos", pa.int64(), POS)])
+    schema = pa.schema([_column("file_path", pa.string(), FILE_PATH), _column("pos", pa.int64(), POSITION)])
     held = pa.table([[path for path, _ in rows], pa.array([pos for _, pos in rows], pa.int64())], schema=schema)
     named = sorted(path for path, _ in rows if path is not None)
-    told: dict[str, Any] = {"file_format": file_format}
+    facts: dict[str, Any] = {"file_format": file_format}
     if bounds and named:
-        told |= {
+        facts |= {
             "lower_bounds": {FILE_PATH: to_bytes(StringType(), named[0])},
             "upper_bounds": {FILE_PATH: to_bytes(StringType(), named[-1])},
         }
-    return _written(table, held, DataFileContent.POSITION_DELETES, spec_id, values, told)
+    return _written(table, held, DataFileContent.POSITION_DELETES, spec_id, values, facts)
 
 
 def equality_file(
@@ -140,23 +87,12 @@ def equality_file(
 
 def data_file(table: Table, rows: Sequence[Mapping[str, Any]], spec_id: int, values: Sequence[Any]) -> DataFile:
     """A data file with these rows and its metrics, not committed yet: for a commit that adds deletes as well."""
-    held = pa.Table.from_pylist(list(rows), schema=schema_to_pyarrow(table.schema()))
-    file = _written(table, held, DataFileContent.DATA, spec_id, values, {})
-    metrics = data_file_statistics_from_parquet_metadata(
-        pq.read_metadata(lakes.on_disk(file.file_path)),
-        compute_statistics_plan(table.schema(), table.properties),
-        parquet_path_to_id_mapping(table.schema()),
-    )
-    told = metrics.to_serialized_dict() | {"file_size_in_bytes": file.file_size_in_bytes}
-    whole = DataFile.from_args(
-        content=file.content,
-        file_path=file.file_path,
-        file_format=file.file_format,
-        partition=file.partition,
-        **told,
-    )
-    whole.spec_id = spec_id
-    return whole
+    output = table.io.new_output(f"{table.location()}/data/{uuid.uuid4()}.parquet")
+    options = WriteOptions(table.schema(), table.properties)
+    writer = ParquetFileWriter(output, options, tuple(values))
+    for batch in pa.Table.from_pylist(list(rows), schema=options.arrow_schema()).to_batches():
+        writer.write(batch)
+    return writer.close().data_file(spec_id)
 
 
 def add(lake: Lake, identifier: str, deletes: Sequence[DataFile], data: Sequence[DataFile] = ()) -> int:
@@ -164,16 +100,13 @@ def add(lake: Lake, identifier: str, deletes: Sequence[DataFile], data: Sequence
     table = lake.table(identifier)
     parent = table.current_snapshot()
     snapshot_id = uuid.uuid4().int >> 66
-    manifests = []
-    for spec_id, content, own in _groups(deletes, data):
-        kind = DeleteManifestWriter if content == ManifestContent.DELETES else DataManifestWriter
-        output = table.io.new_output(f"{table.location()}/metadata/{uuid.uuid4()}.avro")
-        with kind(table.specs()[spec_id], table.schema(), output, snapshot_id, "deflate") as writer:
-            for file in own:
-                writer.add(
-                    ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file)
-                )
-        manifests.append(writer.to_manifest_file())
+    manifests = [
+        *(_data_manifest(table, spec_id, files, snapshot_id) for spec_id, files in _by_spec(data)),
+        *(
+            write_deletes(table, spec_id, _manifest_location(table), snapshot_id, files)
+            for spec_id, files in _by_spec(deletes)
+        ),
+    ]
     before = parent.manifests(table.io) if parent else []
     commit_manifests(lake, table, [*before, *manifests], snapshot_id, Operation.OVERWRITE)
     return lake.table(identifier).metadata.next_sequence_number() - 1
@@ -181,53 +114,26 @@ def add(lake: Lake, identifier: str, deletes: Sequence[DataFile], data: Sequence
 
 def delete_files(table: Table) -> set[str]:
     """The live delete files of the current snapshot."""
-    snapshot = table.current_snapshot()
-    listed = snapshot.manifests(table.io) if snapshot else []
-    return {
-        entry.data_file.file_path
-        for one in listed
-        if one.content == ManifestContent.DELETES
-        for entry in one.fetch_manifest_entry(table.io)
-    }
+    return {entry.data_file.file_path for entry in _entries(table, ManifestContent.DELETES)}
 
 
 def equality_deletes(table: Table) -> set[str]:
     """The live equality delete files."""
-    snapshot = table.current_snapshot()
-    return {
-        entry.data_file.file_path
-        for one in (snapshot.manifests(table.io) if snapshot else [])
-        if one.content == ManifestContent.DELETES
-        for entry in one.fetch_manifest_entry(table.io)
-        if entry.data_file.content == DataFileContent.EQUALITY_DELETES
-    }
+    files = (entry.data_file for entry in _entries(table, ManifestContent.DELETES))
+    return {file.file_path for file in files if file.content == DataFileContent.EQUALITY_DELETES}
 
 
 def data_files(table: Table) -> list[DataFile]:
     """The live data files of the current snapshot."""
-    snapshot = table.current_snapshot()
-    listed = snapshot.manifests(table.io) if snapshot else []
-    return [
-        entry.data_file
-        for one in listed
-        if one.content == ManifestContent.DATA
-        for entry in one.fetch_manifest_entry(table.io)
-    ]
+    return [entry.data_file for entry in _entries(table, ManifestContent.DATA)]
 
 
 def visible_rows(table: Table) -> list[dict[str, Any]]:
     """What a reader sees, row by row as the Iceberg specification says ("Scan Planning"): slow, and plain."""
-    snapshot = table.current_snapshot()
-    entries = [
-        (one.content, entry)
-        for one in (snapshot.manifests(table.io) if snapshot else [])
-        for entry in one.fetch_manifest_entry(table.io)
-    ]
-    data = [entry for content, entry in entries if content == ManifestContent.DATA]
-    deletes = [entry for content, entry in entries if content == ManifestContent.DELETES]
+    deletes = _entries(table, ManifestContent.DELETES)
     return [
         row
-        for entry in data
+        for entry in _entries(table, ManifestContent.DATA)
         for place, row in enumerate(_rows(table, entry.data_file))
         if not any(_hides(table, delete, entry, place, row) for delete in deletes)
     ]
@@ -237,7 +143,7 @@ def _hides(table: Table, delete: ManifestEntry, entry: ManifestEntry, place: int
     file, own = delete.data_file, entry.data_file
     assert delete.sequence_number is not None
     assert entry.sequence_number is not None
-    same = (file.spec_id, _values(file)) == (own.spec_id, _values(own))
+    same = (file.spec_id, partition_values(file)) == (own.spec_id, partition_values(own))
     if file.content == DataFileContent.POSITION_DELETES:
         found = {"file_path": own.file_path, "pos": place} in _rows(table, file)
         return same and entry.sequence_number <= delete.sequence_number and found
@@ -259,16 +165,40 @@ def _rows(table: Table, file: DataFile) -> list[dict[str, Any]]:
     return [names | row for row in _held(file.file_path)]
 
 
-def _groups(
-    deletes: Sequence[DataFile], data: Sequence[DataFile]
-) -> Iterator[tuple[int, ManifestContent, list[DataFile]]]:
-    for content, files in ((ManifestContent.DATA, data), (ManifestContent.DELETES, deletes)):
-        for spec_id in sorted({file.spec_id for file in files}):
-            yield spec_id, content, [file for file in files if file.spec_id == spec_id]
+def _entries(table: Table, content: ManifestContent) -> list[ManifestEntry]:
+    """The live entries of the current snapshot's manifests of ``content``."""
+    snapshot = table.current_snapshot()
+    return [
+        entry
+        for one in (snapshot.manifests(table.io) if snapshot else [])
+        if one.content == content
+        for entry in one.fetch_manifest_entry(table.io)
+    ]
+
+
+def _by_spec(files: Sequence[DataFile]) -> Iterator[tuple[int, list[DataFile]]]:
+    for spec_id in sorted({file.spec_id for file in files}):
+        yield spec_id, [file for file in files if file.spec_id == spec_id]
+
+
+def _data_manifest(table: Table, spec_id: int, files: Sequence[DataFile], snapshot_id: int) -> ManifestFile:
+    with manifest_writer(table, table.specs()[spec_id], _manifest_location(table), snapshot_id) as writer:
+        for file in files:
+            writer.add(added_entry(file, snapshot_id))
+    return writer.to_manifest_file()
+
+
+def _manifest_location(table: Table) -> str:
+    return f"{table.location()}/metadata/{uuid.uuid4()}.avro"
 
 
 def _written(
-    table: Table, rows: pa.Table, content: DataFileContent, spec_id: int, values: Sequence[Any], told: Mapping[str, Any]
+    table: Table,
+    rows: pa.Table,
+    content: DataFileContent,
+    spec_id: int,
+    values: Sequence[Any],
+    facts: Mapping[str, Any],
 ) -> DataFile:
     place = f"{table.location()}/data/{uuid.uuid4()}-deletes.parquet"
     lakes.on_disk(place).parent.mkdir(parents=True, exist_ok=True)
@@ -279,14 +209,10 @@ def _written(
         partition=Values(*values),
         record_count=rows.num_rows,
         file_size_in_bytes=lakes.on_disk(place).stat().st_size,
-        **({"file_format": FileFormat.PARQUET} | dict(told)),
+        **({"file_format": FileFormat.PARQUET} | dict(facts)),
     )
     file.spec_id = spec_id
     return file
-
-
-def _values(file: DataFile) -> tuple[Any, ...]:
-    return tuple(file.partition[place] for place in range(len(file.partition)))
 
 
 def _column(name: str, kind: pa.DataType, field_id: int) -> pa.Field:
