@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.compact.hidden import DeletedFrom, HiddenRecords
 from pipeline.erase.digests import digests_of, key_bytes
 from pipeline.lake.columns import Columns
 from pipeline.lake.condition import Condition, mask
 from pipeline.lake.data_files import DataFiles, OpenFile, Source
+from pipeline.lake.hidden_records import DeletedFrom, HiddenRecords
 from pipeline.lake.records import DECIDING_COLUMNS
 from pipeline.lake.row_deletes import FileDeletes
 from pipeline.lake.times import in_ms

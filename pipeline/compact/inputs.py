@@ -12,8 +12,6 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, StringType
 
-from pipeline.compact.hidden import DeletedFrom, HiddenRecords
-from pipeline.compact.keys import keys_of
 from pipeline.compact.latest_per_key import Flags, Longs
 from pipeline.compact.transactions import COLUMNS as TRANSACTION_COLUMNS
 from pipeline.compact.transactions import TransactionRecords
@@ -21,6 +19,8 @@ from pipeline.errors import RefusedError
 from pipeline.lake.branches import REMOVED
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles, OpenFile, Source
+from pipeline.lake.hidden_records import DeletedFrom, HiddenRecords
+from pipeline.lake.keys import keys_of
 from pipeline.lake.row_deletes import FileDeletes
 from pipeline.plan import Input, Plan
 from pipeline.policy.policy import Samples

@@ -3,16 +3,13 @@
 Keys come as codes that are equal when the keys are; the caller compares keys exactly (C6).
 """
 
-from typing import Final
-
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.lake.keys import NO_KEY
+
 Flags = NDArray[np.bool_]
 Longs = NDArray[np.int64]
-
-NO_KEY: Final = -1
-"""Code of a record that does not take part: without a key, of control, or of an aborted transaction."""
 
 
 def latest_per_key(codes: Longs, offsets: Longs, removed_before: Flags | None = None) -> tuple[Flags, Flags]:
@@ -20,8 +17,8 @@ def latest_per_key(codes: Longs, offsets: Longs, removed_before: Flags | None = 
 
     ``codes`` are dense: memory grows with the largest. ``removed_before`` marks tombstones that an earlier cleaning
     removed (C9): such a tombstone is the newest of its key only if the key has present records and all of them are
-    older; as an older record it does not count. Present records of a key have different offsets. Both flags are false
-    for NO_KEY.
+    older; as an older record it does not count. Present records of a key have different offsets. Records that do not
+    take part (without a key, of control, of an aborted transaction) have the code NO_KEY, and neither flag.
     """
     order = _by_offset(codes, offsets, removed_before)
     keys = codes if order is None else codes[order]

@@ -18,12 +18,12 @@ from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import BinaryType, FixedType
 
-from pipeline.compact.hidden import DeletedFrom, HiddenRecords
 from pipeline.errors import RefusedError, UnavailableError
 from pipeline.lake.columns import Columns
 from pipeline.lake.condition import Condition, mask
 from pipeline.lake.data_files import DataFiles, Source
 from pipeline.lake.filters import EVERYTHING, both, equals
+from pipeline.lake.hidden_records import DeletedFrom, HiddenRecords
 from pipeline.lake.records import has_transactions
 from pipeline.lake.row_deletes import FileDeletes
 from pipeline.lake.times import in_ms

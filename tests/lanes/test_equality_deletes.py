@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from expectations.digests import digest
-from pipeline.compact import hidden
 from pipeline.compact.compact import compact
 from pipeline.engine import Engine
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.explain.digested import key_of_digest
 from pipeline.explain.key import explain_key
-from pipeline.lake import Lake
+from pipeline.lake import Lake, hidden_records
 from pipeline.publish import publish
 from pipeline.segments import Segment, read
 from pipeline.validate.verify import verify
@@ -216,5 +215,5 @@ def test_the_judge_notices(table: Upserts, monkeypatch: pytest.MonkeyPatch, defe
             flags[0 if defect == "applies one too many" else 1] ^= True
         return flags
 
-    replaced(monkeypatch, hidden.HiddenRecords, "of", broken)
+    replaced(monkeypatch, hidden_records.HiddenRecords, "of", broken)
     refused(table.topic, table.topic.plans("full", force=True))

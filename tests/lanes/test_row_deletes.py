@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.compact import hidden
 from pipeline.engine import Engine
 from pipeline.errors import ConflictError
-from pipeline.lake import Lake
+from pipeline.lake import Lake, hidden_records
 from pipeline.publish import publish
 from pipeline.publish.retain import retain
 from pipeline.sense import sense_table
@@ -289,7 +288,7 @@ def test_the_judge_notices(topic: Topic, monkeypatch: pytest.MonkeyPatch, lane: 
             flags[[1, 2]] = flags[[2, 1]]
         return flags
 
-    replaced(monkeypatch, hidden.HiddenRecords, "of", broken)
+    replaced(monkeypatch, hidden_records.HiddenRecords, "of", broken)
     refused(topic, topic.plans(lane, force=True))
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from pipeline.compact import erase, rewrite, survey, tail
 from pipeline.compact.compact import compact
-from pipeline.compact.latest_per_key import NO_KEY
 from pipeline.compact.marks import Marks
 from pipeline.compact.outcome import NO_HORIZON, Outcome
 from pipeline.erase.digests import Matcher
+from pipeline.lake.keys import NO_KEY
 from pipeline.validate import validate
 from tests.support.erasing import request
 from tests.support.sabotage import refused, replaced

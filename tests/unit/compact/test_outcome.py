@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.compact.latest_per_key import NO_KEY, latest_per_key
+from pipeline.compact.latest_per_key import latest_per_key
 from pipeline.compact.outcome import NO_HORIZON, WRITTEN, Outcome, Parameters, Records, horizons, outcomes
+from pipeline.lake.keys import NO_KEY
 from pipeline.plan import Plan
 from pipeline.plan.plan import Input
 from pipeline.segments.segment import LANDED, MERGED, RUN, TAIL

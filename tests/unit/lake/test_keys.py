@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pipeline.compact.keys as keys_module
-from pipeline.compact.hashing import buckets_of
-from pipeline.compact.keys import codes_of, places_in
-from pipeline.compact.latest_per_key import NO_KEY
+import pipeline.lake.keys as keys_module
+from pipeline.lake.hashing import buckets_of
 from pipeline.lake.key_bytes import joined
+from pipeline.lake.keys import NO_KEY, codes_of, places_in
 
 PARTS = st.tuples(
     st.one_of(st.none(), st.binary(max_size=3)),

@@ -9,12 +9,16 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from pipeline.compact.hashing import shards_of
-from pipeline.compact.latest_per_key import NO_KEY, Longs
+from pipeline.lake.hashing import shards_of
 from pipeline.lake.key_bytes import joined
 
+Longs = NDArray[np.int64]
 T = TypeVar("T")
+
+NO_KEY: Final = -1
+"""Code of NULL, and of a key that is not among the known ones."""
 
 SHARD: Final = 1 << 16
 """Approximate number of keys compared at a time.
