@@ -71,9 +71,7 @@ class _Erasures(BranchFile):
         super().__init__(name, snapshot_id, "erasures")
         self._change = change
 
-    def blobs(self, target: Table) -> list[Blob]:
-        # Main's snapshot, which is the first of the commit, has this number.
-        committed = target.metadata.next_sequence_number()
+    def blobs(self, target: Table, committed: int) -> list[Blob]:
         new = self._change.edit(self._change.known.of(target))
         progress = tuple(one if one.committed else replace(one, committed=committed) for one in new.progress)
         return blobs_of(replace(new, progress=progress))

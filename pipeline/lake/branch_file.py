@@ -1,4 +1,4 @@
-"""What a side branch remembers: a Puffin file, the statistics file of the branch's head. The branch lists no data.
+"""The Puffin file of a side branch that holds no data files: the statistics file of the branch's head.
 
 Every Iceberg client keeps such a file as long as its snapshot, and readers of main never see it.
 """
@@ -38,8 +38,11 @@ class BranchFile(BranchSnapshot):
         self._written: list[StatisticsFile] = []
 
     @abstractmethod
-    def blobs(self, target: Table) -> Sequence[Blob]:
-        """The content that the file has after a commit on ``target``; ConflictError when it does not fit there."""
+    def blobs(self, target: Table, committed: int) -> Sequence[Blob]:
+        """The content that the file has after a commit on ``target``; ConflictError when it does not fit there.
+
+        ``committed`` is the sequence number of the commit's snapshot on main.
+        """
 
     @property
     def prepared(self) -> list[str]:
@@ -50,7 +53,8 @@ class BranchFile(BranchSnapshot):
         return self.prepared[:-1]
 
     def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:  # noqa: ARG002
-        blobs = self.blobs(target)
+        # Main's snapshot is the first of the commit.
+        blobs = self.blobs(target, target.metadata.next_sequence_number())
         location = place(target, f"{self._title}-{self.snapshot_id}-{uuid.uuid4()}{_SUFFIX}")
         self._written.append(write_puffin(target, location, blobs, self.snapshot_id, self.sequence_number))
         totals = Summary(operation=Operation.APPEND, **SnapshotSummaryCollector().build())
@@ -72,10 +76,16 @@ def location_on(table: Table, branch: str, lost: str) -> str | None:
 
 def location_at(table: Table, branch: str, snapshot_id: int, lost: str) -> str:
     """Location of the file that snapshot ``snapshot_id`` of ``branch`` holds; raises as ``location_on``."""
-    for one in table.metadata.statistics:
-        if one.snapshot_id == snapshot_id:
-            return one.statistics_path
-    raise RefusedError(
-        f"table {'.'.join(table.name())}: snapshot {snapshot_id} of branch {branch} has no statistics file any "
-        f"more, so {lost}"
-    )
+    location = file_of(table, snapshot_id)
+    if location is None:
+        raise RefusedError(
+            f"table {'.'.join(table.name())}: snapshot {snapshot_id} of branch {branch} has no statistics file any "
+            f"more, so {lost}"
+        )
+    return location
+
+
+def file_of(table: Table, snapshot_id: int) -> str | None:
+    """Location of the statistics file of snapshot ``snapshot_id``; None without one."""
+    files = (one.statistics_path for one in table.metadata.statistics if one.snapshot_id == snapshot_id)
+    return next(files, None)

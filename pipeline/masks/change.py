@@ -31,9 +31,7 @@ class _MasksFile(BranchFile):
         super().__init__(name, snapshot_id, "masks")
         self._change = change
 
-    def blobs(self, target: Table) -> list[Blob]:
-        # Main's snapshot, which is the first of the commit, has this number.
-        committed = target.metadata.next_sequence_number()
+    def blobs(self, target: Table, committed: int) -> list[Blob]:
         new = self._change.edit(read_masks(target))
         compared = tuple(one if one.committed else replace(one, committed=committed) for one in new.compared)
         return blobs_of(replace(new, compared=compared))

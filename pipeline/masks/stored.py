@@ -7,7 +7,7 @@ from pyiceberg.table import Table
 
 from pipeline.errors import RefusedError
 from pipeline.history.ancestors import ancestors
-from pipeline.lake.branch_file import location_on
+from pipeline.lake.branch_file import file_of, location_on
 from pipeline.lake.branches import MASKS, on_branch
 from pipeline.lake.puffin import Blob, read_puffin
 from pipeline.lake.typed_rows import rows_as_bytes, rows_of
@@ -35,7 +35,8 @@ def read_masks(table: Table) -> Masks:
     compared: what it hid may be visible again. UnavailableError when the store does not answer.
     """
     try:
-        masks = _read(table)
+        location = location_on(table, MASKS, _ANEW)
+        masks = Masks() if location is None else _read_file(table, location)
     except RefusedError as error:
         log.warning("%s", error)
         return Masks()
@@ -48,24 +49,18 @@ def masks_at(table: Table, number: int) -> Masks:
 
     Raises RefusedError when that is no longer known.
     """
-    for snapshot in ancestors(on_branch(table, MASKS)):
-        if (snapshot.sequence_number or 0) <= number:
-            files = (one for one in table.metadata.statistics if one.snapshot_id == snapshot.snapshot_id)
-            if file := next(files, None):
-                return _content(table, file.statistics_path)
-            break
-    raise RefusedError(
-        f"table {'.'.join(table.name())}: what lane mask had compared at sequence number {number} is no longer known; "
-        f"allowed: a commit whose snapshot on branch {MASKS} is kept"
-    )
+    until = (one for one in ancestors(on_branch(table, MASKS)) if (one.sequence_number or 0) <= number)
+    head = next(until, None)
+    location = file_of(table, head.snapshot_id) if head else None
+    if location is None:
+        raise RefusedError(
+            f"table {'.'.join(table.name())}: what lane mask had compared at sequence number {number} is no longer "
+            f"known; allowed: a commit whose snapshot on branch {MASKS} is kept"
+        )
+    return _read_file(table, location)
 
 
-def _read(table: Table) -> Masks:
-    location = location_on(table, MASKS, _ANEW)
-    return Masks() if location is None else _content(table, location)
-
-
-def _content(table: Table, location: str) -> Masks:
+def _read_file(table: Table, location: str) -> Masks:
     subject = f"table {'.'.join(table.name())}: what lane mask has compared"
     blobs = {one.type: one for one in read_puffin(table, location, subject)}
     try:
