@@ -16,7 +16,7 @@ from pipeline.compact.latest_per_key import Flags
 from pipeline.compact.marks import Marks
 from pipeline.compact.results import failure
 from pipeline.compact.rewrite import Target, rewrite
-from pipeline.compact.tasks import WHOLE_BYTES, Result
+from pipeline.compact.tasks import WHOLE_BYTES, Result, perform
 from pipeline.engine import Engine
 from pipeline.erase.digests import Matcher, key_bytes
 from pipeline.erase.requests import Erasures
@@ -82,7 +82,7 @@ def erased(
     """The results of ``plans`` of lane `erase`, and the errors of the others, by plan id."""
     tasks = [(one.plan.id, task) for one in plans for task in _tasks(one, erasures, target)]
     weights = [task.inputs.bytes for _, task in tasks]
-    done = engine.map(_perform, [task for _, task in tasks], weights=weights, title=f"erase {title}")
+    done = engine.map(perform, [task for _, task in tasks], weights=weights, title=f"erase {title}")
     parts: dict[str, list[Result]] = defaultdict(list)
     failed: dict[str, FirnError] = {}
     by_id = {one.plan.id: one for one in plans}
@@ -92,10 +92,6 @@ def erased(
         else:
             failed.setdefault(plan_id, failure(by_id[plan_id], part))
     return {plan_id: _together(own) for plan_id, own in parts.items() if plan_id not in failed}, failed
-
-
-def _perform(task: EraseTask) -> Result:
-    return task()
 
 
 def _tasks(inputs: PlanInputs, erasures: Erasures, target: Target) -> Iterator[EraseTask]:

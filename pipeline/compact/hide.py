@@ -17,7 +17,7 @@ from pipeline.compact.latest_per_key import Flags, Longs
 from pipeline.compact.outcome import Outcome
 from pipeline.compact.results import failure
 from pipeline.compact.rewrite import Target
-from pipeline.compact.tasks import Result
+from pipeline.compact.tasks import Result, perform
 from pipeline.engine import Engine
 from pipeline.errors import FirnError
 from pipeline.lake.data_files import DataFiles
@@ -50,13 +50,21 @@ def places(hidden: Flags | None, flags: Flags) -> Longs:
     return visible[flags]
 
 
+def by_iceberg_partition(segments: Sequence[InputSegment]) -> dict[tuple[int, tuple[Any, ...]], list[InputSegment]]:
+    """``segments`` by partition spec and partition values, which they share with their delete files."""
+    groups: dict[tuple[int, tuple[Any, ...]], list[InputSegment]] = defaultdict(list)
+    for one in segments:
+        groups[one.source.spec_id, one.source.partition].append(one)
+    return groups
+
+
 def hide(
     hidings: Sequence[Hiding], target: Target, engine: Engine, title: str
 ) -> tuple[dict[str, Result], dict[str, FirnError]]:
     """Write the delete files of ``hidings``; their results, and the errors of the others, by plan id."""
     tasks = [_HideTask(one, target) for one in hidings]
     weights = [sum(len(own) for own in one.positions.values()) for one in hidings]
-    written = engine.map(_perform, tasks, weights=weights, title=f"hide {title}")
+    written = engine.map(perform, tasks, weights=weights, title=f"hide {title}")
     done: dict[str, Result] = {}
     failed: dict[str, FirnError] = {}
     for one, result in zip(hidings, written, strict=True):
@@ -77,12 +85,9 @@ class _HideTask:
     def __call__(self) -> Result:
         hiding = self.hiding
         segments = hiding.inputs.segments
-        groups: dict[tuple[int, tuple[Any, ...]], list[InputSegment]] = defaultdict(list)
-        for one in segments:
-            groups[one.source.spec_id, one.source.partition].append(one)
         deletes: list[WrittenDeletes] = []
         merged: list[str] = []
-        for (spec_id, partition), own in groups.items():
+        for (spec_id, partition), own in by_iceberg_partition(segments).items():
             old = _mergeable(hiding.inputs, own)
             rows = _rows(hiding, own, old)
             merged += old
@@ -99,10 +104,6 @@ class _HideTask:
             for name in sorted(rows):
                 writer.write(name, rows[name])
             return writer.close()
-
-
-def _perform(task: _HideTask) -> Result:
-    return task()
 
 
 def _rows(hiding: Hiding, segments: Sequence[InputSegment], old: Mapping[str, Mapping[str, Longs]]) -> dict[str, Longs]:

@@ -3,18 +3,18 @@
 Only the columns that the equality deletes compare are read of the data files, and no record is written.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.compact.hide import Hiding, hide
+from pipeline.compact.hide import Hiding, by_iceberg_partition, hide
 from pipeline.compact.inputs import InputSegment, PlanInputs
 from pipeline.compact.latest_per_key import Longs
 from pipeline.compact.results import failure
 from pipeline.compact.rewrite import Target
-from pipeline.compact.tasks import WHOLE_BYTES, Result
+from pipeline.compact.tasks import WHOLE_BYTES, Result, perform
 from pipeline.engine import Engine
 from pipeline.errors import FirnError
 
@@ -46,7 +46,7 @@ def lightened(
     """The results of ``plans`` of lane `lighten`, and the errors of the others, by plan id."""
     tasks = [(one.plan.id, LightenTask(one.only(group))) for one in plans for group in _groups(one.segments)]
     weights = [task.inputs.bytes for _, task in tasks]
-    done = engine.map(_perform, [task for _, task in tasks], weights=weights, title=f"lighten {title}")
+    done = engine.map(perform, [task for _, task in tasks], weights=weights, title=f"lighten {title}")
     by_id = {one.plan.id: one for one in plans}
     positions: dict[str, dict[str, Longs]] = {plan_id: {} for plan_id in by_id}
     deleted: Counter[str] = Counter()
@@ -66,21 +66,16 @@ def lightened(
     return written, failed | not_written
 
 
-def _perform(task: LightenTask) -> FoundPositions:
-    return task()
-
-
 def _groups(segments: Sequence[InputSegment]) -> Iterator[list[InputSegment]]:
     """``segments`` in groups of one Iceberg partition and at most WHOLE_BYTES, one at least: files of a partition share
     their deletes."""
-    places: dict[tuple[object, ...], list[InputSegment]] = defaultdict(list)
-    for one in segments:
-        places[one.source.spec_id, one.source.partition].append(one)
-    for own in places.values():
+    for own in by_iceberg_partition(segments).values():
         group: list[InputSegment] = []
+        size = 0
         for one in own:
-            if group and sum(held.source.bytes for held in (*group, one)) > WHOLE_BYTES:
+            if group and size + one.source.bytes > WHOLE_BYTES:
                 yield group
-                group = []
+                group, size = [], 0
             group.append(one)
+            size += one.source.bytes
         yield group

@@ -18,7 +18,7 @@ from pipeline.compact.latest_per_key import Flags, Longs
 from pipeline.compact.results import failure
 from pipeline.compact.rewrite import Target
 from pipeline.compact.survey import Survey, survey
-from pipeline.compact.tasks import Result
+from pipeline.compact.tasks import Result, perform
 from pipeline.compact.wide import is_wide, survey_wide
 from pipeline.engine import Engine
 from pipeline.errors import FirnError
@@ -71,7 +71,7 @@ def masked(
         else:
             tasks[one.plan.id] = MaskTask(one, wide)
     weights = [task.inputs.bytes for task in tasks.values()]
-    done = engine.map(_perform, list(tasks.values()), weights=weights, title=f"compare {title}")
+    done = engine.map(perform, list(tasks.values()), weights=weights, title=f"compare {title}")
     by_plan: dict[str, SupersededRecords] = {}
     for (plan_id, task), part in zip(tasks.items(), done, strict=True):
         if isinstance(part, SupersededRecords):
@@ -87,10 +87,6 @@ def masked(
     return done_plans, failed | not_written
 
 
-def _perform(task: MaskTask) -> SupersededRecords:
-    return task()
-
-
 def superseded(inputs: PlanInputs, surveyed: Survey) -> dict[str, Flags]:
     """Flags of the visible records to hide, by path; segments without any are left out."""
     flags = {path: own.superseded for path, own in surveyed.marks.items() if own.newest_count < own.records}
@@ -99,7 +95,8 @@ def superseded(inputs: PlanInputs, surveyed: Survey) -> dict[str, Flags]:
         return {}
     stamped = _stamped(inputs, surveyed)
     if len(stamped):
-        flags = {path: own & ~_with_keys(inputs, path, stamped) for path, own in flags.items()}
+        segments = [one for one in inputs.segments if one.path in flags]
+        flags = {one.path: flags[one.path] & ~_with_keys(inputs, one, stamped) for one in segments}
     flags = _with_copies(inputs, surveyed, flags)
     return {path: own for path, own in flags.items() if own.any()}
 
@@ -122,9 +119,8 @@ def _stamped(inputs: PlanInputs, surveyed: Survey) -> pa.Array:
     return every
 
 
-def _with_keys(inputs: PlanInputs, path: str, keys: pa.Array) -> Flags:
-    """Flags of the visible records of a segment that have one of ``keys``."""
-    (segment,) = (one for one in inputs.segments if one.path == path)
+def _with_keys(inputs: PlanInputs, segment: InputSegment, keys: pa.Array) -> Flags:
+    """Flags of the visible records of ``segment`` that have one of ``keys``."""
     parts = [
         places_in(keys_of(batch, inputs.columns.key), keys) != NO_KEY
         for batch in inputs.batches(segment, list(inputs.columns.key))
@@ -141,14 +137,11 @@ def _with_copies(inputs: PlanInputs, surveyed: Survey, flags: Mapping[str, Flags
         return dict(flags)
     offsets = {one.path: _offsets(inputs, one) for one in inputs.segments if one.path in again or one.path in flags}
     hidden = np.unique(np.concatenate([offsets[path][own] for path, own in flags.items()]))
-    copies = {path: own & np.isin(offsets[path], hidden) for path, own in again.items()}
-    return {path: _either(flags.get(path), copies.get(path)) for path in offsets}
-
-
-def _either(one: Flags | None, other: Flags | None) -> Flags:
-    both: Flags | None = other if one is None else one if other is None else one | other
-    assert both is not None  # each path is one of either
-    return both
+    every = dict(flags)
+    for path, own in again.items():
+        copies = own & np.isin(offsets[path], hidden)
+        every[path] = every[path] | copies if path in every else copies
+    return every
 
 
 def _offsets(inputs: PlanInputs, segment: InputSegment) -> Longs:

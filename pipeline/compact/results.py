@@ -1,7 +1,7 @@
 """Run the tasks of a job on an engine (surveys, rewrites, and small plans whole) and collect each plan's result."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pipeline.compact.inputs import PlanInputs
 from pipeline.compact.rewrite import Rewritten, Target
@@ -12,7 +12,6 @@ from pipeline.compact.tasks import (
     Result,
     RewriteTask,
     SurveyTask,
-    Task,
     WholeTask,
     is_copy,
     perform,
@@ -53,14 +52,14 @@ def results(
 
 def _first_round(
     plans: Mapping[str, PlanInputs], target: Target, engine: Engine, title: str
-) -> dict[str, Survey | Rewritten | Result | Exception]:
+) -> dict[str, Survey | Result | Exception]:
     """Results of small plans, and surveys of larger ones; a copy needs no survey.
 
     When workers would be idle, this process surveys small plans itself: both cores then write, without waiting for a
     round of tasks.
     """
-    nothing: dict[str, Survey | Rewritten | Result | Exception] = {}
-    tasks: dict[str, Task] = {}
+    nothing: dict[str, Survey | Result | Exception] = {}
+    tasks: dict[str, Callable[[], Survey | Result]] = {}
     here = len(plans) < engine.parallelism and sum(inputs.bytes for inputs in plans.values()) <= HERE_BYTES
     for plan_id, inputs in plans.items():
         if here and not is_wide(inputs) and not is_copy(inputs):
@@ -89,11 +88,11 @@ def _rewritten(
 ) -> dict[str, Result | Exception]:
     """The results of surveyed plans, one task per output, or the exceptions."""
     tasks: list[tuple[str, RewriteTask]] = [
-        (plan_id, task) for plan_id, survey in surveys.items() for task in rewrite_tasks(plans[plan_id], survey, target)
+        (plan_id, task) for plan_id, own in surveys.items() for task in rewrite_tasks(plans[plan_id], own, target)
     ]
     weights = [task.bytes for _, task in tasks]
     parts: dict[str, list[Rewritten]] = defaultdict(list)
-    survey: dict[str, Result | Exception] = {}
+    by_plan: dict[str, Result | Exception] = {}
     for (plan_id, _), part in zip(
         tasks, engine.map(perform, [task for _, task in tasks], weights=weights, title=f"rewrite {title}"), strict=True
     ):
@@ -101,10 +100,10 @@ def _rewritten(
             parts[plan_id].append(part)
         else:
             assert isinstance(part, Exception)  # a task gives its result, or what it raised
-            survey.setdefault(plan_id, part)
+            by_plan.setdefault(plan_id, part)
     for plan_id, surveyed in surveys.items():
-        survey.setdefault(plan_id, Result.of(parts[plan_id], surveyed.in_place))
-    return survey
+        by_plan.setdefault(plan_id, Result.of(parts[plan_id], surveyed.in_place))
+    return by_plan
 
 
 def failure(inputs: PlanInputs, error: object) -> FirnError:

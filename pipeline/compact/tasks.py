@@ -4,9 +4,9 @@ Tasks run in a worker of the engine; their results are small.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from pipeline.compact.inputs import InputSegment, PlanInputs
 from pipeline.compact.layout import outputs
@@ -18,6 +18,8 @@ from pipeline.lake.parquet_writer import WrittenFile
 from pipeline.lake.position_deletes import WrittenDeletes
 from pipeline.sense import Lane
 from pipeline.staging.result import ComparedSegments, DestroyedFile
+
+R = TypeVar("R")
 
 WHOLE_BYTES: Final = 64 << 20
 """Maximum size, in file bytes, of a plan that is one task: another round would cost more than a second core saves."""
@@ -97,10 +99,7 @@ class WholeTask:
         return Result.of([task() for task in rewrite_tasks(self.inputs, surveyed, self.target)], surveyed.in_place)
 
 
-Task = SurveyTask | RewriteTask | WholeTask
-
-
-def perform(task: Task) -> Survey | Rewritten | Result:
+def perform(task: Callable[[], R]) -> R:
     """Call ``task``; engines take functions."""
     return task()
 
