@@ -30,10 +30,10 @@ _NONE: Final[Longs] = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Hiding:
-    """What a plan hides: sorted ``positions`` in each file, by path, that no position delete hides yet.
+    """The sorted ``positions`` in each file, by path, that a plan is the first to hide by position deletes.
 
-    ``superseded`` of their records were visible, because a newer record of their key is; ``deleted`` is the number of
-    records of all inputs that were hidden before.
+    ``superseded`` of these records were visible, and go because a newer record of their key is there. ``deleted`` is
+    the number of records of all inputs that were hidden before, by whatever deletes.
     """
 
     inputs: PlanInputs
@@ -43,7 +43,8 @@ class Hiding:
 
 
 def places(hidden: Flags | None, flags: Flags) -> Longs:
-    """The places in a file of the visible records that are ``flags``, given the ``hidden`` ones among all records."""
+    """The places in a file of the visible records with ``flags``; ``hidden`` flags the hidden ones among all records,
+    None where none is."""
     if hidden is None:
         return np.flatnonzero(flags)
     visible: Longs = np.flatnonzero(~hidden)
@@ -63,16 +64,16 @@ def hide(
 ) -> tuple[dict[str, Result], dict[str, FirnError]]:
     """Write the delete files of ``hidings``; their results, and the errors of the others, by plan id."""
     tasks = [_HideTask(one, target) for one in hidings]
-    weights = [sum(len(own) for own in one.positions.values()) for one in hidings]
+    weights = [sum(map(len, one.positions.values())) for one in hidings]
     written = engine.map(perform, tasks, weights=weights, title=f"hide {title}")
-    done: dict[str, Result] = {}
+    results: dict[str, Result] = {}
     failed: dict[str, FirnError] = {}
     for one, result in zip(hidings, written, strict=True):
         if isinstance(result, Result):
-            done[one.inputs.plan.id] = result
+            results[one.inputs.plan.id] = result
         else:
             failed[one.inputs.plan.id] = failure(one.inputs, result)
-    return done, failed
+    return results, failed
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,10 @@ class _HideTask:
         segments = hiding.inputs.segments
         deletes: list[WrittenDeletes] = []
         merged: list[str] = []
-        for (spec_id, partition), own in by_iceberg_partition(segments).items():
-            old = _mergeable(hiding.inputs, own)
-            rows = _rows(hiding, own, old)
-            merged += old
+        for (spec_id, partition), neighbours in by_iceberg_partition(segments).items():
+            former = _mergeable(hiding.inputs, neighbours)
+            rows = _rows(hiding, neighbours, former)
+            merged += former
             if rows:
                 deletes.append(self._written(spec_id, partition, rows))
         counts = Counter({Outcome.SUPERSEDED: hiding.superseded, Outcome.DELETED: hiding.deleted})
@@ -106,42 +107,50 @@ class _HideTask:
             return writer.close()
 
 
-def _rows(hiding: Hiding, segments: Sequence[InputSegment], old: Mapping[str, Mapping[str, Longs]]) -> dict[str, Longs]:
-    """The rows of a delete file: positions by data file, those of ``old`` delete files included."""
+def _rows(
+    hiding: Hiding, segments: Sequence[InputSegment], former: Mapping[str, Mapping[str, Longs]]
+) -> dict[str, Longs]:
+    """The rows of a delete file, as positions by data file; those of the ``former`` delete files that it replaces are
+    included where they apply."""
     by_path = {}
-    for one in segments:
-        applying = frozenset(delete.path for delete in one.deletes.files) if one.deletes else frozenset[str]()
-        parts = [own[one.path] for path, own in old.items() if path in applying and one.path in own]
-        every: Longs = np.unique(np.concatenate([hiding.positions.get(one.path, _NONE), *parts]))
+    for segment in segments:
+        applying = frozenset(one.path for one in segment.deletes.files) if segment.deletes else frozenset[str]()
+        parts = [rows[segment.path] for path, rows in former.items() if path in applying and segment.path in rows]
+        every: Longs = np.unique(np.concatenate([hiding.positions.get(segment.path, _NONE), *parts]))
         # Readers ignore what is past the end of a file.
-        every = every[every < one.records]
+        every = every[every < segment.records]
         if len(every):
-            by_path[one.path] = every
+            by_path[segment.path] = every
     return by_path
 
 
 def _mergeable(inputs: PlanInputs, segments: Sequence[InputSegment]) -> dict[str, dict[str, Longs]]:
-    """The rows of position delete files of one Iceberg partition that only name inputs of the plan, by their paths, and
-    in each by data file; none unless there are too many. A plan that tells all that is live takes those that name files
-    which have gone as well."""
+    """The position delete files of one Iceberg partition that the plan merges into its own, with their rows: positions
+    by data file, by path of the delete file. None unless these delete files are too many.
+
+    One that names another data file than ``segments`` stays. Where the plan lists all live files (lane `mask`), rows
+    about files that have gone keep no delete file.
+    """
     deletes = {delete for one in segments if one.deletes for delete in one.deletes.files if not delete.is_equality}
     place = (segments[0].source.spec_id, segments[0].source.partition)
-    own = [one for one in deletes if (one.source.spec_id, one.source.partition) == place]
-    if len(own) <= inputs.plan.position_deletes_max:
+    of_place = [one for one in deletes if (one.source.spec_id, one.source.partition) == place]
+    if len(of_place) <= inputs.plan.position_deletes_max:
         return {}
     known, others = frozenset(one.path for one in segments), None
     if inputs.plan.comparison:
         others = frozenset((*inputs.plan.comparison.beside, *(one.path for one in inputs.segments))) - known
-    rows = {one.path: rows_named(inputs.files, one, known, others) for one in sorted(own, key=lambda one: one.path)}
-    return {path: positions for path, positions in rows.items() if positions is not None}
+    in_order = sorted(of_place, key=lambda one: one.path)
+    named = {one.path: rows_named(inputs.files, one, known, others) for one in in_order}
+    return {path: rows for path, rows in named.items() if rows is not None}
 
 
 def rows_named(
     files: DataFiles, delete: DeleteFile, known: Collection[str], others: Collection[str] | None = None
 ) -> dict[str, Longs] | None:
-    """The rows of ``delete`` by data file; None when it names another file than those ``known``.
+    """The rows of ``delete``, as positions by data file; None when it names a data file that is not ``known``.
 
-    Where all ``others`` that are live are told, rows about files that have gone are left out.
+    With ``others``, all live files beside the known ones, only these count: rows about files that have gone are left
+    out.
     """
     parts: dict[str, list[Longs]] = defaultdict(list)
     for batch in positions(files, delete):
@@ -152,4 +161,4 @@ def rows_named(
                 parts[path].append(held[codes == code])
             elif others is None or path in others:
                 return None
-    return {path: np.concatenate(own) for path, own in parts.items()}
+    return {path: np.concatenate(pieces) for path, pieces in parts.items()}

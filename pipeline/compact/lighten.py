@@ -21,8 +21,8 @@ from pipeline.errors import FirnError
 
 @dataclass(frozen=True)
 class FoundPositions:
-    """Places of the records that equality deletes alone hide, by path of their file, and the number of all that are
-    hidden in some way."""
+    """Places of the records that equality deletes alone hide, by path of their file; ``deleted`` is the number of
+    records that any deletes hide."""
 
     positions: Mapping[str, Longs]
     deleted: int
@@ -37,7 +37,7 @@ class LightenTask:
     def __call__(self) -> FoundPositions:
         positions = {one.path: np.flatnonzero(self.inputs.hidden_by_values(one)) for one in self.inputs.segments}
         deleted = sum(one.records - self.inputs.visible(one) for one in self.inputs.segments)
-        return FoundPositions({path: own for path, own in positions.items() if len(own)}, deleted)
+        return FoundPositions({path: places for path, places in positions.items() if len(places)}, deleted)
 
 
 def lightened(
@@ -46,12 +46,12 @@ def lightened(
     """The results of ``plans`` of lane `lighten`, and the errors of the others, by plan id."""
     tasks = [(one.plan.id, LightenTask(one.only(group))) for one in plans for group in _groups(one.segments)]
     weights = [task.inputs.bytes for _, task in tasks]
-    done = engine.map(perform, [task for _, task in tasks], weights=weights, title=f"lighten {title}")
+    parts = engine.map(perform, [task for _, task in tasks], weights=weights, title=f"lighten {title}")
     by_id = {one.plan.id: one for one in plans}
     positions: dict[str, dict[str, Longs]] = {plan_id: {} for plan_id in by_id}
     deleted: Counter[str] = Counter()
     failed: dict[str, FirnError] = {}
-    for (plan_id, _), part in zip(tasks, done, strict=True):
+    for (plan_id, _), part in zip(tasks, parts, strict=True):
         if isinstance(part, FoundPositions):
             positions[plan_id] |= part.positions
             deleted[plan_id] += part.deleted
@@ -67,12 +67,12 @@ def lightened(
 
 
 def _groups(segments: Sequence[InputSegment]) -> Iterator[list[InputSegment]]:
-    """``segments`` in groups of one Iceberg partition and at most WHOLE_BYTES, one at least: files of a partition share
-    their deletes."""
-    for own in by_iceberg_partition(segments).values():
+    """``segments`` in groups of one Iceberg partition and at most WHOLE_BYTES, one segment at least: files of a
+    partition share their deletes."""
+    for neighbours in by_iceberg_partition(segments).values():
         group: list[InputSegment] = []
         size = 0
-        for one in own:
+        for one in neighbours:
             if group and size + one.source.bytes > WHOLE_BYTES:
                 yield group
                 group, size = [], 0

@@ -29,29 +29,30 @@ from pipeline.staging.result import ComparedSegments
 
 @dataclass(frozen=True)
 class SupersededRecords:
-    """Places of the records to hide, by path of their file; how many are hidden of each segment then, by path; and the
-    highest offset that readers see, with the segment that holds it."""
+    """The superseded records of a plan that readers still see."""
 
     positions: Mapping[str, Longs] = field(repr=False)
+    """Their places, by path of their file."""
     deleted: int
+    """Number of records of the inputs that were hidden before."""
     compared: ComparedSegments
 
 
 @dataclass(frozen=True)
 class MaskTask:
-    """Find what a plan hides; ``found`` is the survey of a wide plan."""
+    """Find the records that a plan hides; ``surveyed`` is the survey of a wide plan."""
 
     inputs: PlanInputs
-    found: Survey | None = None
+    surveyed: Survey | None = None
 
     def __call__(self) -> SupersededRecords:
         inputs = self.inputs
-        flags = superseded(inputs, survey(inputs) if self.found is None else self.found)
+        flags = superseded(inputs, survey(inputs) if self.surveyed is None else self.surveyed)
         positions = {
             one.path: places(inputs.hidden(one), flags[one.path]) for one in inputs.segments if one.path in flags
         }
         before = {one.path: one.records - inputs.visible(one) for one in inputs.segments}
-        hidden = Counter(before) + Counter({path: len(own) for path, own in positions.items()})
+        hidden = Counter(before) + Counter({path: len(rows) for path, rows in positions.items()})
         end, end_path = _end(inputs)
         return SupersededRecords(
             positions, sum(before.values()), ComparedSegments(hidden=dict(hidden), end=end, end_path=end_path)
@@ -71,26 +72,26 @@ def masked(
         else:
             tasks[one.plan.id] = MaskTask(one, wide)
     weights = [task.inputs.bytes for task in tasks.values()]
-    done = engine.map(perform, list(tasks.values()), weights=weights, title=f"compare {title}")
+    compared = engine.map(perform, list(tasks.values()), weights=weights, title=f"compare {title}")
     by_plan: dict[str, SupersededRecords] = {}
-    for (plan_id, task), part in zip(tasks.items(), done, strict=True):
-        if isinstance(part, SupersededRecords):
-            by_plan[plan_id] = part
+    for (plan_id, task), records in zip(tasks.items(), compared, strict=True):
+        if isinstance(records, SupersededRecords):
+            by_plan[plan_id] = records
         else:
-            failed[plan_id] = failure(task.inputs, part)
+            failed[plan_id] = failure(task.inputs, records)
     hidings = [
         Hiding(tasks[plan_id].inputs, one.positions, sum(map(len, one.positions.values())), one.deleted)
         for plan_id, one in by_plan.items()
     ]
     written, not_written = hide(hidings, target, engine, title)
-    done_plans = {plan_id: replace(result, compared=by_plan[plan_id].compared) for plan_id, result in written.items()}
-    return done_plans, failed | not_written
+    results = {plan_id: replace(result, compared=by_plan[plan_id].compared) for plan_id, result in written.items()}
+    return results, failed | not_written
 
 
 def superseded(inputs: PlanInputs, surveyed: Survey) -> dict[str, Flags]:
     """Flags of the visible records to hide, by path; segments without any are left out."""
-    flags = {path: own.superseded for path, own in surveyed.marks.items() if own.newest_count < own.records}
-    flags = {path: own for path, own in flags.items() if own.any()}
+    flags = {path: mark.superseded for path, mark in surveyed.marks.items() if mark.newest_count < mark.records}
+    flags = {path: older for path, older in flags.items() if older.any()}
     if not flags:
         return {}
     stamped = _stamped(inputs, surveyed)
@@ -98,13 +99,13 @@ def superseded(inputs: PlanInputs, surveyed: Survey) -> dict[str, Flags]:
         segments = [one for one in inputs.segments if one.path in flags]
         flags = {one.path: flags[one.path] & ~_with_keys(inputs, one, stamped) for one in segments}
     flags = _with_copies(inputs, surveyed, flags)
-    return {path: own for path, own in flags.items() if own.any()}
+    return {path: older for path, older in flags.items() if older.any()}
 
 
 def _stamped(inputs: PlanInputs, surveyed: Survey) -> pa.Array:
     """Keys whose newest record carries a delete horizon. An older record of theirs landed late: it stays, so that the
     next full clean sees it and starts the horizon anew (C9)."""
-    kept: list[pa.Array] = []
+    stamped: list[pa.Array] = []
     horizon = inputs.columns.delete_horizon
     for segment in inputs.segments:
         mark = surveyed.marks.get(segment.path)
@@ -112,10 +113,10 @@ def _stamped(inputs: PlanInputs, surveyed: Survey) -> pa.Array:
             continue
         asked = mark.has_older if mark.newest is None else mark.has_older & mark.newest
         names = list(dict.fromkeys((*inputs.columns.key, horizon)))
-        for batch, own in _with_flags(inputs, segment, names, asked) if asked.any() else ():
-            held = pc.and_(batch.column(horizon).is_valid(), pa.array(own))
-            kept.append(keys_of(batch, inputs.columns.key).filter(held))
-    every: pa.Array = pa.concat_arrays([pa.array([], key_type(inputs)), *kept])
+        for batch, flags in _with_flags(inputs, segment, names, asked) if asked.any() else ():
+            has_horizon = pc.and_(batch.column(horizon).is_valid(), pa.array(flags))
+            stamped.append(keys_of(batch, inputs.columns.key).filter(has_horizon))
+    every: pa.Array = pa.concat_arrays([pa.array([], key_type(inputs)), *stamped])
     return every
 
 
@@ -130,16 +131,19 @@ def _with_keys(inputs: PlanInputs, segment: InputSegment, keys: pa.Array) -> Fla
 
 def _with_copies(inputs: PlanInputs, surveyed: Survey, flags: Mapping[str, Flags]) -> dict[str, Flags]:
     """``flags``, and those of the further copies of the same records, which the survey leaves out (C1)."""
-    again = {
-        path: own.repeated for path, own in surveyed.marks.items() if own.repeated is not None and own.repeated.any()
+    repeated = {
+        path: mark.repeated
+        for path, mark in surveyed.marks.items()
+        if mark.repeated is not None and mark.repeated.any()
     }
-    if not again:
+    if not repeated:
         return dict(flags)
-    offsets = {one.path: _offsets(inputs, one) for one in inputs.segments if one.path in again or one.path in flags}
-    hidden = np.unique(np.concatenate([offsets[path][own] for path, own in flags.items()]))
+    paths = repeated.keys() | flags.keys()
+    offsets = {one.path: _offsets(inputs, one) for one in inputs.segments if one.path in paths}
+    hidden = np.unique(np.concatenate([offsets[path][older] for path, older in flags.items()]))
     every = dict(flags)
-    for path, own in again.items():
-        copies = own & np.isin(offsets[path], hidden)
+    for path, again in repeated.items():
+        copies = again & np.isin(offsets[path], hidden)
         every[path] = every[path] | copies if path in every else copies
     return every
 
@@ -166,7 +170,7 @@ def _end(inputs: PlanInputs) -> tuple[int | None, str]:
     for segment in sorted(inputs.segments, key=lambda one: -one.facts.last_offset):
         if segment.facts.last_offset <= end:
             break
-        own = _offsets(inputs, segment) if inputs.visible(segment) else np.empty(0, dtype=np.int64)
-        if len(own) and own.max() > end:
-            end, path = int(own.max()), segment.path
+        offsets = _offsets(inputs, segment) if inputs.visible(segment) else np.empty(0, dtype=np.int64)
+        if len(offsets) and offsets.max() > end:
+            end, path = int(offsets.max()), segment.path
     return (end, path) if path else (None, "")
