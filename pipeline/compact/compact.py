@@ -39,7 +39,7 @@ from pipeline.policy import samples_of
 from pipeline.sense import Lane
 from pipeline.sense.lanes import HIDING
 from pipeline.staging.open import OpenedStage, open_stage
-from pipeline.staging.result import PlanResult, StagedResult, files_by_plan, with_deletes
+from pipeline.staging.result import PlanResult, StagedResult, files_by_plan
 from pipeline.staging.stage import Stage, missing
 
 _PLAN_FAILED = (RefusedError, WorkerLostError)
@@ -230,11 +230,9 @@ def _result(opened: OpenedStage, plans: Sequence[Plan], done: Mapping[str, Resul
     stage, table = opened.stage, opened.stage.table
     spec_id = table.spec().spec_id
     files = [file.data_file(spec_id) for plan in plans for file in done[plan.id].files]
-    owners = {plan.topic_partition: plan.id for plan in plans}
-    subject, inputs = f"stage {stage.identifier}", {one.path: plan.id for plan in plans for one in plan.inputs}
     deletes = [file.data_file() for plan in plans for file in done[plan.id].deletes]
-    by_plan = with_deletes(subject, files_by_plan(table, subject, owners, files), inputs, deletes)
-    told = {
+    by_plan = files_by_plan(table, f"stage {stage.identifier}", plans, files, deletes)
+    results = {
         plan.id: PlanResult(
             counts=counts_of(plan, by_plan[plan.id], done[plan.id]),
             fingerprint=str(done[plan.id].fingerprint),
@@ -247,7 +245,7 @@ def _result(opened: OpenedStage, plans: Sequence[Plan], done: Mapping[str, Resul
         for plan in plans
     }
     conflicts = {plan_id: str(conflict) for plan_id, conflict in opened.conflicts.items()}
-    return StagedResult.of(table, stage.documents.location, stage.opening, told, conflicts, files, core_ms, deletes)
+    return StagedResult.of(table, stage.documents.location, stage.opening, results, conflicts, files, core_ms, deletes)
 
 
 def _check_there(stage: Stage, done: Mapping[str, Result]) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,6 +19,7 @@ from pipeline.lake.manifest_writers import added_entry, manifest_writer, write_d
 from pipeline.lake.mapping import COLUMNS
 from pipeline.lake.row_deletes import bounds_of_paths
 from pipeline.lake.topic_partition import TopicPartition
+from pipeline.plan import Plan
 
 MANIFEST_SUFFIX: Final = ".avro"
 
@@ -214,8 +215,8 @@ def _sealed(table: Table, location: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PlanFiles:
-    """Data files of a plan's result by target branch: main, quarantine, removed tombstones; and its position delete
-    files, for main."""
+    """Files that a plan wrote, by target branch: data files for main (``kept``), the quarantine and the removed
+    tombstones, and position delete files for main (``deletes``)."""
 
     kept: list[DataFile]
     quarantined: list[DataFile]
@@ -228,35 +229,32 @@ class PlanFiles:
 
 
 def files_by_plan(
-    table: Table, subject: str, plans: Mapping[TopicPartition, str], files: Sequence[DataFile]
+    table: Table, subject: str, plans: Iterable[Plan], files: Sequence[DataFile], deletes: Sequence[DataFile] = ()
 ) -> Mapping[str, PlanFiles]:
-    """``files`` by the plan id of their topic partition; raises RefusedError for a file without a plan.
+    """Data ``files`` and position ``deletes`` by id of the plan that wrote them.
 
-    ``table`` has the schema and partition spec that they were written for.
+    Of a data file its topic partition tells, of a delete file the inputs that it names. ``table`` has the schema and
+    partition spec that they were written for. Raises RefusedError for a file of no plan, or a delete file of several.
     """
-    columns = Columns.of(table, subject)
-    by_plan = {plan_id: PlanFiles([], [], []) for plan_id in plans.values()}
+    columns, owners = Columns.of(table, subject), {plan.topic_partition: plan for plan in plans}
+    by_plan = {plan.id: PlanFiles([], [], []) for plan in owners.values()}
     for file in files:
         owner = TopicPartition(*columns.owner(table, file))
-        if owner not in plans:
+        if owner not in owners:
             raise RefusedError(f"{subject}: {file.file_path} holds records of {owner}; allowed: records of its plans")
-        own = by_plan[plans[owner]]
+        own = by_plan[owners[owner].id]
         level = columns.level_of(table, file)
         {QUARANTINED: own.quarantined, REMOVED: own.removed_tombstones}.get(level or 0, own.kept).append(file)
+    if deletes:
+        inputs = {one.path: plan.id for plan in owners.values() for one in plan.inputs}
+        for file in deletes:
+            by_plan[_hiding_plan(subject, file, inputs)].deletes.append(file)
     return by_plan
 
 
-def with_deletes(
-    subject: str, files: Mapping[str, PlanFiles], inputs: Mapping[str, str], deletes: Sequence[DataFile]
-) -> Mapping[str, PlanFiles]:
-    """``files`` (by plan id) with the position delete files ``deletes``; ``inputs`` are plan ids by path of an input.
-
-    Raises RefusedError for a delete file that names data files of no plan, or of several.
-    """
-    for file in deletes:
-        owners = {inputs.get(path or "") for path in bounds_of_paths(file)}
-        plan_id = next(iter(owners)) if len(owners) == 1 else None
-        if plan_id is None:
-            raise RefusedError(f"{subject}: {file.file_path} hides records of other files; allowed: inputs of one plan")
-        files[plan_id].deletes.append(file)
-    return files
+def _hiding_plan(subject: str, delete: DataFile, inputs: Mapping[str, str]) -> str:
+    """Id of the plan that wrote ``delete``, which names its inputs alone; ``inputs`` are plan ids by path."""
+    first, last = (inputs.get(path or "") for path in bounds_of_paths(delete))
+    if first is None or first != last:
+        raise RefusedError(f"{subject}: {delete.file_path} hides records of other files; allowed: inputs of one plan")
+    return first

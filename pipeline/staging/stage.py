@@ -18,15 +18,14 @@ from pipeline.errors import ConflictError, GoneError, RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.folders import Stored, files_in, job_folder, store
 from pipeline.lake.job_documents import JobDocuments
-from pipeline.plan import Failure, Job, Plan, failure
-from pipeline.plan.failure import FAILURE, PLANS, plans_in
+from pipeline.plan import Failure, Job, Plan
+from pipeline.plan.failure import ABANDONED, FAILURE, PLANS, plans_in
 from pipeline.plan.plan import stage_name, stage_parts
 from pipeline.sense import Lane
-from pipeline.staging.result import PlanFiles, PlanResult, StagedResult, files_by_plan, with_deletes
+from pipeline.staging.result import PlanFiles, PlanResult, StagedResult, files_by_plan
 
 RESULT: Final = "result"
 VERDICTS: Final = "verdicts"
-ABANDONED: Final = failure.ABANDONED
 SPLIT: Final = "split"
 """Kind of the document that splits a job into a stage per plan: it failed as a whole, perhaps because of one plan."""
 
@@ -167,17 +166,14 @@ class Stage:
     @cached_property
     def files(self) -> Mapping[str, PlanFiles]:
         """The files of the result by plan id; raises RefusedError when a manifest of them is gone or was changed."""
-        owners = {plan.topic_partition: plan.id for plan in self.plans}
-        inputs = {segment.path: plan.id for plan in self.plans for segment in plan.inputs}
         try:
-            listed = self.result.files(self.table) if self.result else []
+            files = self.result.files(self.table) if self.result else []
             deletes = self.result.delete_files(self.table) if self.result else []
         except FileNotFoundError as error:
             raise RefusedError(
                 f"stage {self.identifier}: its list of files is gone ({error}); discard it and plan again"
             ) from error
-        subject = f"stage {self.identifier}"
-        return with_deletes(subject, files_by_plan(self.table, subject, owners, listed), inputs, deletes)
+        return files_by_plan(self.table, f"stage {self.identifier}", self.plans, files, deletes)
 
     def replaced(self, plan: Plan) -> list[str]:
         """Paths of the input segments that the plan's result replaces; the other inputs stay in place."""

@@ -171,8 +171,7 @@ def compacted_job(lake: Lake, parts: Sequence[Part], refused: Sequence[Plan] = (
     found = open_stage(lake, Job((*(part.plan for part in parts), *refused)))
     stage, conflicts = found.stage, {plan_id: str(conflict) for plan_id, conflict in found.conflicts.items()}
     files = write(stage, [{"level": part.plan.level_out} | one for part in parts for one in part.kept])
-    owners = {part.plan.topic_partition: part.plan.id for part in parts}
-    by_plan = files_by_plan(stage.table, stage.identifier, owners, files)
+    by_plan = files_by_plan(stage.table, stage.identifier, [part.plan for part in parts], files)
     results = {
         part.plan.id: PlanResult(counts=_counts_of(part, by_plan[part.plan.id].kept, counts), fingerprint="0")
         for part in parts

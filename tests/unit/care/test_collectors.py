@@ -21,9 +21,10 @@ from pipeline.lake import Lake
 from pipeline.lake.branches import QUARANTINE, on_branch
 from pipeline.lake.job_documents import JobDocuments
 from pipeline.plan import plan_table
+from pipeline.plan.failure import ABANDONED
 from pipeline.publish import publish, publish_job
 from pipeline.sense import Lane
-from pipeline.staging.stage import ABANDONED, Stage, stages_of
+from pipeline.staging.stage import Stage, stages_of
 from tests.support import lakes
 from tests.support.collecting import YEAR_MS, agree, whole
 from tests.support.lakes import NOW, TABLE, Fates, Part, append, compacted_job, judged, row

@@ -15,9 +15,10 @@ from pipeline.errors import ConflictError, FirnError, GoneError, OutcomeUnknownE
 from pipeline.lake import Lake
 from pipeline.lake.branches import QUARANTINED
 from pipeline.plan import plan_table
+from pipeline.plan.failure import ABANDONED
 from pipeline.publish import Publication, publish, publish_job
 from pipeline.sense import Lane
-from pipeline.staging.stage import ABANDONED, Stage, stages_of
+from pipeline.staging.stage import Stage, stages_of
 from tests.support import lakes
 from tests.support.collecting import YEAR_MS, agree, in_quarantine, whole
 from tests.support.lakes import NOW, TABLE, Fates, Part, append_two, compacted_job, judged, row

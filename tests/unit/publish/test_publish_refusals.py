@@ -9,8 +9,9 @@ from pipeline.care.jobs import discard
 from pipeline.errors import ConflictError, FirnError, RefusedError
 from pipeline.lake import Lake, records
 from pipeline.plan import Plan
+from pipeline.plan.failure import ABANDONED
 from pipeline.publish import publish
-from pipeline.staging.stage import ABANDONED, Stage, stages_of
+from pipeline.staging.stage import Stage, stages_of
 from tests.support import lakes
 from tests.support.foreign import delete_rows
 from tests.support.lakes import TABLE, Fates, append, compacted, judged, row
