@@ -15,7 +15,7 @@ from pipeline.explain.versions import Version
 from pipeline.lake.keys import NO_KEY
 from pipeline.plan import Plan
 from pipeline.segments.segment import RUN
-from pipeline.sense import Lane
+from pipeline.sense.lanes import ANY_POLICY
 from pipeline.sense.transactions import NO_TRANSACTIONS, Transactions
 
 _NEVER: Final = np.iinfo(np.int64).max
@@ -72,8 +72,7 @@ class Cleaning:
     @classmethod
     def of(cls, of_key: KeyRecords, plan: Plan) -> "Cleaning":
         """The records ``of_key`` that ``plan`` takes; none if its lane copies segments or drops whole ones."""
-        copies = plan.lane in (Lane.ERASE, Lane.LIGHTEN, Lane.MERGE, Lane.RETAIN)
-        paths = frozenset[str]() if copies else taken(plan)
+        paths = frozenset[str]() if plan.lane in ANY_POLICY else taken(plan)
         beside = {segment.path for segment in plan.removed_tombstones}
         places = tuple(place for place, one in enumerate(of_key.present) if one.path in paths)
         present = [of_key.present[place] for place in places]

@@ -12,7 +12,7 @@ from pipeline.plan.make import plan_partition
 from pipeline.segments import Segments, Stray
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane, PartitionState
-from pipeline.sense.lanes import HIDING
+from pipeline.sense.lanes import LEVELING, UNBLOCKED
 from pipeline.sense.searches import late
 
 
@@ -42,10 +42,10 @@ class Prospects:
         """The reason why ``lane`` takes nothing of the topic partition now."""
         if lane in self.failed:
             return Reason("C20", str(self.failed[lane]))
-        if self.state.blockers and lane not in (Lane.RETAIN, Lane.LIGHTEN):
+        if self.state.blockers and lane not in UNBLOCKED:
             return Reason("C20", self.state.blockers[0])
         landed = late(self.state)
-        if landed and lane not in (Lane.RETAIN, Lane.ERASE, *HIDING):
+        if landed and lane in LEVELING:
             return Reason("C30", f"segment {landed[0]} has to be searched for keys to erase first")
         return missing(lane, self.state)
 

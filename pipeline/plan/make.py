@@ -8,6 +8,7 @@ from itertools import islice
 
 from pipeline.clock import show_ms, to_ms
 from pipeline.lake import Lake
+from pipeline.lake.equality_reach import EqualityReach
 from pipeline.plan.failure import FailedPlan, failed_plans, waiting
 from pipeline.plan.job import Job, jobs_of
 from pipeline.plan.may_stay_in_place import may_stay
@@ -21,7 +22,7 @@ from pipeline.sense import EVERYTHING, Due, Lane, PartitionState, Scope, Sensed,
 from pipeline.sense.budget import keys_of
 from pipeline.sense.comparing import DueComparison
 from pipeline.sense.erasing import Erasing
-from pipeline.sense.lanes import ANY_POLICY, HIDING
+from pipeline.sense.lanes import ANY_POLICY, HIDING, LEVELING
 from pipeline.sense.masking import Masking
 from pipeline.sense.searches import DueSearch
 
@@ -44,7 +45,7 @@ class LanePlans:
     """Due plans that failed before on the same segments (C20)."""
     states: list[PartitionState]
     busy: list[OpenJob] = field(default_factory=list)
-    """What lane `mask` waits for."""
+    """Lane `mask`: the open jobs that its plans wait for."""
 
     def left(self) -> Iterator[str]:
         """Yield a line per due plan that is left out: every failed one, and the first of those without room."""
@@ -133,22 +134,22 @@ def _work(lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: st
     due = candidates(lane, sensed.segments, states, force, asked)
     failed: dict[str, FailedPlan] = {}
     if due and not force:
-        postponed = waiting(failed_plans(lake, identifier), (candidate.plan for candidate in due))
-        failed = {plan.id: marker for plan, marker in postponed}
+        repeated = waiting(failed_plans(lake, identifier), (candidate.plan for candidate in due))
+        failed = {plan.id: marker for plan, marker in repeated}
     possible = [candidate for candidate in due if candidate.plan.id not in failed]
-    if lane in (Lane.RETAIN, Lane.ERASE, *HIDING) or not states:
-        plans = [candidate.plan for candidate in possible]
-        if lane is Lane.MASK:
-            busy = open_jobs(lake, identifier) if plans else {}
-            waits = [busy[plan.topic_partition] for plan in plans if plan.topic_partition in busy]
-            plans = [plan for plan in plans if plan.topic_partition not in busy]
-            return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states, waits)
-        if lane is Lane.LIGHTEN:
-            plans = relieving(plans, sensed.segments)
-        return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states)
-    # Budgets of a run are the table's, the same in the policy of every topic.
-    admission = admit(possible, RunBudget.of(states[0].policy))
-    return LanePlans(identifier, admission.plans, admission.jobs, admission.postponed, list(failed.values()), states)
+    if lane in LEVELING and states:
+        # Budgets of a run are the table's, the same in the policy of every topic.
+        admitted = admit(possible, RunBudget.of(states[0].policy))
+        return LanePlans(identifier, admitted.plans, admitted.jobs, admitted.postponed, list(failed.values()), states)
+    plans = [candidate.plan for candidate in possible]
+    busy: list[OpenJob] = []
+    if lane is Lane.MASK and plans:
+        at_work = open_jobs(lake, identifier)
+        busy = [at_work[plan.topic_partition] for plan in plans if plan.topic_partition in at_work]
+        plans = [plan for plan in plans if plan.topic_partition not in at_work]
+    elif lane is Lane.LIGHTEN:
+        plans = _relieving(plans, sensed.segments.equality)
+    return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states, busy)
 
 
 def candidates(
@@ -163,17 +164,18 @@ def candidates(
     return [_candidate(plan, state) for plan, state in sorted(chosen, key=lambda one: rank(*one))]
 
 
-def relieving(plans: list[Plan], segments: Segments) -> list[Plan]:
-    """Those of ``plans`` of lane `lighten` after which an equality delete file leaves the table, by their jobs.
+def _relieving(plans: list[Plan], equality: EqualityReach | None) -> list[Plan]:
+    """Those of ``plans`` of lane `lighten` after which an equality delete file leaves the table with their job.
 
     The others would be due for ever: what a delete file reaches is in another job, has no plan, or is no segment.
     """
-    relieving_plans = []
-    for job in jobs_of(plans) if segments.equality else ():
-        inputs = [one.path for plan in job for one in plan.inputs]
-        relieved = segments.equality.relieved(inputs) if segments.equality else frozenset[str]()
-        relieving_plans += [plan for plan in job if any(one.path in relieved for one in plan.inputs)]
-    return relieving_plans
+    if equality is None:
+        return []
+    chosen: list[Plan] = []
+    for job in jobs_of(plans):
+        relieved = equality.relieved([one.path for plan in job for one in plan.inputs])
+        chosen += [plan for plan in job if any(one.path in relieved for one in plan.inputs)]
+    return chosen
 
 
 def behind_ms(segments: Segments, now_ms: int) -> int:
@@ -194,7 +196,7 @@ def _first(lines: Iterable[str], count: int, rest: str) -> Iterator[str]:
 
 def _candidate(plan: Plan, state: PartitionState) -> Candidate:
     head = [segment for segment in inputs_of(plan, state) if segment.level != TAIL]
-    return Candidate(plan, 0 if plan.lane in (Lane.ERASE, Lane.MERGE, *HIDING) else keys_of(head))
+    return Candidate(plan, keys_of(head) if plan.lane in LEVELING - {Lane.MERGE} else 0)
 
 
 def plan_partition(

@@ -13,7 +13,7 @@ from pipeline.lake.folders import job_of
 from pipeline.plan import Plan
 from pipeline.segments.live_inputs import LiveInputs
 from pipeline.sense import Lane
-from pipeline.sense.lanes import HIDING
+from pipeline.sense.lanes import LEVELING
 from pipeline.staging.result import PlanResult
 
 
@@ -78,7 +78,7 @@ def erasure_conflicts(current: Table, plans: Sequence[Plan], erasures: ReadOnce)
         snapshot = current.snapshot_by_id(plan.snapshot_id)
         made = snapshot.sequence_number if snapshot else None
         problem = overtaken(known, plan) if plan.lane is Lane.ERASE else None
-        if plan.lane is not Lane.ERASE and plan.lane not in HIDING:  # what these leave in place is searched where it is
+        if plan.lane in LEVELING:  # what lanes that hide leave in place is searched there
             problem = unsearched(known, plan, made)
         if plan.id in gone:
             problem = f"plan {plan.id} ({plan.title}): {gone[plan.id]} left {REMOVED_TOMBSTONES}; plan again"

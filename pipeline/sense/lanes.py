@@ -33,6 +33,10 @@ ANY_POLICY = frozenset({Lane.RETAIN, Lane.ERASE, Lane.LIGHTEN, Lane.MERGE})
 """The lanes that lose no record to a newer one: the others are for topics that are compacted (C19)."""
 HIDING = frozenset({Lane.MASK, Lane.LIGHTEN})
 """The lanes whose result is position delete files: all inputs stay in the table, and no record is written."""
+LEVELING = frozenset({Lane.MERGE, Lane.CLEAN, Lane.TIER, Lane.FULL})
+"""The lanes that write what they take as segments of one level."""
+UNBLOCKED = frozenset({Lane.RETAIN, Lane.LIGHTEN})
+"""The lanes that work whatever blocks a topic partition (C20): segments are dropped whole, or stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
     """
     if not state.policy.compacts and lane not in ANY_POLICY:
         return None
-    if state.blockers and lane not in (Lane.RETAIN, Lane.LIGHTEN):
+    if state.blockers and lane not in UNBLOCKED:
         return None
     work = _CHECKS[lane](state, force)
     return None if work and waits_for_erasure(work, state) else work
@@ -65,7 +69,7 @@ def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
 
 def waits_for_erasure(work: Due, state: PartitionState) -> tuple[Segment, ...]:
     """Segments of ``work`` that lane ``erase`` has to search first, because they landed below what it has searched."""
-    if work.lane in (Lane.RETAIN, Lane.ERASE, *HIDING):
+    if work.lane not in LEVELING:
         return ()
     taken = {one.path for one in work.candidates + (state.tail_inputs if work.lane is Lane.FULL else ())}
     return tuple(one for one in late(state) if one.path in taken)
@@ -93,21 +97,22 @@ def _erase(state: PartitionState, force: bool) -> Due | None:
 
 
 def _mask(state: PartitionState, force: bool) -> Due | None:
-    """C28: segments that were not compared with the others have landed so long ago."""
-    compared = comparison(state)
-    if compared is None or not (force or due_from_ms(state, compared) <= state.now_ms):
+    """C28: the oldest segment that was not compared with the others landed ``mask.max.lag.ms`` ago."""
+    work = comparison(state)
+    if work is None:
         return None
-    count, lag = len(compared.uncompared), state.policy.mask_max_lag_ms
-    waited = state.now_ms - due_from_ms(state, compared) + lag
-    reason = f"{count} segments not compared with the others, the oldest landed {waited} ms ago, allowed: {lag}"
-    return Due(Lane.MASK, compared.segments, reason, comparison=compared)
+    from_ms, lag = due_from_ms(state, work), state.policy.mask_max_lag_ms
+    if not force and from_ms > state.now_ms:
+        return None
+    reason = (
+        f"{len(work.uncompared)} segments not compared with the others, the oldest landed "
+        f"{state.now_ms - from_ms + lag} ms ago, allowed: {lag}"
+    )
+    return Due(Lane.MASK, work.segments, reason, comparison=work)
 
 
 def _lighten(state: PartitionState, force: bool) -> Due | None:
-    """C27: the equality delete files that reach a segment are many, or hold up the other lanes.
-
-    Whatever else blocks a topic partition does not matter here: its records stay where they are.
-    """
+    """C27: the equality delete files that reach a segment are many, or hold up the other lanes."""
     reached = tuple(one for one in state.segments if one.equality_deletes)
     most = max((one.equality_deletes for one in reached), default=0)
     holds = any(one.holding_deletes for one in reached)

@@ -8,7 +8,7 @@ import numpy as np
 from pipeline.errors import RefusedError
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane
-from pipeline.sense.lanes import HIDING
+from pipeline.sense.lanes import LEVELING
 from pipeline.simulate.arrivals import HOUR_MS, START_MS
 from pipeline.simulate.simulate import Simulated
 from pipeline.simulate.totals import Series
@@ -65,7 +65,7 @@ def plot(results: Sequence[Simulated], path: Path) -> Path:
         panel.set_ylim(bottom=0)
         panel.grid(visible=True, alpha=0.3)
     panels[0, 0].legend()
-    lanes = [lane for lane in Lane if lane not in (Lane.RETAIN, Lane.ERASE, *HIDING)]
+    lanes = [lane for lane in Lane if lane in LEVELING]
     if any(result.contender.policy.masks for result in results):
         lanes.insert(0, Lane.MASK)
     width = 0.8 / len(results)
