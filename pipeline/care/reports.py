@@ -83,13 +83,13 @@ def _reports(folder: Path) -> list[_Report]:
     """All reports below ``folder``. Other files there, such as the front page, belong to none."""
     results: dict[str, list[Stored]] = defaultdict(list)
     pages: dict[str, list[Stored]] = defaultdict(list)
-    for reports, place, suffix in (
+    for files, place, suffix in (
         (results, folder / "results", ".json"),
         (pages, folder / "data_docs" / "validations", ".html"),
     ):
         for path in files_below(place):
             if path.suffix == suffix and len(path.relative_to(place).parts) == PARTS:
-                reports[path.parts[-3]] += _there(path)
+                files[path.parts[-3]] += _there(path)
     for path in files_below(folder / "plans"):
         unfinished = UNFINISHED.fullmatch(path.name)
         if unfinished or path.suffix == ".html":

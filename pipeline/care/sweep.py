@@ -40,7 +40,7 @@ def sweep(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Swept:
 
 
 def clear(lake: Lake, identifier: str, stages: Sequence[FoundStage]) -> Swept:
-    """Discard or shelve the stages ``stages`` on table ``identifier``, as decided."""
+    """Discard or shelve the ``stages`` of table ``identifier``, as decided."""
     swept = Swept(kept={one.identifier: one.reason for one in stages if one.end is End.UNKNOWN})
     ending = [one for one in stages if one.end in (End.DISCARD, End.SHELVE)]
     going = [JobRemoval(one.documents, keep=MARKER if one.end is End.SHELVE else ()) for one in ending]

@@ -159,20 +159,20 @@ def _commit(commit: Commit, now_ms: int) -> str:
     return f"snapshot {commit.snapshot_id} of {show.moment(commit.at_ms, now_ms)} ({who})"
 
 
-def _document(explanation: Any) -> Any:
-    """``explanation`` in JSON types: times in ISO 8601 under their name without ``_ms``, bytes in hexadecimal."""
-    match explanation:
+def _document(part: Any) -> Any:
+    """``part`` in JSON types: times in ISO 8601 under their name without ``_ms``, bytes in hexadecimal."""
+    match part:
         case TopicPartition():
-            return str(explanation)
+            return str(part)
         case bytes():
-            return {"text": show.excerpt(explanation), "hex": explanation.hex()}
+            return {"text": show.excerpt(part), "hex": part.hex()}
         case Mapping():
-            return {str(name): _document(value) for name, value in explanation.items()}
+            return {str(name): _document(value) for name, value in part.items()}
         case list() | tuple():
-            return [_document(one) for one in explanation]
-    if not is_dataclass(explanation):
-        return explanation
-    values = {field.name: getattr(explanation, field.name) for field in fields(explanation)}
+            return [_document(one) for one in part]
+    if not is_dataclass(part):
+        return part
+    values = {field.name: getattr(part, field.name) for field in fields(part)}
     return {
         name.removesuffix("_ms"): show.time(value) if name.endswith("_ms") and value is not None else _document(value)
         for name, value in values.items()

@@ -82,13 +82,13 @@ def status(
 ) -> None:
     """Show what a table holds per topic partition and level, how dirty it is, what is due and why, and its bytes."""
     lake = Lake.load()
-    document = status_of(lake, table, at(now))
+    statuses = status_of(lake, table, at(now))
     if as_json:
-        show.as_json([status.to_dict() for status in document])
+        show.as_json([status.to_dict() for status in statuses])
         return
-    for status in document:
+    for status in statuses:
         _show(status)
-    if not document:
+    if not statuses:
         show.line(f"catalog {lake.name} has no table of records")
 
 

@@ -232,7 +232,7 @@ def _result(opened: OpenedStage, plans: Sequence[Plan], done: Mapping[str, Resul
     files = [file.data_file(spec_id) for plan in plans for file in done[plan.id].files]
     deletes = [file.data_file() for plan in plans for file in done[plan.id].deletes]
     by_plan = files_by_plan(table, f"stage {stage.identifier}", plans, files, deletes)
-    results = {
+    by_id = {
         plan.id: PlanResult(
             counts=counts_of(plan, by_plan[plan.id], done[plan.id]),
             fingerprint=str(done[plan.id].fingerprint),
@@ -245,7 +245,7 @@ def _result(opened: OpenedStage, plans: Sequence[Plan], done: Mapping[str, Resul
         for plan in plans
     }
     conflicts = {plan_id: str(conflict) for plan_id, conflict in opened.conflicts.items()}
-    return StagedResult.of(table, stage.documents.location, stage.opening, results, conflicts, files, core_ms, deletes)
+    return StagedResult.of(table, stage.documents.location, stage.opening, by_id, conflicts, files, core_ms, deletes)
 
 
 def _check_there(stage: Stage, done: Mapping[str, Result]) -> None:

@@ -139,21 +139,23 @@ def _gather(inputs: PlanInputs, sizes: Sequence[int], _bucket: int, tables: Iter
     flag."""
     held = [table for table in tables if table.num_rows]
     newest = [np.zeros(size, dtype=np.bool_) for size in sizes]
-    older = [np.zeros(size, dtype=np.bool_) for size in sizes]
+    has_older = [np.zeros(size, dtype=np.bool_) for size in sizes]
     apart = [np.zeros(size, dtype=np.bool_) for size in sizes]
     if held:
         table = pa.concat_tables(held)
         codes, _ = codes_of(table[_KEY])
         segment, row = table["segment"].to_numpy(), table["row"].to_numpy()
         removed = np.array([one.removed_before for one in inputs.segments], dtype=np.bool_)[segment]
-        is_newest, has_older = latest_per_key(codes, table["offset"].to_numpy(), removed if removed.any() else None)
+        is_newest, supersedes = latest_per_key(codes, table["offset"].to_numpy(), removed if removed.any() else None)
         for number in np.unique(segment).tolist():
             of = segment == number
             newest[number][row[of]] = is_newest[of]
-            older[number][row[of]] = has_older[of]
+            has_older[number][row[of]] = supersedes[of]
             apart[number][row[of]] = codes[of] == NO_KEY
-    flags = zip(sizes, newest, older, apart, strict=True)
-    return [Marks(size, newest=one, has_older=two, apart=three) for size, one, two, three in flags]
+    return [
+        Marks(size, newest=newest[number], has_older=has_older[number], apart=apart[number])
+        for number, size in enumerate(sizes)
+    ]
 
 
 def _assembled(inputs: PlanInputs, before: Sequence[Marks], bucket_marks: Sequence[Marks]) -> Survey:

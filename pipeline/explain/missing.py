@@ -79,10 +79,10 @@ def _nothing_to_mask(state: PartitionState) -> Reason:
         return Reason(rule, "nothing is hidden before it is cleaned (firn.mask.max.lag.ms = -1)")
     for one in in_the_way(state):
         return Reason("C20", one)
-    due = comparison(state)
-    if due:
-        count = len(due.uncompared)
-        return Reason(rule, f"{count} segments are not compared with the others yet", due_from_ms(state, due))
+    work = comparison(state)
+    if work:
+        count = len(work.uncompared)
+        return Reason(rule, f"{count} segments are not compared with the others yet", due_from_ms(state, work))
     if state.held:
         return Reason(state.held.rule, f"all else is compared: {state.held.segment} is {state.held.why}")
     return Reason(rule, "all segments are compared with each other")

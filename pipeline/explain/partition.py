@@ -80,10 +80,11 @@ def _outlook(lane: Lane, prospects: Prospects) -> LaneOutlook:
 
 def _blockers(state: PartitionState) -> list[Reason]:
     """Everything that blocks the topic partition now, in any lane."""
-    known = [Reason("C20", blocker) for blocker in state.blockers]
-    known += [Reason("C17", oversized) for oversized in state.oversized]
-    known += [Reason("C7", f"{stray}: tombstones at or past offset {stray.base_offset} stay") for stray in state.strays]
+    reasons = [Reason("C20", blocker) for blocker in state.blockers]
+    reasons += [Reason("C17", oversized) for oversized in state.oversized]
+    for stray in state.strays:
+        reasons.append(Reason("C7", f"{stray}: tombstones at or past offset {stray.base_offset} stay"))
     if state.held and state.policy.compacts:
         why = f"{state.held.segment} is {state.held.why}: it and everything after it wait"
-        known.append(Reason(state.held.rule, why, state.held.until_ms))
-    return known
+        reasons.append(Reason(state.held.rule, why, state.held.until_ms))
+    return reasons

@@ -126,12 +126,12 @@ def published_plans(target: Table, plan_ids: Collection[str]) -> dict[str, tuple
 
     Searches from the newest backwards until all are found, and reads the documents of commits of several plans.
     """
-    published: dict[str, tuple[int, PublishedPlan]] = {}
+    by_id: dict[str, tuple[int, PublishedPlan]] = {}
     for snapshot in islice(ancestors(target), COMMITS_LOOKED_AT):
-        if len(published) == len(set(plan_ids)):
+        if len(by_id) == len(set(plan_ids)):
             break
-        published |= {one.id: (snapshot.snapshot_id, one) for one in plans_of(target, snapshot) if one.id in plan_ids}
-    return published
+        by_id |= {one.id: (snapshot.snapshot_id, one) for one in plans_of(target, snapshot) if one.id in plan_ids}
+    return by_id
 
 
 def _alone(properties: Mapping[str, str]) -> PublishedPlan:

@@ -63,8 +63,8 @@ class HiddenRecords:
         own = self._from.get(source.path)
         if own is not None:
             with self._lock:
-                positions, _ = self._known()
-            positions.hide(own, flags)
+                by_position, _ = self._known()
+            by_position.hide(own, flags)
         return flags
 
     def _known(self) -> "tuple[_Positions, _Values]":

@@ -142,11 +142,11 @@ def _sound(table: pa.Table, path: Path) -> pa.Table:
         if lowest is not None and lowest < 0:
             raise RefusedError(f"file {path}: column {name} holds {lowest}; allowed: 0 or more")
     times = pc.min_max(in_ms(table.select(["timestamp"]))["timestamp"]).as_py()
-    for column in times.values():
-        if column is not None and not _FIRST_MS <= column <= _LAST_MS:
+    for time_ms in times.values():
+        if time_ms is not None and not _FIRST_MS <= time_ms <= _LAST_MS:
             # PyIceberg fails on other times, in the middle of a write.
             raise RefusedError(
-                f"file {path}: column timestamp holds {column} ms since the epoch; allowed: years 1 to 9999"
+                f"file {path}: column timestamp holds {time_ms} ms since the epoch; allowed: years 1 to 9999"
             )
     return table
 

@@ -107,11 +107,11 @@ def _fitting(table: Table, identifier: str, path: Path, landed: pa.Table) -> pa.
     return landed.select([*records.KAFKA_COLUMNS, *names])
 
 
-def _by_topic_partition(records: pa.Table) -> Iterator[pa.Table]:
+def _by_topic_partition(landed: pa.Table) -> Iterator[pa.Table]:
     """Yield one table per topic partition, in offset order."""
-    keys = records.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
+    keys = landed.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
     for key in sorted(keys.to_pylist(), key=lambda row: (row["topic"], row["partition"])):
-        own = records.filter((pc.field("topic") == key["topic"]) & (pc.field("partition") == key["partition"]))
+        own = landed.filter((pc.field("topic") == key["topic"]) & (pc.field("partition") == key["partition"]))
         yield own.sort_by("offset")
 
 

@@ -257,12 +257,12 @@ def _searching(plan: Plan, search: DueSearch, own: Erasing) -> Plan:
     return plan.model_copy(update={"removed_tombstones": beside, "search": wanted})
 
 
-def _comparing(plan: Plan, due: DueComparison, inputs: tuple[Segment, ...], state: PartitionState) -> Plan:
+def _comparing(plan: Plan, work: DueComparison, inputs: tuple[Segment, ...], state: PartitionState) -> Plan:
     """``plan`` of lane ``mask`` with what it compares."""
-    marked = tuple(Input.of(segment, compared=segment.path in due.known) for segment in inputs)
+    marked = tuple(Input.of(segment, compared=segment.path in work.known) for segment in inputs)
     taken = {segment.path for segment in inputs}
     beside = tuple(segment.path for segment in state.segments if segment.path not in taken)
-    return plan.model_copy(update={"inputs": marked, "comparison": Comparison(before=due.before, beside=beside)})
+    return plan.model_copy(update={"inputs": marked, "comparison": Comparison(before=work.before, beside=beside)})
 
 
 def _with_staying(plan: Plan, inputs: tuple[Segment, ...], masking: Masking) -> Plan:

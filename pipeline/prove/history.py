@@ -85,6 +85,6 @@ def older_snapshots(table: Table, erasures: Erasures, request: int) -> list[Bloc
         return []
     older = {one.snapshot_id for one in table.metadata.snapshots if (one.sequence_number or 0) < erased}
     why = "from before the erasure, may still hold records of the key"
-    # Heads of main and `firn_tombstones` were searched; so were no others of Firn's: they hold no key.
+    # The heads of main and `firn_tombstones` were searched; Firn's other branches hold no record with a key.
     keepers = (one for one in keepers_of(table, older) if one.kind != "head" and one.name not in _WITHOUT_KEYS)
     return of_keepers(keepers, why, table.properties, expires_ms(rows))

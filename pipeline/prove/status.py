@@ -86,7 +86,7 @@ def _refused(lake: Lake, segments: Segments, states: Iterable[PartitionState]) -
 def _status(erasures: Erasures, request: int, gone: Collection[TopicPartition]) -> RequestStatus:
     rows = erasures.rows_of(request)
     places = {one.topic_partition for one in rows}
-    waiting = {one.topic_partition for one in rows if not erasures.is_done(one)} - set(gone)
+    unserved = {one.topic_partition for one in rows if not erasures.is_done(one)} - set(gone)
     destroyed = [one for one in erasures.destroyed if one.through >= request and one.topic_partition in places]
     return RequestStatus(
         id=request,
@@ -94,8 +94,8 @@ def _status(erasures: Erasures, request: int, gone: Collection[TopicPartition]) 
         keys=len({one.digest for one in rows}),
         requested_ms=rows[0].requested_ms,
         deadline_ms=min(one.deadline_ms for one in rows),
-        done=tuple(sorted(places - waiting)),
-        waiting=tuple(sorted(waiting)),
+        done=tuple(sorted(places - unserved)),
+        waiting=tuple(sorted(unserved)),
         destroyed_files=len(destroyed),
         records_erased=sum(one.records for one in destroyed),
         certificate=erasures.certificate_of(request),

@@ -117,13 +117,13 @@ class Arrays:
         return cls.of_rows(rows(segments))
 
     @classmethod
-    def of_rows(cls, rows: pa.Table) -> "Arrays":
+    def of_rows(cls, table: pa.Table) -> "Arrays":
         """The arrays of a table as ``SCHEMA``, whose rows may come in any order."""
-        topics, codes = _ranked(rows["topic"])
-        keys = {"topic": codes, **{name: rows[name] for name in ("partition", "base_offset", "last_offset", "path")}}
+        topics, codes = _ranked(table["topic"])
+        keys = {"topic": codes, **{name: table[name] for name in ("partition", "base_offset", "last_offset", "path")}}
         order = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys]).to_numpy()
         topic = codes[order]
-        partition = rows["partition"].to_numpy()[order]
+        partition = table["partition"].to_numpy()[order]
         first = np.ones(len(order), dtype=np.bool_)
         first[1:] = (topic[1:] != topic[:-1]) | (partition[1:] != partition[:-1])
         starts = np.flatnonzero(first)
@@ -132,9 +132,9 @@ class Arrays:
             topic=topic[starts],
             partition=partition[starts],
             starts=np.append(starts, len(order)),
-            **{name: rows[name].to_numpy()[order] for name in (*_INTEGERS, *_BOOLEANS)},
-            **{name: rows[name].fill_null(UNKNOWN).to_numpy()[order] for name in _OPTIONAL},
-            **{name: rows[name].combine_chunks().take(pa.array(order)) for name in _TEXTS},
+            **{name: table[name].to_numpy()[order] for name in (*_INTEGERS, *_BOOLEANS)},
+            **{name: table[name].fill_null(UNKNOWN).to_numpy()[order] for name in _OPTIONAL},
+            **{name: table[name].combine_chunks().take(pa.array(order)) for name in _TEXTS},
         )
 
     @classmethod

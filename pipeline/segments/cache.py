@@ -135,12 +135,12 @@ class Pack:
 
     def of_manifests(self, wanted: Collection[str]) -> dict[str, Found]:
         """The contents of the ``wanted`` manifests that the pack holds."""
-        by_path, first = {}, 0
+        contents, first = {}, 0
         for name, count, strays in zip(self.names, self.counts, self.strays, strict=True):
             if name in wanted:
-                by_path[name] = Found(self.rows.slice(first, count), strays)
+                contents[name] = Found(self.rows.slice(first, count), strays)
             first += count
-        return by_path
+        return contents
 
     def content(self) -> pa.Buffer:
         """The pack as an Arrow file."""

@@ -169,11 +169,11 @@ def _once(rows: pa.Table) -> pa.Table:
 
 def _merged(segments: Iterable[Segment]) -> Collection[Segment]:
     """Merge all listings of a file in the same place into one segment, the oldest first."""
-    by_name: dict[tuple[str, TopicPartition, int], Segment] = {}
+    merged: dict[tuple[str, TopicPartition, int], Segment] = {}
     for segment in sorted(segments, key=lambda segment: segment.sequence_number):
         key = (segment.path, segment.topic_partition, segment.level)
-        by_name[key] = _copied(by_name[key], segment) if key in by_name else segment
-    return by_name.values()
+        merged[key] = _copied(merged[key], segment) if key in merged else segment
+    return merged.values()
 
 
 def _copied(first: Segment, again: Segment) -> Segment:

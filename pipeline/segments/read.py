@@ -55,8 +55,8 @@ def read(
 def _relieved(arrays: Arrays, equality: EqualityReach) -> Arrays:
     """``arrays`` with no equality deletes counted where none of them could leave the table: each reaches a stray, or a
     segment that is listed twice or has another problem."""
-    facts = zip(arrays.path.to_pylist(), arrays.problem.to_pylist(), arrays.copies.tolist(), strict=True)
-    relieved = equality.relieved([path for path, problem, copies in facts if problem is None and copies == 1])
+    listed = zip(arrays.path.to_pylist(), arrays.problem.to_pylist(), arrays.copies.tolist(), strict=True)
+    relieved = equality.relieved([path for path, problem, copies in listed if problem is None and copies == 1])
     own = pc.is_in(arrays.path, value_set=pa.array(sorted(relieved), pa.string())).to_numpy(zero_copy_only=False)
     return replace(arrays, equality_deletes=np.where(own, arrays.equality_deletes, 0))
 
@@ -96,11 +96,11 @@ def _name(manifest: ManifestFile, teller: Facts) -> str:
 def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | Stray | None:
     """Classify the data file of ``entry``, from any snapshot of ``table``; row-level deletes are not counted."""
     teller = Facts(table, identifier)
-    fact = Found.of(teller, [ListedFile.of(entry)])
+    contents = Found.of(teller, [ListedFile.of(entry)])
     segments = ByPartition(
-        fact.arrays(commit_clocks(table), RowDeletes((), {}), teller.times_of_commits, teller.levels_apart)
+        contents.arrays(commit_clocks(table), RowDeletes((), {}), teller.times_of_commits, teller.levels_apart)
     )
-    return next(iter(fact.strays), None) or next((own for (own,) in segments.values()), None)
+    return next(iter(contents.strays), None) or next((own for (own,) in segments.values()), None)
 
 
 def read_entries(

@@ -98,6 +98,6 @@ def landed_ms(segment: Segment) -> int:
     return arrived if job_of(segment.path) is None else min(arrived, segment.oldest_ms)
 
 
-def due_from_ms(state: PartitionState, comparison: DueComparison) -> int:
-    """Clock from which ``comparison`` is due in ``state``, epoch milliseconds."""
-    return min(map(landed_ms, comparison.uncompared)) + state.policy.mask_max_lag_ms
+def due_from_ms(state: PartitionState, work: DueComparison) -> int:
+    """Clock from which ``work`` is due in ``state``, epoch milliseconds."""
+    return min(map(landed_ms, work.uncompared)) + state.policy.mask_max_lag_ms

@@ -94,8 +94,8 @@ class _Reader:
 
     def undecided(self, segment: Segment, last: pa.Table) -> Undecided | None:
         """The first record of ``segment`` that no marker decides."""
-        records = self._read(self._records, segment)
-        data = records.filter(~pc.coalesce(pc.field("is_control"), pc.scalar(False)))  # noqa: FBT003  # Arrow's false
+        rows = self._read(self._records, segment)
+        data = rows.filter(~pc.coalesce(pc.field("is_control"), pc.scalar(False)))  # noqa: FBT003  # Arrow's false
         return first_undecided(data.select(RECORDS.names).cast(RECORDS), last)
 
     def _read(self, scan: ArrowScan, segment: Segment) -> pa.Table:

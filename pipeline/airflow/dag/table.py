@@ -159,7 +159,7 @@ def plan_retain(table: str) -> list[str]:
 
     skip_if_left_out(RETAIN)
     lake = Lake.load()
-    return [str(plan.file_in(lake.plans_folder)) for plan in plans_due(lake, table, RETAIN)]
+    return [str(one.file_in(lake.plans_folder)) for one in plans_due(lake, table, RETAIN)]
 
 
 @task
