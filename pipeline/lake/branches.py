@@ -20,7 +20,7 @@ SIDE_BRANCHES: Final = (QUARANTINE, REMOVED_TOMBSTONES)
 ERASURES: Final = "firn_erasures"
 """Requests to erase keys, and what was done about them (C30). Without records; exists from the first request on."""
 MASKS: Final = "firn_masks"
-"""What lane `mask` has compared (C28). Without records; exists from the first mask on."""
+"""The memory of lane `mask` (C28). Without records; exists from the first mask on."""
 FIRN_BRANCHES: Final = (*SIDE_BRANCHES, ERASURES, MASKS)
 """All branches that Firn makes."""
 

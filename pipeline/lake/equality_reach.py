@@ -1,4 +1,8 @@
-"""Tells which equality delete files no data file needs any more once some data files have positions in their place."""
+"""Foresees for which data files lane `lighten` makes an equality delete file leave the table (C27).
+
+Planning asks this for all segments of a table at once, by facts that the cache of manifests holds. Which delete files
+leave with a commit, ``needless_deletes`` decides by the entries of the very snapshot that it is made on.
+"""
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping
@@ -25,9 +29,9 @@ class EqualityReach:
         return cls(deletes, known)
 
     def relieved(self, taken: Collection[str]) -> frozenset[str]:
-        """Those of the data files ``taken`` (paths) that an equality delete file reaches which no other file needs.
+        """Those of the data files ``taken`` (paths) with an equality delete file that reaches none but ``taken``.
 
-        It leaves the table with the commit that hides by positions what it hides in all of ``taken``.
+        It leaves the table with a commit that hides by positions what it hides in all of ``taken``.
         """
         chosen = frozenset(taken)
         oldest: dict[str | None, int] = {}

@@ -1,4 +1,4 @@
-"""Row-level delete files that a commit leaves without a data file that needs them: they leave with it (C27).
+"""Row-level delete files that no data file needs after a commit: they leave the table with it (C27).
 
 Lane `lighten` leaves the data files where they are, and writes as positions what equality deletes hide in them: these
 data files are *covered* up to a data sequence number, and need no equality delete up to it.
@@ -40,8 +40,8 @@ def needless(
     """Paths of the delete files among ``deletes`` that apply to a ``removed`` data file, and to none ``left`` or
     ``added``. One that names several data files is needed while its partition has a file that it might name.
 
-    An equality delete that applies to a file in ``covered`` leaves likewise; it need not apply to those that are
-    covered (by path) up to its data sequence number.
+    ``covered`` are data sequence numbers by path: for equality deletes up to that number the data file counts as
+    removed.
     """
     every = RowDeletes(deletes, specs)
     left = list(left)

@@ -50,8 +50,8 @@ class Change:
     the snapshot that their records were read from (as Iceberg's own rewrites do by ``use-starting-sequence-number``).
 
     ``deletes`` are row-level delete files to add, ``removed_deletes`` paths of those to take out. ``covered`` are data
-    files, by path, of which everything is among the position deletes that equality deletes up to this data sequence
-    number hide: such an equality delete file leaves once it is needed for no other data file.
+    sequence numbers by path of a data file: what equality deletes up to that number hide in it, position deletes hide
+    as well. Such an equality delete file leaves with the commit once no other data file needs it.
     """
 
     removed: Collection[str] = ()

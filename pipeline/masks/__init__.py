@@ -1,1 +1,1 @@
-"""Masks: what lane `mask` has compared and hidden, so that the next mask looks at what has landed since (C28)."""
+"""Masks: the memory of lane `mask`, so that the next mask compares only what has landed since (C28)."""

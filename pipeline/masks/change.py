@@ -15,7 +15,7 @@ from pipeline.masks.stored import blobs_of, read_masks
 @dataclass(frozen=True)
 class MasksChange:
     """``edit`` makes the new content of the branch from the one that the commit is made on, at every try anew. It may
-    raise ConflictError where it does not fit. What was compared gets the sequence number of the commit."""
+    raise ConflictError where it does not fit. A comparison without ``committed`` gets the commit's sequence number."""
 
     edit: Callable[[Masks], Masks]
 

@@ -1,4 +1,4 @@
-"""What lane `mask` remembers of a table: which segments were compared with each other, and what is hidden in them.
+"""The memory of lane `mask`: which segments of a table were compared, and how many records are hidden in each.
 
 It saves work, and counts as garbage what is hidden; no record depends on it. ``pipeline.masks.stored`` says where it
 is kept. Lost, it costs one comparison of everything.
@@ -55,7 +55,7 @@ class Hidden:
 
 @dataclass(frozen=True)
 class Masks:
-    """Everything that lane `mask` remembers of a table."""
+    """The memory of lane `mask` about a table."""
 
     compared: tuple[Compared, ...] = ()
     """One per topic partition."""

@@ -1,4 +1,4 @@
-"""The file that holds what lane `mask` remembers: the statistics file of the head of branch `firn_masks`."""
+"""The file with the memory of lane `mask`: the statistics file of the head of branch `firn_masks`."""
 
 import logging
 
@@ -29,7 +29,7 @@ def blobs_of(masks: Masks) -> list[Blob]:
 
 
 def read_masks(table: Table) -> Masks:
-    """What lane `mask` remembers of ``table``; nothing before the first mask, or when its file is lost or unreadable.
+    """The memory of lane `mask` about ``table``; empty before the first mask, or when its file is lost or unreadable.
 
     Topic partitions whose last mask is no longer in main's history (a rollback, or the snapshot has expired) are not
     compared: what it hid may be visible again. UnavailableError when the store does not answer.
@@ -45,7 +45,7 @@ def read_masks(table: Table) -> Masks:
 
 
 def masks_at(table: Table, number: int) -> Masks:
-    """What lane `mask` remembered when the newest snapshot of ``table`` had the sequence number ``number``.
+    """The memory of lane `mask` when the newest snapshot of ``table`` had the sequence number ``number``.
 
     Raises RefusedError when that is no longer known.
     """

@@ -1,4 +1,4 @@
-"""Publishing what lane `mask` has compared (C28): its memory moves with the commit that hides what was superseded."""
+"""Publishing the memory of lane `mask` (C28): it moves with the commit that hides the superseded records."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from pipeline.staging.result import ComparedSegments
 
 @dataclass(frozen=True)
 class ComparedPlan:
-    """A plan of lane `mask` and what it saw, by its judged result."""
+    """A plan of lane `mask` and its findings (``seen``), from its judged result."""
 
     plan: Plan
     seen: ComparedSegments
@@ -52,7 +52,7 @@ def with_masks(known: Masks, plans: Sequence[ComparedPlan], snapshot_id: int) ->
 
 
 def mask_conflicts(current: Table, plans: Sequence[Plan]) -> Mapping[str, FirnError]:
-    """The conflicts of those of ``plans`` that are of lane `mask` with what ``current`` remembers, by plan id."""
+    """The conflicts of ``plans`` of lane `mask` with the memory of ``current``, by plan id; none for other lanes."""
     own = [plan for plan in plans if plan.lane is Lane.MASK]
     if not own:
         return {}
@@ -68,7 +68,7 @@ def mask_conflicts(current: Table, plans: Sequence[Plan]) -> Mapping[str, FirnEr
 
 
 def overtaken(known: Masks, plan: Plan) -> str | None:
-    """Why what ``plan`` compared is no progress; None when it is."""
+    """The conflict of ``plan`` with a later comparison that was published; None without one."""
     now = known.compared_in(plan.topic_partition)
     if now and now.sequence_number > plan.known_through:
         return f"plan {plan.id} ({plan.title}): a later mask was published in snapshot {now.snapshot_id}; plan again"

@@ -302,8 +302,8 @@ def _sequence_numbers(chosen: Sequence[_Validated]) -> dict[str, int]:
 
 
 def _covered(chosen: Sequence[_Validated]) -> dict[str, int]:
-    """Data files, by path, of which plans of lane `lighten` hide by positions all that equality deletes up to these
-    data sequence numbers hide."""
+    """The data sequence number up to which lane `lighten` has turned the equality deletes of a data file into position
+    deletes, by path."""
     return {
         segment.path: one.plan.known_through
         for one in chosen

@@ -1,4 +1,4 @@
-"""What lane `mask` has to compare in a topic partition now, and what keeps it from that (C28).
+"""The segments that lane `mask` has to compare in a topic partition now, or why it leaves it alone (C28).
 
 Segments that were compared before need no second look at each other: only the keys of the others are looked up in them.
 """
@@ -51,7 +51,8 @@ def _obstacles(state: PartitionState) -> Iterator[str]:
 
 
 def comparison(state: PartitionState) -> DueComparison | None:
-    """What is to be compared in ``state``, whatever the clock; None when all of it is, or something is in the way."""
+    """The segments of ``state`` that lane `mask` would compare, due or not; None when all are compared already, or when
+    it leaves the topic partition alone."""
     if not state.policy.masks or obstacles(state):
         return None
     masking = state.masking

@@ -56,7 +56,7 @@ def _mask_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[i
 
 
 def _lighten_since(_state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
-    # Nothing tells when a delete file landed but its snapshot; it did so after the segments that it reaches.
+    # Of a delete file only its snapshot tells when it landed: surely after the segments that it reaches.
     yield max(map(arrived_ms, inputs), default=None)
 
 

@@ -38,7 +38,10 @@ class Erasing:
 
     @classmethod
     def of(cls, known: Erasures, place: TopicPartition, sequence_number: int) -> "Erasing":
-        """What ``known`` asks of the files of ``place``, which has requests."""
+        """The requests for ``place``, one at least, and their progress.
+
+        ``sequence_number`` is that of main's snapshot.
+        """
         own, progress = known.of(place), known.progress_of(place)
         through = progress.through if progress else 0
         waiting = [one for one in own if one.id > through]

@@ -1,4 +1,4 @@
-"""What lane `mask` knows of one topic partition: which segments it has compared, and how much is hidden (C28)."""
+"""The memory of lane `mask` about one topic partition: segments that it has compared, and hidden records (C28)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ def _untouched(segment: Segment, known: Compared) -> bool:
 
 
 def masking_of(table: Table) -> Mapping[TopicPartition, Masking]:
-    """The topic partitions of ``table`` of which lane `mask` knows anything."""
+    """The memory of lane `mask` by topic partition; without those that it knows nothing of."""
     masks = read_masks(table)
     return {place: Masking(masks.compared_in(place), masks.hidden_in(place)) for place in masks.topic_partitions}
 

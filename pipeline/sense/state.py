@@ -46,7 +46,7 @@ class PartitionState:
     erasing: Erasing | None = None
     """Its requests to erase keys; None without one."""
     masking: Masking = UNMASKED
-    """What lane `mask` has compared and hidden."""
+    """The memory of lane `mask`."""
 
     @cached_property
     def tail(self) -> tuple[Segment, ...]:

@@ -53,7 +53,7 @@ class DueSurvey:
     erasing: Mapping[TopicPartition, Erasing] = field(default_factory=dict)
     """Requests to erase keys."""
     masking: Mapping[TopicPartition, Masking] = field(default_factory=dict)
-    """What lane `mask` has compared and hidden."""
+    """The memory of lane `mask`."""
 
     @cached_property
     def _figures(self) -> Figures:
@@ -127,11 +127,11 @@ def _retain(figures: Figures, _: bool) -> Bools:
 
 
 def _mask(figures: Figures, force: bool) -> Bools:
-    """A segment that was not compared yet has landed so long ago."""
+    """A segment that was not compared yet may have landed ``mask.max.lag.ms`` ago."""
     arrays = figures.arrays
     if not any(policy.masks for policy in figures.distinct):
         return np.zeros(len(arrays.topic), dtype=np.bool_)
-    # What Firn wrote holds records that landed before it; whose it is, is not asked here.
+    # Taken as Firn's, which holds records that landed before it: the earliest clock that any writer allows.
     arrived = np.minimum(
         arrays.oldest_ms, np.where(arrays.committed_ms == UNKNOWN, arrays.newest_ms, arrays.committed_ms)
     )
@@ -142,7 +142,7 @@ def _mask(figures: Figures, force: bool) -> Bools:
 
 
 def _lighten(figures: Figures, force: bool) -> Bools:
-    """So many equality delete files reach a segment, or one where they hold up the other lanes."""
+    """``lighten.equality.deletes`` equality delete files reach a segment, or one where they hold up the other lanes."""
     arrays = figures.arrays
     if force:
         return figures.count(arrays.equality_deletes > 0) > 0

@@ -40,7 +40,8 @@ class DeleteFile:
 
 @dataclass(frozen=True)
 class MaskEffect:
-    """The effect of a mask: the number of ``superseded`` records that it hid, and delete files."""
+    """The effect of a mask: the number of ``superseded`` records that it hid, and the delete files ``added`` and
+    ``removed``."""
 
     superseded: int
     added: tuple[DeleteFile, ...]
@@ -117,7 +118,7 @@ class Masks:
         return replace(segment, row_deletes=len(reaching), newest_delete=max(reaching, default=0))
 
     def _remember(self, segments: Sequence[Segment], work: DueComparison, number: int, end: int) -> None:
-        """What the lane keeps of a comparison that was planned on the table's newest commit."""
+        """Remember how far ``work`` compared and how much is hidden; it was planned on the table's newest commit."""
         last = max(work.segments, key=lambda one: one.last_offset)
         compared = Compared("", 0, number - 1, work.before, 0, end - 1, last.path, number)
         self.known = Masking(compared, {one.path: one.hidden for one in segments if one.hidden})

@@ -37,14 +37,16 @@ class DestroyedFile(BaseModel):
 
 
 class ComparedSegments(BaseModel):
-    """What lane `mask` saw in the segments of a plan: the number of hidden records once it is published, by path, where
-    there are any; and the highest offset that readers see, with the segment that holds it."""
+    """Findings of lane `mask` about the segments of a plan, as they are once it is published."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     hidden: Mapping[str, int]
+    """Number of hidden records by path of the segment, where there are any."""
     end: int | None
+    """Highest offset that readers see; None without any."""
     end_path: str
+    """Path of the segment that holds it; empty without one."""
 
 
 class PlanResult(BaseModel):

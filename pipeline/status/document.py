@@ -33,7 +33,7 @@ class LevelStatus(Level):
     tombstones: int | None
     """Number of tombstones; None when metadata does not have it."""
     hidden: int | None = 0
-    """So many records are hidden by row-level deletes, at most where lane `mask` has not counted them; None: only
+    """Number of records that row-level deletes hide, an upper bound where lane `mask` has not counted them; None: only
     reading tells."""
     delete_files: int = 0
     """Most row-level delete files that may apply to one segment."""

@@ -24,7 +24,7 @@ class Moved:
     def between(
         cls, table: Table, columns: Columns, before: Snapshot | None, after: Snapshot | None, owner: TopicPartition
     ) -> "Moved":
-        """What ``after`` lists of ``owner`` beside ``before``, snapshots of the same branch; None lists nothing."""
+        """The entries of ``owner`` in ``before`` and ``after``, two snapshots of one branch; None lists nothing."""
         earlier, later = (_listed(table, columns, one, owner) for one in (before, after))
         old, new = ({one.data_file.file_path for one in entries} for entries in (earlier, later))
         return cls(

@@ -38,7 +38,7 @@ def failed(topic: Topic) -> FailedPlan:
 
 
 def kinds(topic: Topic, number: int) -> list[str]:
-    """What is in the way of a request."""
+    """The kinds of the blockers of a request."""
     return [
         blocker.kind for one in status(topic.lake, topic.table, LATER) if one.id == number for blocker in one.blockers
     ]

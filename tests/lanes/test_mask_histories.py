@@ -92,7 +92,7 @@ def _shuffled(history: Arrivals, random: Random) -> list[tuple[list[Record], lis
 
 
 def _assert_masked(topic: Topic, landed: Iterable[Record], before: Sequence[Record]) -> None:
-    """What was hidden is superseded by what is visible, and each key shows one record, its newest."""
+    """Every record that was hidden has a newer visible one of its key, and each key shows its newest record alone."""
     after = topic.seen()
     newest = {record.key: record.offset for record in after}
     assert set(after) <= set(before)

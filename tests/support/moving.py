@@ -30,7 +30,7 @@ def heads(lake: Lake) -> Mapping[str, int]:
 
 
 def audit(lake: Lake) -> None:
-    """Somebody else's branch gets a snapshot, and main gets none."""
+    """Append to branch `audit`, which is not Firn's; main gets no snapshot."""
     table = lake.table(TABLE)
     if "audit" not in table.metadata.refs:
         current = table.metadata.current_snapshot_id

@@ -1,4 +1,4 @@
-"""What is mapped stays mapped while columns and partition fields of an adopted table come and go."""
+"""An adopted table keeps its mapping while other columns and partition fields of it come and go."""
 
 import pytest
 from pyiceberg.schema import Schema

@@ -1,4 +1,4 @@
-"""What is not exactly what was validated, or no longer fits the table, is refused and changes nothing."""
+"""A stage that has changed since it was validated, or no longer fits the table, is refused and changes nothing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
