@@ -144,11 +144,11 @@ class Erasures:
 
     def searched_below(self, topic_partition: TopicPartition) -> int:
         """No record at this offset or a higher one was meant by the last search of ``topic_partition``; 0 before it."""
-        done = self.progress_of(topic_partition)
-        if done is None:
+        progress = self.progress_of(topic_partition)
+        if progress is None:
             return 0
-        end = max((one.below for one in self.of(topic_partition) if one.id <= done.through), default=0)
-        return end if done.before is None else min(end, done.before)
+        end = max((one.below for one in self.of(topic_partition) if one.id <= progress.through), default=0)
+        return end if progress.before is None else min(end, progress.before)
 
     def naming(self, topic_partition: TopicPartition, digest: bytes) -> tuple[Request, ...]:
         """The requests for the key with this ``digest`` in ``topic_partition``."""

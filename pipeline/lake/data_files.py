@@ -192,13 +192,13 @@ class OpenFile:
 
     def bounds(self, column: str, row_group: int) -> tuple[Any, Any] | None:
         """Lowest and highest value of a flat ``column`` in a row group by the footer; None where it has none."""
-        said = self._statistics(column, row_group)
-        return (said.min, said.max) if said is not None and said.has_min_max else None
+        statistics = self._statistics(column, row_group)
+        return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
 
     def nulls(self, column: str, row_group: int) -> int | None:
         """Number of NULLs in a flat ``column`` of a row group by the footer; None where that does not say."""
-        said = self._statistics(column, row_group)
-        return said.null_count if said is not None and said.has_null_count else None
+        statistics = self._statistics(column, row_group)
+        return statistics.null_count if statistics is not None and statistics.has_null_count else None
 
     def _statistics(self, column: str, row_group: int) -> pq.Statistics | None:
         name = self._names.get(self.files.schema.find_field(column).field_id)

@@ -229,9 +229,9 @@ class _Files(BranchSnapshot):
                 self._own_manifests.append(writer.to_manifest_file())
             deletes = self._change.deletes
             for spec_id in dict.fromkeys(file.spec_id for file in deletes):
-                own = [file for file in deletes if file.spec_id == spec_id]
+                of_spec = [file for file in deletes if file.spec_id == spec_id]
                 location = place(target, f"{uuid.uuid4()}-m0.avro")
-                self._own_manifests.append(write_deletes(target, spec_id, location, self.snapshot_id, own))
+                self._own_manifests.append(write_deletes(target, spec_id, location, self.snapshot_id, of_spec))
         return self._own_manifests
 
     def _writer(self, target: Table, spec_id: int) -> ManifestWriter:

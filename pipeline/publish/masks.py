@@ -53,17 +53,17 @@ def with_masks(known: Masks, plans: Sequence[ComparedPlan], snapshot_id: int) ->
 
 def mask_conflicts(current: Table, plans: Sequence[Plan]) -> Mapping[str, FirnError]:
     """The conflicts of ``plans`` of lane `mask` with the memory of ``current``, by plan id; none for other lanes."""
-    own = [plan for plan in plans if plan.lane is Lane.MASK]
-    if not own:
+    masks = [plan for plan in plans if plan.lane is Lane.MASK]
+    if not masks:
         return {}
     if not has_side_branches(current.properties):
         problem = (
-            f"table {own[0].table} can't remember what was compared: it has no branch {MASKS} ({HAS_SIDE_BRANCHES} is "
-            "false); allowed: firn.mask.max.lag.ms = -1"
+            f"table {masks[0].table} can't remember what was compared: it has no branch {MASKS} "
+            f"({HAS_SIDE_BRANCHES} is false); allowed: firn.mask.max.lag.ms = -1"
         )
-        return {plan.id: RefusedError(problem) for plan in own}
+        return {plan.id: RefusedError(problem) for plan in masks}
     known = read_masks(current)
-    problems = ((plan, overtaken(known, plan)) for plan in own)
+    problems = ((plan, overtaken(known, plan)) for plan in masks)
     return {plan.id: ConflictError(problem) for plan, problem in problems if problem}
 
 

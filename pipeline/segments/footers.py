@@ -66,11 +66,11 @@ class Footers:
         upper: dict[int, bytes] = {}
         nulls: dict[int, int] = {}
         for field, wanted in [*((one, True) for one in bounds), *((one, False) for one in counts)]:
-            told = _facts(metadata, places, field)
-            if told.nulls is not None:
-                nulls[field] = told.nulls
-            if told.bounds and wanted:
-                lower[field], upper[field] = (_serialized(bound) for bound in told.bounds)
+            facts = _facts(metadata, places, field)
+            if facts.nulls is not None:
+                nulls[field] = facts.nulls
+            if facts.bounds and wanted:
+                lower[field], upper[field] = (_serialized(bound) for bound in facts.bounds)
         return file.told(nulls, lower, upper)
 
     def _places(self, metadata: pq.FileMetaData) -> Mapping[int, int | None]:

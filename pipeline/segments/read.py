@@ -57,8 +57,9 @@ def _relieved(arrays: Arrays, equality: EqualityReach) -> Arrays:
     segment that is listed twice or has another problem."""
     listed = zip(arrays.path.to_pylist(), arrays.problem.to_pylist(), arrays.copies.tolist(), strict=True)
     relieved = equality.relieved([path for path, problem, copies in listed if problem is None and copies == 1])
-    own = pc.is_in(arrays.path, value_set=pa.array(sorted(relieved), pa.string())).to_numpy(zero_copy_only=False)
-    return replace(arrays, equality_deletes=np.where(own, arrays.equality_deletes, 0))
+    is_relieved = pc.is_in(arrays.path, value_set=pa.array(sorted(relieved), pa.string()))
+    counts = np.where(is_relieved.to_numpy(zero_copy_only=False), arrays.equality_deletes, 0)
+    return replace(arrays, equality_deletes=counts)
 
 
 def _found(

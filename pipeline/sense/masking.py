@@ -21,10 +21,10 @@ class Masking:
 
     def knows(self, segment: Segment) -> bool:
         """True when ``segment`` was compared with all others of which this is true."""
-        known = self.compared
-        if known is None or segment.sequence_number > known.sequence_number:
+        compared = self.compared
+        if compared is None or segment.sequence_number > compared.sequence_number:
             return False
-        return segment.level == TAIL or known.before is None or segment.base_offset < known.before
+        return segment.level == TAIL or compared.before is None or segment.base_offset < compared.before
 
     def hidden_in(self, segment: Segment) -> int:
         """Number of records of ``segment`` that are known to be hidden."""
@@ -35,8 +35,8 @@ class Masking:
         else as ``Segment.hidden``."""
         if not segment.row_deletes:
             return 0
-        known = self.compared
-        if known and self.knows(segment) and _untouched(segment, known):
+        compared = self.compared
+        if compared and self.knows(segment) and _untouched(segment, compared):
             return self.hidden_in(segment)
         # No delete file is without rows: at least one may be of this segment.
         return None if segment.hidden is None else max(1, segment.hidden)
@@ -46,21 +46,22 @@ class Masking:
 
         The last mask saw it, and no delete has reached its segment since: a mask itself never hides it (C4).
         """
-        known = self.compared
-        if known is None or known.end is None:
+        compared = self.compared
+        if compared is None or compared.end is None:
             return None
-        return known.end if any(one.path == known.end_path and _untouched(one, known) for one in segments) else None
+        is_seen = any(one.path == compared.end_path and _untouched(one, compared) for one in segments)
+        return compared.end if is_seen else None
 
 
 UNMASKED = Masking()
 
 
-def _untouched(segment: Segment, known: Compared) -> bool:
+def _untouched(segment: Segment, compared: Compared) -> bool:
     """True when no delete but the mask's own has reached ``segment`` since it was compared.
 
     Equality deletes may land between plan and commit of a mask, position deletes make it conflict.
     """
-    return segment.newest_delete <= (known.sequence_number if segment.equality_deletes else known.committed)
+    return segment.newest_delete <= (compared.sequence_number if segment.equality_deletes else compared.committed)
 
 
 def masking_of(table: Table) -> Mapping[TopicPartition, Masking]:

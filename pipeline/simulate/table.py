@@ -105,9 +105,9 @@ class ModelTable:
         self._commits += 1
         match plan.lane:
             case Lane.RETAIN:
-                held = self._all(inputs)
-                newest = ~np.isin(held, self._stream.previous[: self._end])
-                change = PlanEffect(tuple(inputs), (), expired=len(held), forgotten=int(np.count_nonzero(newest)))
+                offsets = self._all(inputs)
+                newest = ~np.isin(offsets, self._stream.previous[: self._end])
+                change = PlanEffect(tuple(inputs), (), expired=len(offsets), forgotten=int(np.count_nonzero(newest)))
             case Lane.MERGE:
                 assert plan.inputs_per_segment
                 groups = _groups(inputs, plan.inputs_per_segment)

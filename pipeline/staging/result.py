@@ -177,10 +177,10 @@ class StagedResult(BaseModel):
 
 def _listed(table: Table, manifest: Manifest, spec_id: int, content: ManifestContent) -> list[DataFile]:
     with table.io.new_input(manifest.location).open() as stream:
-        held = stream.read()
-    if hashlib.sha256(held).hexdigest() != manifest.sha256:
+        data = stream.read()
+    if hashlib.sha256(data).hexdigest() != manifest.sha256:
         raise RefusedError(
-            f"the list of staged files {manifest.location} has {len(held)} bytes and another SHA-256; "
+            f"the list of staged files {manifest.location} has {len(data)} bytes and another SHA-256; "
             f"allowed: {manifest.bytes} bytes, {manifest.sha256}"
         )
     listed = ManifestFile.from_args(

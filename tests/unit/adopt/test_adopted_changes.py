@@ -1,4 +1,4 @@
-"""An adopted table keeps its mapping while other columns and partition fields of it come and go."""
+"""An adopted table keeps its mapping while its columns and partition fields change."""
 
 import pytest
 from pyiceberg.schema import Schema
