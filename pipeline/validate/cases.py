@@ -25,7 +25,7 @@ from pipeline.sense import Lane
 from pipeline.sense.lanes import HIDING
 from pipeline.staging.result import PlanResult
 from pipeline.staging.stage import Stage
-from pipeline.validate.deletes import JudgedDelete, ListedAs, SnapshotDeletes, reading_for
+from pipeline.validate.deletes import JudgedDelete, ListedAs, SnapshotDeletes, live_paths, reading_for
 
 if TYPE_CHECKING:
     from expectations.claim import Lane as JudgedLane
@@ -220,9 +220,9 @@ class Listing:
 def _check_merged(stage: Stage, target: Table, plan: Plan, result: PlanResult, entries: Iterable[ListedAs]) -> None:
     """Raise RefusedError when a delete file that leaves, as the plan merges it, names other live files than inputs."""
     leaving = {one for entry in entries for one in entry.deletes if one.file.path in result.merged}
+    live = cache(partial(live_paths, target))
     for one in leaving:
-        files = DataFiles.of(stage.table, stage.identifier)
-        one.check_names(files, plan, cache(partial(SnapshotDeletes.live, target, target.current_snapshot())))
+        one.check_names(DataFiles.of(stage.table, stage.identifier), plan, live)
 
 
 def _both_sides(

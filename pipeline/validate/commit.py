@@ -25,21 +25,24 @@ from pipeline.history.commit_summary import CommitSummary
 from pipeline.history.properties import JOB_ID, properties_of
 from pipeline.history.published_plans import PublishedPlan, plans_of
 from pipeline.lake import Lake
-from pipeline.lake.branches import MASKS, REMOVED_TOMBSTONES, SIDE_BRANCHES, at_snapshot, on_branch
+from pipeline.lake.branches import REMOVED_TOMBSTONES, SIDE_BRANCHES, at_snapshot, on_branch
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles, Source
 from pipeline.lake.folders import job_of
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.topic_partition import TopicPartition
+from pipeline.masks.memory import Masks
 from pipeline.masks.stored import masks_at
 from pipeline.plan.plan import LEVEL_OUT, STAGED
 from pipeline.segments import Segments, read
 from pipeline.segments.segment import TAIL
 from pipeline.sense import Lane
+from pipeline.sense.lanes import HIDING
 from pipeline.sense.masking import Masking
 from pipeline.validate.cases import Case, JudgedFile, JudgedRecords, Listing
 from pipeline.validate.deletes import SnapshotDeletes
 from pipeline.validate.erased import ErasingCommit
+from pipeline.validate.hidden import HidingCommit
 from pipeline.validate.moved import Moved
 from pipeline.validate.moved import files as files_of
 
@@ -142,10 +145,9 @@ class _Commit:
         listing = Listing(self.table.schema(), self.columns)
         moved = Moved.between(self.table, self.columns, self.before, self.snapshot, owner)
         removed, stayed, added = map(files_of, (moved.removed, moved.stayed, moved.added))
-        if lane is Lane.LIGHTEN:
-            return self._lightened(plan, listing, stayed)
-        if lane is Lane.MASK:
-            return self._masked(plan, listing, stayed)
+        if lane in HIDING:
+            inputs = self._hiding.files(plan, stayed)
+            return Case(self._claim(plan, lane, {one.source.path for one in inputs}, (), ()), inputs, None)
         left = [file for file in stayed if lane is Lane.FULL and self._level(file) == TAIL]
         listed = self._deletes.among((*removed, *left), self._number_of(added))
         files = [listing.file(BEFORE, file, listed.get(file.file_path)) for file in removed]
@@ -155,44 +157,6 @@ class _Commit:
             files += self._beside(listing, plan)
         taken = {file.file_path for file in (*removed, *left)}
         return Case(self._claim(plan, lane, taken, removed, added), tuple(files), None)
-
-    def _lightened(self, plan: PublishedPlan, listing: Listing, stayed: Sequence[DataFile]) -> Case:
-        """The case of a plan of lane `lighten`: its inputs with the deletes of the snapshot before, and of its own.
-
-        Equality deletes may have landed after it was made, which it did not know: of the numbers up to which it may
-        have known them, the one counts at which it took so many files and records.
-        """
-        told = plan.counts
-        known, inputs = None, list(stayed)
-        for number in sorted({one.file.sequence_number for one in self._deletes.deletes if one.file.is_equality}):
-            reached = [file for file in stayed if self._deletes.has_values(file, number)]
-            records = sum(file.record_count for file in reached)
-            if (len(reached), records) == (told.segments_in_place, told.records_in + told.deleted):
-                known, inputs = number, reached
-        return self._hiding(plan, listing, inputs, known)
-
-    def _masked(self, plan: PublishedPlan, listing: Listing, stayed: Sequence[DataFile]) -> Case:
-        """The case of a plan of lane `mask`: the segments that it compared, by what its commit says on `firn_masks`."""
-        known = masks_at(self.table, (self.snapshot.sequence_number or 0) + 1).compared_in(plan.topic_partition)
-        if known is None or known.snapshot_id != self.snapshot.snapshot_id:
-            raise RefusedError(
-                f"table {self.identifier}: what snapshot {self.snapshot.snapshot_id} compared of "
-                f"{plan.topic_partition} is no longer known; allowed: a commit whose snapshot on branch {MASKS} is kept"
-            )
-        masking, own = Masking(known), self._segments.by_partition.get(plan.topic_partition, ())
-        taken = {one.path for one in own if one.records and masking.knows(one)}
-        return self._hiding(plan, listing, [file for file in stayed if file.file_path in taken], known.sequence_number)
-
-    def _hiding(self, plan: PublishedPlan, listing: Listing, inputs: Sequence[DataFile], known: int | None) -> Case:
-        """The case of a plan that hides: ``inputs`` before and after, with equality deletes up to ``known``."""
-        after = SnapshotDeletes.of(self.table, self.snapshot, (one.path for one in self._segments))
-        files = [
-            listing.file(side, file, deletes.among(inputs, known).get(file.file_path))
-            for side, deletes in ((BEFORE, self._deletes), (AFTER, after))
-            for file in inputs
-        ]
-        claim = self._claim(plan, Lane(plan.lane), {file.file_path for file in inputs}, (), ())
-        return Case(claim, tuple(files), None)
 
     def last_of(self, case: Case) -> Iterator[int]:
         """The highest offset that the plan read, if any."""
@@ -217,15 +181,8 @@ class _Commit:
         owner = TopicPartition(claim.topic, claim.partition)
         own = self._segments.by_partition.get(owner, ())
         shown = max((one.shown_from for one in own if one.last_offset <= end), default=-1)
-        seen = self._masking(owner).shows_end(own)
+        seen = Masking(self._masks.compared_in(owner)).shows_end(own)
         return shown if seen is None or seen > end else max(shown, seen)
-
-    def _masking(self, owner: TopicPartition) -> Masking:
-        """What lane `mask` knew when the commit was planned, as far as that is still known."""
-        try:
-            return Masking(masks_at(self.table, (self.snapshot.sequence_number or 0) - 1).compared_in(owner))
-        except RefusedError:
-            return Masking()
 
     def _level(self, file: DataFile) -> int | None:
         return self.columns.level_of(self.table, file)
@@ -264,6 +221,19 @@ class _Commit:
     def _deletes(self) -> SnapshotDeletes:
         """The row-level deletes of the snapshot before."""
         return SnapshotDeletes.of(self.table, self.before, (one.path for one in self._segments))
+
+    @cached_property
+    def _hiding(self) -> HidingCommit:
+        listing = Listing(self.table.schema(), self.columns)
+        return HidingCommit(self.identifier, self.table, listing, self.snapshot, self._segments, self._deletes)
+
+    @cached_property
+    def _masks(self) -> Masks:
+        """The memory of lane `mask` when the commit was planned; empty where that is no longer known."""
+        try:
+            return masks_at(self.table, (self.snapshot.sequence_number or 0) - 1)
+        except RefusedError:
+            return Masks()
 
     def _claim(
         self, plan: PublishedPlan, lane: Lane, taken: set[str], removed: Sequence[DataFile], added: Sequence[DataFile]

@@ -49,14 +49,14 @@ class JudgedDelete:
         source = replace(Source.of(file), kind="delete file")
         return cls(DeleteFile(source, _NEWEST), place_of(file), _only(file))
 
-    def check_names(self, files: DataFiles, plan: Plan, live: Callable[[], Collection[str]]) -> None:
-        """Raise RefusedError when this position delete file, which ``plan`` merges, names a ``live`` file beside its
-        inputs: hidden records would be visible again."""
+    def check_names(self, files: DataFiles, plan: Plan, live: Callable[[], pa.Array]) -> None:
+        """Raise RefusedError when this position delete file, which ``plan`` merges, names another live data file than
+        its inputs: hidden records would be visible again. ``live`` gives the paths of all, as large strings."""
         inputs = pa.array([one.path for one in plan.inputs], pa.large_string())
         for rows in _rows(files, self.file, plan.id):
             others = rows.column(PATH).filter(pc.invert(pc.is_in(rows.column(PATH), value_set=inputs)))
             if len(others):
-                others = others.filter(pc.is_in(others, value_set=pa.array(live(), pa.large_string())))
+                others = others.filter(pc.is_in(others, value_set=live()))
             if len(others):
                 raise RefusedError(
                     f"plan {plan.id} ({plan.title}) would remove delete file {self.file.path}, which names "
@@ -120,20 +120,11 @@ class SnapshotDeletes:
         }
         return cls(deletes, numbers)
 
-    @classmethod
-    def live(cls, table: Table, snapshot: Snapshot | None) -> list[str]:
-        """Paths of all data files of ``snapshot``."""
-        listed = snapshot.manifests(table.io) if snapshot else []
-        data = (one for one in listed if one.content == ManifestContent.DATA)
-        return [entry.data_file.file_path for entry in Manifests(table.io).live(data)]
-
-    def has_values(self, file: DataFile, number: int) -> bool:
-        """True when an equality delete with a data sequence number up to ``number`` applies to ``file``."""
-        own, place = self.numbers.get(file.file_path, 0), place_of(file)
-        return any(
-            one.file.is_equality and own < one.file.sequence_number <= number and one.scope in (None, place)
-            for one in self.deletes
-        )
+    def first_by_value(self, file: DataFile) -> int | None:
+        """The lowest data sequence number of an equality delete that applies to ``file``; None when none does."""
+        number, scopes = self.numbers.get(file.file_path, 0), (None, place_of(file))
+        reaching = (one.file.sequence_number for one in self.deletes if one.file.is_equality and one.scope in scopes)
+        return min((one for one in reaching if one > number), default=None)
 
     def entry(self, file: DataFile) -> ListedAs:
         """The entry of ``file``, where none of these deletes applies to it."""
@@ -152,6 +143,14 @@ class SnapshotDeletes:
         if not near:
             return {}
         return {path: ListedAs(self.numbers[path], scope, tuple(near)) for path, scope in scopes.items()}
+
+
+def live_paths(table: Table) -> pa.Array:
+    """Paths of the data files in the current snapshot of ``table``, as large strings."""
+    snapshot = table.current_snapshot()
+    listed = snapshot.manifests(table.io) if snapshot else []
+    data = (one for one in listed if one.content == ManifestContent.DATA)
+    return pa.array((entry.data_file.file_path for entry in Manifests(table.io).live(data)), pa.large_string())
 
 
 def _only(file: DataFile) -> str | None:
