@@ -166,7 +166,7 @@ def found_in(
         figures, fingerprints = masking_figures(duck)
     else:
         derive(duck, layout, claims, whole=whole, settle=settle)
-        figures, fingerprints = _figures(duck, merge=claims[0].lane in COPIES)
+        figures, fingerprints = _figures(duck, copies=claims[0].lane in COPIES)
     rules = {rule.name: rule for claim in claims for rule in rules_of(claim)}
     broken = _broken(duck, rules.values())
     shown = samples_of(duck, layout.reading, claims, rules, broken, samples) if samples != "none" else {}
@@ -190,14 +190,14 @@ def found_in(
 def found_at_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Shown) -> list[Findings]:
     """The findings about all records read at some offsets, regardless of their keys."""
     derive_offsets(duck, layout, claims)
-    merge = claims[0].lane in ("erase", "mask", *COPIES)
+    keeps_repeats = claims[0].lane in ("erase", "mask", *COPIES)
     repeated = dict(duck.rows("SELECT plan, repeated FROM repeats WHERE repeated > 0"))
     rules = {rule.name: rule for claim in claims for rule in rules_of(claim) if rule.view == "offsets"}
     broken = _broken(duck, rules.values())
     shown = samples_of(duck, layout.reading, claims, rules, broken, samples) if samples != "none" else {}
     return [
         Findings(
-            Counter({"repeats_in" if merge else "repeated": int(repeated.get(number, 0))}),
+            Counter({"repeats_in" if keeps_repeats else "repeated": int(repeated.get(number, 0))}),
             +Counter({name: broken.get((number, name), 0) for name in rules}),
             {name: shown[number, name] for name in rules if (number, name) in shown},
             closely=layout.closely,
@@ -224,7 +224,7 @@ _FIGURES = {
 """Figures that are always counted, as SQL over a row of `groups`."""
 
 
-def _figures(duck: Duck, *, merge: bool) -> tuple[dict[int, Counter[str]], dict[int, int]]:
+def _figures(duck: Duck, *, copies: bool) -> tuple[dict[int, Counter[str]], dict[int, int]]:
     """The figures of each plan, and the sums of the fingerprints written."""
     sums = ", ".join(f"coalesce(sum({sql}), 0)::BIGINT AS {name}" for name, sql in _FIGURES.items())
     figures: dict[int, Counter[str]] = {}
@@ -245,24 +245,24 @@ def _figures(duck: Duck, *, merge: bool) -> tuple[dict[int, Counter[str]], dict[
     for row in rows:
         counts = Counter({name: int(row[name] or 0) for name in _FIGURES})
         # In a settled plan the keys that need no comparison have one record each, the newest.
-        others = 0 if row["unsettled"] or merge else row["all_keys"] - counts["keys_in"]
+        others = 0 if row["unsettled"] or copies else row["all_keys"] - counts["keys_in"]
         keyed = counts.pop("keyed")
-        older = 0 if row["unsettled"] or merge else row["all_keyed"] - keyed - others
+        older = 0 if row["unsettled"] or copies else row["all_keyed"] - keyed - others
         repeated = row["repeated"]
         figures[row["plan"]] = +Counter(
             {
                 **counts,
                 "records_in": row["n_read"] + counts["restored"],
                 "records_out": row["records_out"],
-                "superseded": 0 if merge else counts["superseded"] + older,
-                "quarantined": 0 if merge else row["quarantined"],
+                "superseded": 0 if copies else counts["superseded"] + older,
+                "quarantined": 0 if copies else row["quarantined"],
                 "keys_in": counts["keys_in"] + others,
                 "keys_out": counts["keys_out"] + others,
                 "end_in": row["end_in"],
                 "files": row["files"],
                 "deleted": int(row["deleted"]),
-                "repeated": 0 if merge else repeated,
-                "repeats_in": repeated if merge else 0,
+                "repeated": 0 if copies else repeated,
+                "repeats_in": repeated if copies else 0,
             }
         )
         fingerprints[row["plan"]] = int(row["fingerprint"])

@@ -76,15 +76,15 @@ def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, whole: bool =
     The claims share lane and level out. `whole`: the tables hold whole plans, not some of their keys. `settle`: a plan
     whose sums agree is not compared record by record.
     """
-    merge = claims[0].lane in COPIES
+    copies = claims[0].lane in COPIES
     start(duck, layout, claims)
     statements = [
-        *_sums(merge, layout.reads_values),
-        *_offsets(merge, layout.reads_values, whole=whole),
-        _unsettled(merge, hides=layout.hides, settle=settle),
-        _special(merge),
+        *_sums(copies, layout.reads_values),
+        *_offsets(copies, layout.reads_values, whole=whole),
+        _unsettled(copies, hides=layout.hides, settle=settle),
+        _special(copies),
         *transactions(layout),
-        _groups(merge),
+        _groups(copies),
         _left_behind(),
     ]
     for statement in statements:
@@ -153,7 +153,7 @@ def _side(name: str, table: str, layout: Layout) -> str:
     return f"CREATE VIEW {name} AS SELECT *{added}, {mark} AS mark FROM {table}"
 
 
-def _sums(merge: bool, closely: bool) -> list[str]:
+def _sums(copies: bool, closely: bool) -> list[str]:
     """The sums of each plan: `read_sums`, `written_sums` and `newest`."""
     # The delete horizon is part of a copy's identity, too.
     copy = "hash(hash(mark, horizon))"
@@ -162,12 +162,12 @@ def _sums(merge: bool, closely: bool) -> list[str]:
     newest = (
         f"SELECT plan, count(*) AS keys, sum({copy}::HUGEINT) AS whole FROM before "
         f"WHERE level != {BURIED} GROUP BY plan"
-        if merge
+        if copies
         else "SELECT plan, count(*) AS keys, sum(mark::HUGEINT) AS whole FROM "
         f"(SELECT plan, key, {of_newest} AS mark FROM before WHERE key IS NOT NULL "
         f"AND level != {BURIED} GROUP BY plan, key) GROUP BY plan"
     )
-    whole = copy if merge else "CASE WHEN key IS NOT NULL THEN mark END"
+    whole = copy if copies else "CASE WHEN key IS NOT NULL THEN mark END"
     return [
         f"""CREATE TABLE read_sums AS SELECT plan, count_if(level != {BURIED}) AS records,
             count(key) FILTER (level != {BURIED}) AS keyed, max("offset") FILTER (level != {BURIED}) AS last,
@@ -182,19 +182,19 @@ def _sums(merge: bool, closely: bool) -> list[str]:
     ]
 
 
-def _unsettled(merge: bool, *, hides: bool, settle: bool) -> str:
-    written = "written_sums.every" if merge else "written_sums.keyed"
+def _unsettled(copies: bool, *, hides: bool, settle: bool) -> str:
+    written = "written_sums.every" if copies else "written_sums.keyed"
     elsewhere = "" if hides else "OR elsewhere > 0"
-    rare = elsewhere if merge else "OR told OR coalesce(transactions, 0) > 0 OR last > log_end"
+    rare = elsewhere if copies else "OR told OR coalesce(transactions, 0) > 0 OR last > log_end"
     return f"""CREATE TABLE unsettled AS SELECT plan FROM plans LEFT JOIN read_sums USING (plan)
         LEFT JOIN newest USING (plan) LEFT JOIN written_sums USING (plan)
         WHERE coalesce(newest.keys, 0) != coalesce({written}, 0)
         OR newest.whole IS DISTINCT FROM written_sums.whole {rare} OR {str(not settle).lower()}"""
 
 
-def _special(merge: bool) -> str:
-    """The keys of settled plans whose records are compared one by one; none of a merge."""
-    if merge:
+def _special(copies: bool) -> str:
+    """The keys of settled plans whose records are compared one by one; none where all are copied."""
+    if copies:
         return "CREATE TABLE special AS SELECT plan, key FROM after WHERE false"
     return f"""CREATE TABLE special AS SELECT DISTINCT plan, key FROM (
         SELECT plan, key FROM after JOIN plans USING (plan)
@@ -234,12 +234,12 @@ def transactions(layout: Layout) -> list[str]:
     ]
 
 
-def _groups(merge: bool) -> str:
+def _groups(copies: bool) -> str:
     """`groups`: one row per group of records that are compared. The `role` defines the group:
 
     key    records that a cleaning judges by their key: all records of a key, in `key`
-    copy   records that must come out unchanged (all of a merge; those without a key): those with the same offset
-           in `slot` and the same `mark`
+    copy   records that must come out unchanged (all of a lane that copies; those without a key): those with the same
+           offset in `slot` and the same `mark`
     aborted, control    records of aborted transactions, control records: like copies, regardless of their key
 
     A tombstone removed earlier (read at level BURIED) counts only if it is newer than every record read of its key, and
@@ -251,7 +251,7 @@ def _groups(merge: bool) -> str:
     stamped = f"({read} AND level >= 2 AND horizon IS NOT NULL)"
     role = (
         "'copy'"
-        if merge
+        if copies
         else (
             "CASE WHEN aborted THEN 'aborted' WHEN control THEN 'control' WHEN key IS NULL THEN 'copy' ELSE 'key' END"
         )
@@ -259,14 +259,14 @@ def _groups(merge: bool) -> str:
     # The log end stays in the topic even without a key (C4); it is quarantined once it is no longer the end.
     level = (
         "level_out"
-        if merge
+        if copies
         else (
             f"CASE WHEN role = 'copy' AND coalesce(\"offset\" < kept_from, true) THEN {QUARANTINED} ELSE level_out END"
         )
     )
-    mark = "hash(mark, horizon)" if merge else "mark"
+    mark = "hash(mark, horizon)" if copies else "mark"
     # Copies are compared as a whole or not at all.
-    keyless = "false" if merge else "key IS NULL"
+    keyless = "false" if copies else "key IS NULL"
     columns = 'plan, "offset", key, level, horizon, tombstone, control, transactional, mark'
     looked_at = " UNION ALL ".join(
         f"""SELECT {side} AS side, {columns} FROM {name} WHERE plan IN (FROM unsettled) OR {keyless}
@@ -330,12 +330,12 @@ def _groups(merge: bool) -> str:
     FROM counted JOIN plans USING (plan)"""
 
 
-def _offsets(merge: bool, closely: bool, *, whole: bool) -> list[str]:
+def _offsets(copies: bool, closely: bool, *, whole: bool) -> list[str]:
     """`repeats`: the number of records that share an offset; `offsets`: those offsets, and whether the records differ.
 
     Neither is created when the tables hold only some of the keys.
     """
-    # Without values, a difference can't be seen; a merge also copies records that landed twice (C13).
+    # Without values, a difference can't be seen; lanes that copy keep records that landed twice (C13).
     differ = "min(mark) != max(mark)" if closely else "true"
     some = f"level != {BURIED} AND {str(whole).lower()}"
     return [
@@ -344,7 +344,7 @@ def _offsets(merge: bool, closely: bool, *, whole: bool) -> list[str]:
             FROM before WHERE {some} GROUP BY plan, word) GROUP BY plan""",
         f"""CREATE TABLE offsets AS SELECT plan, "offset", count(*) AS times, min(key) AS key, {differ} AS differ
             FROM before SEMI JOIN (FROM repeats WHERE repeated > 0) USING (plan)
-            WHERE {some} AND {str(not merge).lower()} GROUP BY plan, "offset" HAVING times > 1""",
+            WHERE {some} AND {str(not copies).lower()} GROUP BY plan, "offset" HAVING times > 1""",
     ]
 
 
