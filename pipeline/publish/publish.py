@@ -12,6 +12,7 @@ segment; the equality delete files that lane `lighten` makes needless leave with
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
@@ -44,6 +45,9 @@ from pipeline.sense import Lane
 from pipeline.staging.inputs import CheckedInputs
 from pipeline.staging.result import PlanFiles, PlanResult
 from pipeline.staging.stage import Stage, missing, stages_of
+
+if TYPE_CHECKING:
+    from pipeline.lake.branch_snapshot import BranchChange
 
 
 def publish(lake: Lake, identifier: str) -> Publication:
@@ -174,13 +178,16 @@ class _StagedWork:
         chosen = self._chosen(plans)
         counts = {one.plan.id: one.counts for one in chosen}
         result = self.stage.result
-        told = summary(target, self.job_id, [one.plan for one in chosen], counts, result.core_ms if result else 0)
-        replaced = [path for one in chosen for path in one.replaced]
-        kept = [file for one in chosen for file in one.files.kept]
-        numbers = _sequence_numbers(chosen)
-        deletes = [file for one in chosen for file in one.files.deletes]
-        merged = [path for one in chosen for path in one.result.merged]
-        changes = {MAIN_BRANCH: Change(replaced, kept, told, numbers, deletes, merged, _covered(chosen))}
+        main = Change(
+            removed=[path for one in chosen for path in one.replaced],
+            added=[file for one in chosen for file in one.files.kept],
+            summary=summary(target, self.job_id, [one.plan for one in chosen], counts, result.core_ms if result else 0),
+            sequence_numbers=_sequence_numbers(chosen),
+            deletes=[file for one in chosen for file in one.files.deletes],
+            removed_deletes=[path for one in chosen for path in one.result.merged],
+            covered=_covered(chosen),
+        )
+        changes: dict[str, BranchChange] = {MAIN_BRANCH: main}
         quarantined = [file for one in chosen for file in one.files.quarantined]
         removed = [file for one in chosen for file in one.files.removed_tombstones]
         beside = [path for one in chosen for path in one.replaced_beside]
@@ -189,15 +196,14 @@ class _StagedWork:
                 changes[branch] = Change(gone, files, {JOB_ID: self.job_id})
         searched = [Searched(one.plan, one.result) for one in chosen if one.plan.lane is Lane.ERASE]
         compared = [ComparedPlan(one.plan, one.result.compared) for one in chosen if one.result.compared]
+        # Progress and memory name the commit that they are part of.
+        if searched:
+            changes[ERASURES] = ErasuresChange(
+                lambda known: with_searches(known, searched, prepared.snapshot_id), self.erasures
+            )
         if compared:
-            memory = MasksChange(lambda known: with_masks(known, compared, prepared.snapshot_id))
-            prepared = SnapshotCommit(target, {**changes, MASKS: memory})
-            return prepared
-        if not searched:
-            return SnapshotCommit(target, changes)
-        # The progress names the commit that it is part of.
-        progress = ErasuresChange(lambda known: with_searches(known, searched, prepared.snapshot_id), self.erasures)
-        prepared = SnapshotCommit(target, {**changes, ERASURES: progress})
+            changes[MASKS] = MasksChange(lambda known: with_masks(known, compared, prepared.snapshot_id))
+        prepared = SnapshotCommit(target, changes)
         return prepared
 
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, FirnError]:
