@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 BEFORE, AFTER, IN_PLACE = "read", "written", "stayed"
 """The sides: records read and replaced, records written, and records read that stay in place. Each side has a table;
 the table `strangers` has the records of all sides that no claim covers."""
+SHOWN = "shown"
+"""The one side of lanes that hide: the records of data files that stay, read once, with flags for what readers saw
+before and see after. Of what it holds, BEFORE and AFTER are views."""
 
 ROWS: Final = 1 << 18
 BYTES: Final = 32 << 20
@@ -45,12 +48,17 @@ _KINDS = {
     "control": "BOOLEAN",
     "transactional": "BOOLEAN",
     "producer": "BIGINT",
+    "shown_before": "BOOLEAN",
+    "shown_after": "BOOLEAN",
 }
 _ALWAYS = ("plan", "offset", "level", "horizon")
 _OF_VALUES = ("tombstone", "fingerprint")
 _OF_TRANSACTIONS = ("control", "transactional", "producer")
+_FLAGS = ("shown_before", "shown_after")
 _PLAN = "firn plan"
 """Column with the index of the claim, in records that are about to be narrowed."""
+_OURS = "firn "
+"""Prefix of the columns with `_FLAGS`, in records that are about to be narrowed."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,7 @@ class Part:
     records     number of records according to the manifest; None: unknown
     tombstones  False when it is known to have none
     listed      its entry in the snapshot, where row-level deletes may apply to it
+    after       side SHOWN: its entry afterwards, likewise; `listed` is the one before
     """
 
     side: str
@@ -72,6 +81,12 @@ class Part:
     records: int | None = None
     tombstones: bool = True
     listed: Listed | None = None
+    after: Listed | None = None
+
+    @property
+    def has_deletes(self) -> bool:
+        """True when a row-level delete may apply to it, before or after."""
+        return any(one is not None and one.deletes for one in (self.listed, self.after))
 
 
 @dataclass(frozen=True)
@@ -80,7 +95,7 @@ class Layout:
 
     closely     True when values of both sides are read; if not, a fingerprint vouches for the values on the read side
     requested   lane `erase`: the requests. Of the records that stayed in place, only those they name are held
-    hides       lanes `mask` and `lighten`: both sides are the same files, so no value is read, `closely` or not
+    hides       lanes `mask` and `lighten`: both sides are the same files, read once, without values, `closely` or not
     """
 
     schema: pa.Schema
@@ -99,10 +114,16 @@ class Layout:
         """True when the schema has transaction columns."""
         return "is_control" in self.schema.names or "is_transactional" in self.schema.names
 
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The sides that parts may have."""
+        return (SHOWN,) if self.hides else (BEFORE, AFTER, IN_PLACE)
+
     def columns(self, side: str) -> tuple[str, ...]:
         """The columns of the table of `side`, except the key, which comes last."""
         both = _OF_VALUES if self.reads_values else ()
-        of_values = {AFTER: () if self.hides else _OF_VALUES, BEFORE: both, IN_PLACE: ("tombstone",)}[side]
+        written = () if self.hides else _OF_VALUES
+        of_values = {AFTER: written, BEFORE: both, IN_PLACE: ("tombstone",), SHOWN: _FLAGS}[side]
         return (*_ALWAYS, *of_values, *(_OF_TRANSACTIONS if self.reading.of_transactions(self.schema.names) else ()))
 
     def wanted(self, part: Part) -> tuple[str, ...]:
@@ -117,9 +138,13 @@ class Layout:
         """Create the empty tables."""
         key = plain_columns(self.schema.empty_table(), self.reading.key)
         with duck.seeing(keys=key):
-            for side in (BEFORE, AFTER, IN_PLACE):
+            for side in dict.fromkeys((*self.sides, IN_PLACE)):
                 columns = ", ".join(f'NULL::{_KINDS[name]} AS "{name}"' for name in self.columns(side))
                 duck.run(f"CREATE TABLE {side} AS SELECT {columns}, {self._key(key.column_names)} AS key FROM keys")
+            if self.hides:
+                for side, flag in zip((BEFORE, AFTER), _FLAGS, strict=True):
+                    own = ", ".join(f'"{name}"' for name in self.columns(side))
+                    duck.run(f"CREATE VIEW {side} AS SELECT {own}, key FROM {SHOWN} WHERE {flag}")
             duck.run(f'CREATE TABLE strangers AS SELECT plan, "offset", key FROM {AFTER}')
         if self.requested:
             self.requested.make(duck)
@@ -149,6 +174,9 @@ class Layout:
             "producer": places.get("producer_id", "NULL"),
             "tombstone": "false",
         }
+        for flag in (name for name in _FLAGS if f"{_OURS}{name}" in names):
+            sql[flag] = f"{self._prefix}{flag}"
+            tables[sql[flag]] = taken.column(f"{_OURS}{flag}")
         if reading.tombstone and all(name in names for name in reading.told_by):
             sql["tombstone"] = f"coalesce({reading.tombstone}, false)"
             tables |= {name: taken.column(name) for name in reading.told_by}
@@ -186,12 +214,15 @@ class Filler:
         self._visible: Visible | None = None
 
     def fill(self, parts: Iterable[Part], threads: int) -> None:
-        """Read all `parts`. Raises whatever reading raises."""
+        """Read all `parts`. Raises ValueError for a side that the layout lacks, and whatever reading raises."""
         waiting: SimpleQueue[Part] = SimpleQueue()
         every = list(parts)
+        strange = {part.side for part in every}.difference(self._layout.sides)
+        if strange:
+            raise ValueError(f"parts of {sorted(strange)} can't be judged; allowed: {', '.join(self._layout.sides)}")
         for part in every:
             waiting.put(part)
-        self._visible = loaded(self._duck, [part.listed for part in every])
+        self._visible = loaded(self._duck, [(part.name, one) for part in every for one in (part.listed, part.after)])
         if threads == 1:
             self._work(waiting, self._duck)
             return
@@ -200,7 +231,7 @@ class Filler:
                 assert done is None
 
     def _work(self, waiting: SimpleQueue[Part], duck: Duck) -> None:
-        held = {side: LoadedRecords(duck, self._layout, side) for side in (BEFORE, AFTER, IN_PLACE)}
+        held = {side: LoadedRecords(duck, self._layout, side) for side in self._layout.sides}
         counted: list[tuple[Part, int]] = []
         while True:
             try:
@@ -227,23 +258,38 @@ class Filler:
 
     def _wanted(self, part: Part) -> tuple[str, ...]:
         """The columns to read from `part`, those that equality deletes compare included."""
-        compared = self._visible.columns if self._visible and part.listed and part.listed.deletes else ()
+        compared = self._visible.columns if self._visible and part.has_deletes else ()
         return tuple(dict.fromkeys((*self._layout.wanted(part), *compared)))
 
     def _seen(
         self, records: pa.RecordBatch | pa.Table, part: Part, first: int, duck: Duck
     ) -> pa.RecordBatch | pa.Table:
-        """Those of `records`, which begin at place `first` of `part`, that readers see."""
-        if self._visible is None or part.listed is None or not part.listed.deletes or not records.num_rows:
-            return records
+        """Those of `records`, which begin at place `first` of `part`, that readers see, before or after; of side SHOWN
+        with the two flags."""
         table = records if isinstance(records, pa.Table) else pa.Table.from_batches([records])
-        seen = self._visible.of(duck, part.name, part.listed, table, first)
-        number = records.num_rows - (pc.sum(seen).as_py() or 0)
-        if part.side == BEFORE and number:
+        seen = self._flags(table, part, part.listed, first, duck)
+        if seen is not None and part.side in (BEFORE, SHOWN):
+            self._count_hidden(part, table.num_rows - (pc.sum(seen).as_py() or 0), duck)
+        wanted = list(self._layout.wanted(part))
+        if part.side != SHOWN:
+            return table if seen is None else table.filter(seen).select(wanted)
+        after = self._flags(table, part, part.after, first, duck)
+        every, shown = pa.repeat(pa.scalar(value=True), table.num_rows), table.select(wanted)
+        for name, flag in zip(_FLAGS, (seen, after), strict=True):
+            shown = shown.append_column(f"{_OURS}{name}", every if flag is None else flag)
+        return shown if seen is None or after is None else shown.filter(pc.or_(seen, after))
+
+    def _flags(self, table: pa.Table, part: Part, listed: Listed | None, first: int, duck: Duck) -> pa.Array | None:
+        """A flag per record that readers see with the deletes `listed`; None: all of them."""
+        if self._visible is None or listed is None or not listed.deletes or not table.num_rows:
+            return None
+        return self._visible.of(duck, part.name, listed, table, first)
+
+    def _count_hidden(self, part: Part, number: int, duck: Duck) -> None:
+        if number:
             with duck.seeing(part_name=pa.table({"name": [part.name]})):
                 plan = "NULL" if part.plan is None else part.plan
                 duck.run(f"INSERT INTO hidden SELECT {plan}, name, {number} FROM part_name")
-        return table.filter(seen).select(list(self._layout.wanted(part)))
 
     def _take(self, records: pa.RecordBatch | pa.Table, part: Part, held: LoadedRecords) -> None:
         if not records.num_rows:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from expectations.tables import AFTER, BEFORE, IN_PLACE
+from expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN
 from expectations.wording import KEY_BYTES, key_text
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Place = tuple[str, int, int]
 """Topic, partition and offset."""
 
-_ORDER = (BEFORE, IN_PLACE, AFTER)
+_ORDER = (BEFORE, SHOWN, IN_PLACE, AFTER)
 """The order of the sides: a sample shows the value of the first side that has one."""
 
 

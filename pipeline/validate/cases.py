@@ -13,7 +13,7 @@ from pyiceberg.types import UUIDType
 
 from expectations.claim import Claim
 from expectations.column_mapping import Reading
-from expectations.tables import AFTER, BEFORE, IN_PLACE, Part
+from expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN, Part
 from pipeline.erase.requests import Erasures
 from pipeline.errors import RefusedError
 from pipeline.lake.columns import Columns
@@ -42,14 +42,17 @@ _ENCODED: Final = 4
 class JudgedFile:
     """A data file of one side, with facts from its manifest.
 
-    ``bytes`` are read of it when values are; ``held`` are the bytes that the judge holds of its records, approximately.
+    ``bytes`` are read of it when values are, and about ``narrow`` of them when not; ``held`` are the bytes that the
+    judge holds of its records, approximately. Side SHOWN: ``listed`` is its entry before, ``after`` the one afterwards.
     """
 
     side: str
     source: Source
     held: int
+    narrow: int
     tombstones: bool = True
     listed: ListedAs | None = None
+    after: ListedAs | None = None
 
     @property
     def bytes(self) -> int:
@@ -78,7 +81,7 @@ class Case:
         """File bytes that are read with values; of lane `erase` the keys as well of all that stays. Lanes that hide
         read no values."""
         if self.claim.lane in HIDING:
-            return sum(file.bytes for file in self.files) // _ENCODED
+            return sum(file.narrow for file in self.files)
         values = sum(file.bytes for file in self.files if file.side == AFTER or self.fingerprint is None)
         left = (file.bytes for file in self.files if file.side == IN_PLACE and self.secret is not None)
         return values + sum(left) // _ENCODED
@@ -113,7 +116,7 @@ class JudgedRecords:
             file.source.path,
             file.source.records,
             file.tombstones,
-            file.listed.told(self.files, claim.plan_id) if file.listed else None,
+            *(one.told(self.files, claim.plan_id) if one else None for one in (file.listed, file.after)),
         )
 
 
@@ -172,8 +175,8 @@ def cases_of(
         if plan.lane in HIDING:
             entries = {one.file_path: listed.get(one.file_path, deletes.entry(one)) for one in inputs[plan.id]}
             _check_merged(stage, target, plan, own, entries.values())
-            both = _both_sides(listing, plan, inputs[plan.id], entries, own, stage.files[plan.id].deletes)
-            cases.append(Case(_claim(plan, own), tuple(both), int(own.fingerprint) if trusted else None))
+            shown = _shown(listing, plan, inputs[plan.id], entries, own, stage.files[plan.id].deletes)
+            cases.append(Case(_claim(plan, own), tuple(shown), int(own.fingerprint) if trusted else None))
             continue
         beside = [one.path for one in plan.removed_tombstones]
         gone = {*stage.replaced(plan), *(stage.replaced_beside(plan) if erases else beside)}
@@ -196,15 +199,29 @@ class Listing:
     schema: Schema
     columns: Columns
 
-    def file(self, side: str, file: DataFile, listed: ListedAs | None = None) -> JudgedFile:
-        """``file`` as a file of ``side``; ``listed`` where row-level deletes may apply to it."""
+    def file(
+        self, side: str, file: DataFile, listed: ListedAs | None = None, after: ListedAs | None = None
+    ) -> JudgedFile:
+        """``file`` as a file of ``side``; ``listed`` and ``after`` where row-level deletes may apply to it."""
         ids = [self._id(name) for name in self.columns.key]
         sizes = file.column_sizes or {}
         keys = (
             sum(sizes[one] for one in ids) * _ENCODED if all(one in sizes for one in ids) else file.file_size_in_bytes
         )
         held = file.record_count * _BESIDE + keys
-        return JudgedFile(side, Source.of(file), held, self._may_have_tombstones(file), listed)
+        narrow = self._narrow(file, sizes)
+        return JudgedFile(side, Source.of(file), held, narrow, self._may_have_tombstones(file), listed, after)
+
+    def _narrow(self, file: DataFile, sizes: Mapping[int, int]) -> int:
+        """Bytes of the columns of ``file`` that are read without values; a share of all where its manifest does not
+        say."""
+        columns = self.columns
+        if any(self._id(name) not in sizes for name in (*columns.key, columns.offset)):
+            return file.file_size_in_bytes // _ENCODED
+        places = (columns.topic, columns.partition, columns.level, columns.delete_horizon)
+        ids = {self._id(name) for name in (*columns.key, columns.offset, *places) if name is not None}
+        # A file lacks the columns that are partition values; flags of transactions take next to nothing.
+        return sum(sizes.get(one, 0) for one in ids)
 
     def _may_have_tombstones(self, file: DataFile) -> bool:
         condition = self.columns.is_tombstone
@@ -225,7 +242,7 @@ def _check_merged(stage: Stage, target: Table, plan: Plan, result: PlanResult, e
         one.check_names(DataFiles.of(stage.table, stage.identifier), plan, live)
 
 
-def _both_sides(
+def _shown(
     listing: Listing,
     plan: Plan,
     inputs: Sequence[DataFile],
@@ -233,12 +250,11 @@ def _both_sides(
     result: PlanResult,
     staged: Sequence[DataFile],
 ) -> Iterator[JudgedFile]:
-    """The files of a plan that hides, before and after: the same ones, with other deletes."""
+    """The files of a plan that hides, each with the deletes before and after."""
     deletes, merged = [JudgedDelete.staged(one) for one in staged], frozenset(result.merged)
     for file in inputs:
         entry = entries[file.file_path]
-        yield listing.file(BEFORE, file, entry)
-        yield listing.file(AFTER, file, entry.after(plan, merged, deletes))
+        yield listing.file(SHOWN, file, entry, entry.after(plan, merged, deletes))
 
 
 def _paths(inputs: Mapping[str, Sequence[DataFile]]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Files for the judge of a commit of a lane that hides, `mask` or `lighten`, in a table's history (C27, C28).
 
-Both sides are the same data files: with the row-level deletes of the snapshot before, and with those of the commit's.
+The data files are the same before and after: with the row-level deletes of the snapshot before, and with the commit's.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from expectations.tables import AFTER, BEFORE
+from expectations.tables import SHOWN
 from pipeline.errors import RefusedError
 from pipeline.history.published_plans import PublishedPlan
 from pipeline.lake.branches import MASKS
@@ -37,15 +37,16 @@ class HidingCommit:
     deletes: SnapshotDeletes
 
     def files(self, plan: PublishedPlan, stayed: Sequence[DataFile]) -> tuple[JudgedFile, ...]:
-        """The inputs of ``plan`` on both sides; they are among the files that ``stayed`` in the table.
+        """The inputs of ``plan``, each with the deletes before and after; they are among ``stayed``, the files that the
+        commit left in the table.
 
         Raises RefusedError when the history that tells them has expired.
         """
         told_by = self._lightened if plan.lane == Lane.LIGHTEN else self._masked
         inputs, known = told_by(plan, stayed)
-        sides = ((BEFORE, self.deletes.among(inputs, known)), (AFTER, self._deletes_after.among(inputs, known)))
+        before, after = (deletes.among(inputs, known) for deletes in (self.deletes, self._deletes_after))
         return tuple(
-            self.listing.file(side, file, entries.get(file.file_path)) for side, entries in sides for file in inputs
+            self.listing.file(SHOWN, file, before.get(file.file_path), after.get(file.file_path)) for file in inputs
         )
 
     def _lightened(self, plan: PublishedPlan, stayed: Sequence[DataFile]) -> tuple[list[DataFile], int | None]:

@@ -11,8 +11,9 @@ import pyarrow as pa
 from expectations import Claim, Finding, Findings, Fingerprint, Part, Verdict
 from expectations.column_mapping import KAFKAS
 from expectations.judge import Limits, judge
-from expectations.tables import AFTER, BEFORE, IN_PLACE
+from expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN
 from expectations.verdicts import verdicts
+from expectations.visible import Deletes, Listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -136,6 +137,31 @@ def part(side: str, held: pa.Table) -> Part:
         yield held if columns is None else held.select(list(columns))
 
     return Part(side, read)
+
+
+def shown(before: Records, after: Records) -> Part:
+    """A data file with all records that readers saw ``before`` or see ``after``; position deletes hide the others."""
+    gone, come, same = list(before), [], list(before)
+    for one in after:
+        if one in gone:
+            gone.remove(one)
+        else:
+            come.append(one)
+    for one in gone:
+        same.remove(one)
+    held = part(SHOWN, table([*same, *gone, *come]))
+    ends = [len(same), len(before), len(before) + len(come)]
+    return replace(held, name="shown", listed=hiding("shown", *ends[1:]), after=hiding("shown", *ends[:2]))
+
+
+def hiding(name: str, first: int, end: int) -> Listed:
+    """The entry of the data file ``name``, whose records from place ``first`` up to ``end`` are hidden."""
+
+    def read() -> Iterator[pa.RecordBatch]:
+        rows = {"file_path": pa.array([name] * (end - first), pa.large_string())}
+        yield pa.RecordBatch.from_pydict(rows | {"pos": pa.array(range(first, end), pa.int64())})
+
+    return Listed(1, "place", (Deletes(f"{first} to {end}", 2, "place", None, (), read),))
 
 
 def fingerprint_of(records: Records) -> int:

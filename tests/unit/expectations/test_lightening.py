@@ -12,7 +12,7 @@ from expectations import Claim
 from expectations.column_mapping import KAFKAS
 from expectations.findings import rows
 from expectations.judge import Limits, judge
-from expectations.tables import AFTER, BEFORE, Layout
+from expectations.tables import SHOWN, Layout
 from expectations.visible import Deletes, Listed
 from expectations.wide import KeyBuckets
 from tests.support.judged import CLAIM, PAST, RECORD_COUNTS, SCHEMA, Record, gathered, part, table
@@ -66,14 +66,11 @@ def by_place(name: str, *places: int, number: int = 2) -> Deletes:
 
 
 def sides(after: Sequence[Deletes], before: Sequence[Deletes] | None = None) -> list[Part]:
-    """The data file as it is read with the deletes before, and after."""
+    """The data file with the deletes before, and after."""
     known = [by_value(b"b", b"x"), by_place("old", 0)] if before is None else before
-    return [
-        replace(
-            part(side, table(HELD)), name=FILE, records=len(HELD), plan=0, listed=Listed(1, "place", tuple(deletes))
-        )
-        for side, deletes in ((BEFORE, known), (AFTER, after))
-    ]
+    listed, later = (Listed(1, "place", tuple(own)) for own in (known, after))
+    held = part(SHOWN, table(HELD))
+    return [replace(held, name=FILE, records=len(HELD), plan=0, listed=listed, after=later)]
 
 
 def broken(parts: list[Part], claim: Claim = LIGHTEN) -> dict[str, int]:

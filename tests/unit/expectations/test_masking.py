@@ -10,9 +10,9 @@ import pytest
 from expectations.column_mapping import KAFKAS
 from expectations.findings import rows
 from expectations.judge import Limits, judge
-from expectations.tables import AFTER, BEFORE, Layout
+from expectations.tables import AFTER, BEFORE, SHOWN, Layout
 from expectations.wide import KeyBuckets
-from tests.support.judged import CLAIM, PAST, SCHEMA, Record, gathered, part, table
+from tests.support.judged import CLAIM, PAST, SCHEMA, Record, gathered, hiding, part, shown, table
 
 if TYPE_CHECKING:
     from expectations import Claim
@@ -50,19 +50,20 @@ def broken(inputs: Records, outputs: Records, claim: Claim = MASK) -> dict[str, 
     counted = replace(
         claim, records_in=len(inputs), records_out=len(outputs), superseded=max(0, len(inputs) - len(outputs))
     )
-    parts = [part(BEFORE, table(inputs)), part(AFTER, table(outputs))]
+    parts = [shown(inputs, outputs)]
     (findings,) = judge(parts, SCHEMA, [counted], KAFKAS, fingerprints=[0], samples="full")
     buckets = KeyBuckets(Layout(SCHEMA, KAFKAS, closely=False, hides=True), counted, 3, 2)
     wide = gathered(buckets, buckets.spread(parts, Limits()), "none")
     figures = {name: figure for name, figure in wide.figures.items() if name != "repeats_in"}
     assert (wide.broken, figures, wide.fingerprint) == (findings.broken, dict(findings.figures), findings.fingerprint)
+    assert findings.figures["keys_out"] == len({one.key for one in outputs} - {None})
     return dict(findings.broken)
 
 
 def test_c28_what_is_superseded_is_hidden_and_nothing_else() -> None:
     assert broken(INPUTS, VISIBLE) == {}
     (findings,) = judge(
-        [part(BEFORE, table(INPUTS)), part(AFTER, table(VISIBLE))],
+        [shown(INPUTS, VISIBLE)],
         SCHEMA,
         [MASK],
         KAFKAS,
@@ -103,3 +104,23 @@ def test_c2_a_copy_is_superseded_by_a_higher_offset_alone() -> None:
     assert broken([*INPUTS, NEW_A], [*VISIBLE, NEW_A]) == {}
     assert broken([*INPUTS, NEW_A], VISIBLE) == {"not_superseded": 1}
     assert broken([*INPUTS, OLD_A], VISIBLE) == {}
+
+
+def test_c2_copies_of_which_another_one_is_hidden_are_as_before() -> None:
+    held = part(SHOWN, table([*VISIBLE, NEW_A, NEW_A]))
+    first, second = len(VISIBLE), len(VISIBLE) + 1
+    swapped = replace(
+        held, plan=0, name="one", listed=hiding("one", first, second), after=hiding("one", second, second + 1)
+    )
+    gone = replace(swapped, after=hiding("one", first, second + 1))
+    claim = replace(MASK, records_in=8, records_out=8, superseded=0, deleted=1)
+    for parts, expected in (([swapped], {}), ([gone], {"not_superseded": 1})):
+        (findings,) = judge(parts, SCHEMA, [claim], KAFKAS, fingerprints=[0], samples="full")
+        assert dict(findings.broken) == expected
+        assert (findings.figures["records_in"], findings.figures["deleted"]) == (8, 1)
+
+
+@pytest.mark.parametrize("side", [BEFORE, AFTER])
+def test_c23_two_sides_of_different_files_are_not_judged(side: str) -> None:
+    with pytest.raises(ValueError, match=f"parts of .*{side}.* allowed: shown"):
+        judge([shown(INPUTS, VISIBLE), part(side, table(INPUTS))], SCHEMA, [MASK], KAFKAS, fingerprints=[0])
