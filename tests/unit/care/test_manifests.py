@@ -98,7 +98,7 @@ class TestRewritten:
         rewritten(lake)
         before = {one.manifest_path: one.manifest_length for one in listed(lake.table(TABLE))}
         full = {path for path, length in before.items() if length >= limit}
-        assert len(full) == len(before) - 1 > 1
+        assert len(full) >= len(before) - 1 > 1
         append(lake, [row(100)])
         assert full <= {one.manifest_path for one in listed(lake.table(TABLE))}
 
