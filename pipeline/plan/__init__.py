@@ -2,7 +2,7 @@
 
 from pipeline.plan.failure import FailedPlan, Failure, failed_plans, waiting
 from pipeline.plan.job import Job, jobs_of
-from pipeline.plan.make import LanePlans, plan_lanes, plan_partition, plan_table, plan_work
+from pipeline.plan.make import LanePlans, first_due, plan_lanes, plan_partition, plan_table, plan_work
 from pipeline.plan.plan import Input, Plan
 from pipeline.plan.run_budget import Postponed
 
@@ -15,6 +15,7 @@ __all__ = [
     "Plan",
     "Postponed",
     "failed_plans",
+    "first_due",
     "jobs_of",
     "plan_lanes",
     "plan_partition",

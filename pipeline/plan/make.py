@@ -118,6 +118,33 @@ def plan_lanes(lake: Lake, identifier: str, now_ms: int) -> dict[Lane, LanePlans
         return {lane: _work(lake, lane, sensed) for lane in Lane}
 
 
+def first_due(
+    lake: Lake,
+    identifier: str,
+    lanes: Iterable[Lane],
+    now: datetime | int,
+    force: bool = False,
+    scope: Scope = EVERYTHING,
+) -> Lane | None:
+    """The first of ``lanes`` for which ``plan_work`` has plans, or which it refuses; None when there is none.
+
+    The table is read once for all lanes. Logs a warning for each plan of the lanes before that is left out. Raises
+    RefusedError when no lane can be planned.
+    """
+    now_ms = now if isinstance(now, int) else to_ms(now)
+    with lake.answering():
+        sensed = read_once(lake, identifier, now_ms, scope=scope)
+        _warn_of_clock(sensed, now_ms)
+        for lane in lanes:
+            if lane is Lane.ERASE and sensed.unknown_erasures:
+                return lane
+            work = _work(lake, lane, sensed, force, str(scope))
+            if work.plans:
+                return lane
+            work.warn()
+    return None
+
+
 def _warn_of_clock(sensed: Sensed, now_ms: int) -> None:
     behind = behind_ms(sensed.segments, now_ms)
     if behind:

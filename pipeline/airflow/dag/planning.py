@@ -3,8 +3,6 @@
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -17,6 +15,7 @@ from pipeline.errors import RefusedError
 if TYPE_CHECKING:
     from pipeline.lake import Lake
     from pipeline.plan import Job, Plan
+    from pipeline.sense import Scope
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +36,11 @@ class MappedJob(TypedDict):
 def lanes_to_skip(table: str) -> list[str]:
     """The lanes that this run leaves out, and of the others those before the first that has plans: until then nothing
     changes the table."""
-    from pipeline.lake import Lake
-
-    wanted = [lane for lane in (RETAIN, *LANES) if _left_out(lane) is None]
+    every = (RETAIN, *LANES)
+    wanted = [lane for lane in every if _left_out(lane) is None]
     # One that was asked for by name looks for itself, and says why nothing is due.
-    idle = takewhile(partial(_idle, Lake.load(), table), wanted) if len(wanted) > 1 else ()
-    return [lane for lane in (RETAIN, *LANES) if lane not in wanted] + [*idle]
+    idle = _idle(table, wanted) if len(wanted) > 1 else ()
+    return [lane for lane in every if lane not in wanted or lane in idle]
 
 
 def skip_if_left_out(lane: str) -> None:
@@ -53,7 +51,9 @@ def skip_if_left_out(lane: str) -> None:
 
 def plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
     """Plan what is due in the lane and store the plans; skips the task when nothing is due, or in a dry run."""
-    plans = _plans(lake, table, lane)
+    from pipeline.plan import plan_table
+
+    plans = plan_table(lake, table, lane, *_terms())
     for plan in plans:
         log.info("%s", plan.title)
     if not plans:
@@ -67,29 +67,34 @@ def plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
 
 def _left_out(lane: str) -> str | None:
     """Why this run leaves the lane out; None when it does not."""
+    asked = get_current_context()["params"]
+    if asked["lane"] != ALL:
+        return None if asked["lane"] == lane else f"this run is for the lane {asked['lane']} only"
+
     from pipeline.sense import Lane
 
-    asked = get_current_context()["params"]
-    if asked["lane"] == ALL:
-        return scope_of(asked).obstacle(Lane(lane))
-    return None if asked["lane"] == lane else f"this run is for the lane {asked['lane']} only"
+    return scope_of(asked).obstacle(Lane(lane))
 
 
-def _idle(lake: "Lake", table: str, lane: str) -> bool:
-    """True when the lane has no plans. One that can't be planned is not idle: its own task fails, and says why."""
+def _idle(table: str, lanes: Sequence[str]) -> Sequence[str]:
+    """Those of ``lanes`` before the first that has plans; none when the table can't be planned: a lane's own task says
+    why."""
+    from pipeline.lake import Lake
+    from pipeline.plan import first_due
+    from pipeline.sense import Lane
+
     try:
-        return not _plans(lake, table, lane)
+        first = first_due(Lake.load(), table, [Lane(lane) for lane in lanes], *_terms())
     except RefusedError:
-        return False
+        return ()
+    return lanes if first is None else lanes[: lanes.index(first)]
 
 
-def _plans(lake: "Lake", table: str, lane: str) -> "list[Plan]":
-    from pipeline.plan import plan_table
-
+def _terms() -> "tuple[datetime, bool, Scope]":
+    """The clock of this run's decisions, whether it ignores thresholds, and its scope."""
     context = get_current_context()
     asked = context["params"]
-    now = clock_of(context["dag_run"], datetime.now(UTC))
-    return plan_table(lake, table, lane, now, asked["force"], scope_of(asked))
+    return clock_of(context["dag_run"], datetime.now(UTC)), asked["force"], scope_of(asked)
 
 
 def jobs_of(plans: "Sequence[Plan]", folder: Path, plans_per_job: int) -> list[MappedJob]:

@@ -11,7 +11,7 @@ from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.topic_partition import TopicPartition
-from pipeline.plan import Input, Plan, plan_lanes, plan_table, plan_work
+from pipeline.plan import Input, Plan, first_due, plan_lanes, plan_table, plan_work
 from pipeline.policy import Policies, Policy
 from pipeline.segments import Segment, Segments
 from pipeline.segments.segment import LANDED, MERGED, RUN, TAIL
@@ -196,6 +196,16 @@ class TestPlanTable:
         assert {lane for lane, work in together.items() if work.plans} == {Lane.RETAIN, Lane.MERGE, Lane.FULL}
         for lane, work in together.items():
             assert work.plans == plan_work(lake, table, lane, NOW).plans
+
+    def test_the_first_lane_that_is_due(self, lake: Lake, table: str) -> None:
+        lake.set_properties(table, {"firn.merge.segments": "2"})
+        assert first_due(lake, table, Lane, NOW) is None
+        for offset in range(2):
+            append(lake, [row(offset)])
+        assert first_due(lake, table, Lane, NOW) is Lane.MERGE
+        assert first_due(lake, table, [Lane.RETAIN, Lane.CLEAN, Lane.TIER], NOW) is None
+        with pytest.raises(RefusedError, match=r"lake\.other does not exist"):
+            first_due(lake, "lake.other", Lane, NOW)
 
     @pytest.mark.usefixtures("table")
     def test_c26_an_unknown_table_is_refused_with_its_neighbours(self, lake: Lake) -> None:
