@@ -1,6 +1,6 @@
 """The memory of lane `mask` about one topic partition: segments that it has compared, and hidden records (C28)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.table import Table
@@ -41,7 +41,14 @@ class Masking:
         # No delete file is without rows: at least one may be of this segment.
         return None if segment.hidden is None else max(1, segment.hidden)
 
-    def shows_end(self, segments: tuple[Segment, ...]) -> int | None:
+    def kept_from(self, segments: Collection[Segment], end: int) -> int:
+        """The first offset that may be the highest that readers see of ``segments`` up to ``end``: their log end, or
+        less where row-level deletes may hide it (C4, C27); -1 when they may hide every record."""
+        shown = max((one.shown_from for one in segments if one.last_offset <= end), default=-1)
+        seen = self._shows_end(segments)
+        return shown if seen is None or seen > end else max(shown, seen)
+
+    def _shows_end(self, segments: Collection[Segment]) -> int | None:
         """The highest offset of ``segments`` that readers are known to see; None: not known.
 
         The last mask saw it, and no delete has reached its segment since: a mask itself never hides it (C4).

@@ -175,11 +175,8 @@ class PartitionState:
 
     @property
     def kept_from(self) -> int:
-        """The first offset that may be the highest that readers see: the log end, or less where row-level deletes may
-        hide the log end (C4, C27); -1 when they may hide every record."""
-        shown = max((segment.shown_from for segment in self.segments), default=-1)
-        seen = self.masking.shows_end(self.segments)
-        return shown if seen is None else max(shown, seen)
+        """The first offset that may be the highest that readers see (``Masking.kept_from``)."""
+        return self.masking.kept_from(self.segments, self.log_end_offset)
 
     @cached_property
     def blockers(self) -> tuple[str, ...]:

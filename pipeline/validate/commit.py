@@ -176,13 +176,9 @@ class _Commit:
         return min(one.sequence_number or 0 for one in entries if one.data_file.file_path in paths)
 
     def kept_from(self, claim: Claim, end: int) -> int:
-        """The first offset that might have been the highest that readers saw when the log ended at ``end``: row-level
-        deletes may hide the last records of the segments that they reach."""
+        """The first offset that might have been the highest that readers saw when the log ended at ``end``."""
         owner = TopicPartition(claim.topic, claim.partition)
-        own = self._segments.by_partition.get(owner, ())
-        shown = max((one.shown_from for one in own if one.last_offset <= end), default=-1)
-        seen = Masking(self._masks.compared_in(owner)).shows_end(own)
-        return shown if seen is None or seen > end else max(shown, seen)
+        return Masking(self._masks.compared_in(owner)).kept_from(self._segments.by_partition.get(owner, ()), end)
 
     def _level(self, file: DataFile) -> int | None:
         return self.columns.level_of(self.table, file)
