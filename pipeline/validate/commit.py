@@ -142,7 +142,6 @@ class _Commit:
             job_id = self._job_id(plan)
             erasing = ErasingCommit(self.identifier, self.table, self.columns, self.before, self.snapshot, job_id)
             return erasing.case(plan, self._segments, self._deletes)
-        listing = Listing(self.table.schema(), self.columns)
         moved = Moved.between(self.table, self.columns, self.before, self.snapshot, owner)
         removed, stayed, added = map(files_of, (moved.removed, moved.stayed, moved.added))
         if lane in HIDING:
@@ -150,11 +149,11 @@ class _Commit:
             return Case(self._claim(plan, lane, {one.source.path for one in inputs}, (), ()), inputs, None)
         left = [file for file in stayed if lane is Lane.FULL and self._level(file) == TAIL]
         listed = self._deletes.among((*removed, *left), self._number_of(added))
-        files = [listing.file(BEFORE, file, listed.get(file.file_path)) for file in removed]
-        files += [listing.file(IN_PLACE, file, listed.get(file.file_path)) for file in left]
-        files += [listing.file(AFTER, file) for file in added]
+        files = [self._listing.file(BEFORE, file, listed.get(file.file_path)) for file in removed]
+        files += [self._listing.file(IN_PLACE, file, listed.get(file.file_path)) for file in left]
+        files += [self._listing.file(AFTER, file) for file in added]
         if lane is not Lane.MERGE:
-            files += self._beside(listing, plan)
+            files += self._beside(plan)
         taken = {file.file_path for file in (*removed, *left)}
         return Case(self._claim(plan, lane, taken, removed, added), tuple(files), None)
 
@@ -183,7 +182,7 @@ class _Commit:
     def _level(self, file: DataFile) -> int | None:
         return self.columns.level_of(self.table, file)
 
-    def _beside(self, listing: Listing, plan: PublishedPlan) -> Iterator[JudgedFile]:
+    def _beside(self, plan: PublishedPlan) -> Iterator[JudgedFile]:
         """Files that the commit moved to side branches, and the removed tombstones that were there before."""
         job_id = self._job_id(plan)
         for branch in SIDE_BRANCHES:
@@ -192,7 +191,7 @@ class _Commit:
                 if TopicPartition(*self.columns.owner(self.table, file)) != plan.topic_partition:
                     continue
                 if own or branch == REMOVED_TOMBSTONES:
-                    yield listing.file(AFTER if own else BEFORE, file)
+                    yield self._listing.file(AFTER if own else BEFORE, file)
 
     def _on_branch(self, branch: str, job_id: str) -> Iterator[DataFile]:
         """The data files of ``branch`` right after the commit."""
@@ -220,8 +219,11 @@ class _Commit:
 
     @cached_property
     def _hiding(self) -> HidingCommit:
-        listing = Listing(self.table.schema(), self.columns)
-        return HidingCommit(self.identifier, self.table, listing, self.snapshot, self._segments, self._deletes)
+        return HidingCommit(self.identifier, self.table, self._listing, self.snapshot, self._segments, self._deletes)
+
+    @cached_property
+    def _listing(self) -> Listing:
+        return Listing(self.table.schema(), self.columns)
 
     @cached_property
     def _masks(self) -> Masks:
