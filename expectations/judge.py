@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from expectations.duck import Duck
 from expectations.erasure import derive_erasure, erasure_figures
+from expectations.filling import Filler
 from expectations.findings import SAMPLES_PER_RULE, Findings
 from expectations.masking import derive_masking, masking_figures
 from expectations.promises import rules_of
 from expectations.promises.promise import HIDES
 from expectations.samples import NOBODYS, samples_of, weight
-from expectations.tables import Filler, Layout, Part
+from expectations.tables import Layout, Part
 from expectations.values import values_of, wanted, with_values
 from expectations.views import COPIES, derive, derive_offsets, start
 

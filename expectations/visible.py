@@ -73,12 +73,12 @@ class Visible:
         kinds = pa.schema(
             [("number", pa.int32()), ("sequence", pa.int64()), ("scope", pa.string()), ("names", pa.string())]
         )
-        told = [
+        rows = [
             {"number": number, "sequence": one.sequence_number, "scope": one.scope, "names": one.only}
             for number, one in enumerate(deletes.values())
         ]
-        with duck.seeing(told=pa.Table.from_pylist(told, kinds)):
-            duck.run("INSERT INTO deletes SELECT * FROM told")
+        with duck.seeing(listed=pa.Table.from_pylist(rows, kinds)):
+            duck.run("INSERT INTO deletes SELECT * FROM listed")
         self._load(duck, deletes.values())
         self._places = self._hidden_places(duck, reached)
         duck.run("DROP TABLE positions")
@@ -134,17 +134,18 @@ class Visible:
         # The same file may be read with other deletes on another side.
         owned = [{"own": own, "number": self._numbers[name]} for names, own in groups.items() for name in names]
         with duck.seeing(entries=pa.Table.from_pylist(rows), owned=pa.Table.from_pylist(owned)):
-            found = duck.table(
+            hidden = duck.table(
                 """SELECT entry, pos FROM positions JOIN deletes USING (number) JOIN entries USING (file)
                 SEMI JOIN owned USING (own, number)
                 WHERE sequence >= own_sequence AND (scope = own_scope OR names = file) AND pos IS NOT NULL
                 ORDER BY entry, pos"""
             )
-        numbers, places = found.column("entry").to_numpy(), found.column("pos").to_numpy()
+        numbers, places = hidden.column("entry").to_numpy(), hidden.column("pos").to_numpy()
         if not len(numbers):
             return {}
         starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-        return {reached[numbers[start]]: own for start, own in zip(starts, np.split(places, starts[1:]), strict=True)}
+        of_entries = np.split(places, starts[1:])
+        return {reached[numbers[start]]: of_entry for start, of_entry in zip(starts, of_entries, strict=True)}
 
     def of(self, duck: Duck, name: str, listed: Listed, records: pa.Table, first: int) -> pa.Array:
         """A flag per record of the data file `name`, `records` from place `first` on: true for a visible one."""
@@ -180,8 +181,8 @@ class Visible:
                 ) AS known ON {same}"""
             )
         with duck.seeing(taken=taken, entry=entry, own=own):
-            found: npt.NDArray[np.int64] = duck.table(" UNION ALL ".join(hidden)).column("place").to_numpy()
-        return found
+            hidden_places: npt.NDArray[np.int64] = duck.table(" UNION ALL ".join(hidden)).column("place").to_numpy()
+        return hidden_places
 
 
 def loaded(duck: Duck, entries: Iterable[tuple[str, Listed | None]]) -> Visible | None:

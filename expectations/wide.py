@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from expectations.filling import Filler
 from expectations.judge import Limits, found_at_offsets, found_in
-from expectations.tables import BEFORE, Filler, Layout, Part
+from expectations.tables import BEFORE, Layout, Part
 from expectations.views import WORD
 
 if TYPE_CHECKING:
