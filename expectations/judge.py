@@ -191,7 +191,7 @@ def found_in(
 def found_at_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Shown) -> list[Findings]:
     """The findings about all records read at some offsets, regardless of their keys."""
     derive_offsets(duck, layout, claims)
-    keeps_repeats = claims[0].lane in ("erase", "mask", *COPIES)
+    keeps_repeats = claims[0].lane in ("erase", *COPIES)
     repeated = dict(duck.rows("SELECT plan, repeated FROM repeats WHERE repeated > 0"))
     rules = {rule.name: rule for claim in claims for rule in rules_of(claim) if rule.view == "offsets"}
     broken = _broken(duck, rules.values())

@@ -77,7 +77,7 @@ def broken(parts: list[Part], claim: Claim = LIGHTEN) -> dict[str, int]:
     (findings,) = judge(parts, SCHEMA, [claim], KAFKAS, fingerprints=[0], samples="full")
     (closely,) = judge(parts, SCHEMA, [claim], KAFKAS, samples="full")
     assert closely.broken == findings.broken, "values are the same files'"
-    buckets = KeyBuckets(Layout(SCHEMA, KAFKAS, closely=False, hides=True), claim, 3, 2)
+    buckets = KeyBuckets(Layout(SCHEMA, KAFKAS, closely=False, hides=True), claim, 3, 0)
     wide = gathered(buckets, buckets.spread(parts, Limits()), "none")
     assert (wide.broken, wide.figures["records_in"]) == (findings.broken, findings.figures["records_in"])
     assert findings.figures["deleted"] == 2
