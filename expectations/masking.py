@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from expectations.tables import SHOWN
-from expectations.views import transactions
+from expectations.transactions import transactions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
