@@ -131,8 +131,8 @@ class Layout:
                 duck.run(f"CREATE TABLE {side} AS SELECT {columns}, {self._key(key.column_names)} AS key FROM keys")
             if self.hides:
                 for side, flag in zip((BEFORE, AFTER), FLAGS, strict=True):
-                    own = ", ".join(f'"{name}"' for name in self.columns(side))
-                    duck.run(f"CREATE VIEW {side} AS SELECT {own}, key FROM {SHOWN} WHERE {flag}")
+                    names = ", ".join(f'"{name}"' for name in self.columns(side))
+                    duck.run(f"CREATE VIEW {side} AS SELECT {names}, key FROM {SHOWN} WHERE {flag}")
             duck.run(f'CREATE TABLE strangers AS SELECT plan, "offset", key FROM {AFTER}')
         if self.requested:
             self.requested.make(duck)

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from expectations.digests import digest
 from pipeline.compact.inputs import InputSegment, PlanInputs
-from pipeline.compact.latest_per_key import Flags, Longs
 from pipeline.compact.outcome import NO_HORIZON
 from pipeline.errors import RefusedError
 from pipeline.lake.key_bytes import joined
+from pipeline.lake.numpy_types import Flags, Longs
 from pipeline.plan import Plan
 from pipeline.plan.failure import SHOWS_RECORDS
 from pipeline.policy.policy import Samples

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow.compute as pc
 
 from pipeline.compact.inputs import InputSegment, PlanInputs
-from pipeline.compact.latest_per_key import Flags
 from pipeline.compact.marks import Marks
 from pipeline.compact.results import failure
 from pipeline.compact.rewrite import Target, rewrite
@@ -21,6 +20,7 @@ from pipeline.engine import Engine
 from pipeline.erase.digests import Matcher, key_bytes
 from pipeline.erase.requests import Erasures
 from pipeline.errors import FirnError
+from pipeline.lake.numpy_types import Flags
 from pipeline.staging.result import DestroyedFile
 
 CONTROL = "is_control"
@@ -82,11 +82,11 @@ def erased(
     """The results of ``plans`` of lane `erase`, and the errors of the others, by plan id."""
     tasks = [(one.plan.id, task) for one in plans for task in _tasks(one, erasures, target)]
     weights = [task.inputs.bytes for _, task in tasks]
-    done = engine.map(perform, [task for _, task in tasks], weights=weights, title=f"erase {title}")
+    results = engine.map(perform, [task for _, task in tasks], weights=weights, title=f"erase {title}")
     parts: dict[str, list[Result]] = defaultdict(list)
     failed: dict[str, FirnError] = {}
     by_id = {one.plan.id: one for one in plans}
-    for (plan_id, _), part in zip(tasks, done, strict=True):
+    for (plan_id, _), part in zip(tasks, results, strict=True):
         if isinstance(part, Result):
             parts[plan_id].append(part)
         else:

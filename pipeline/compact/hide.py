@@ -13,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 
 from pipeline.compact.inputs import InputSegment, PlanInputs
-from pipeline.compact.latest_per_key import Flags, Longs
 from pipeline.compact.outcome import Outcome
 from pipeline.compact.results import failure
 from pipeline.compact.rewrite import Target
@@ -22,6 +21,7 @@ from pipeline.engine import Engine
 from pipeline.errors import FirnError
 from pipeline.lake.data_files import DataFiles
 from pipeline.lake.delete_rows import PATH, POS, positions
+from pipeline.lake.numpy_types import Flags, Longs
 from pipeline.lake.position_deletes import PositionDeleteWriter, WrittenDeletes
 from pipeline.lake.row_deletes import DeleteFile
 

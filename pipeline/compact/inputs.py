@@ -12,7 +12,6 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, StringType
 
-from pipeline.compact.latest_per_key import Flags, Longs
 from pipeline.compact.transactions import COLUMNS as TRANSACTION_COLUMNS
 from pipeline.compact.transactions import TransactionRecords
 from pipeline.errors import RefusedError
@@ -21,6 +20,7 @@ from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles, OpenFile, Source
 from pipeline.lake.hidden_records import DeletedFrom, HiddenRecords
 from pipeline.lake.keys import keys_of
+from pipeline.lake.numpy_types import Flags, Longs
 from pipeline.lake.row_deletes import FileDeletes
 from pipeline.plan import Input, Plan
 from pipeline.policy.policy import Samples

@@ -7,9 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.lake.keys import NO_KEY
-
-Flags = NDArray[np.bool_]
-Longs = NDArray[np.int64]
+from pipeline.lake.numpy_types import Flags, Longs
 
 
 def latest_per_key(codes: Longs, offsets: Longs, removed_before: Flags | None = None) -> tuple[Flags, Flags]:

@@ -11,12 +11,12 @@ import numpy as np
 
 from pipeline.compact.hide import Hiding, by_iceberg_partition, hide
 from pipeline.compact.inputs import InputSegment, PlanInputs
-from pipeline.compact.latest_per_key import Longs
 from pipeline.compact.results import failure
 from pipeline.compact.rewrite import Target
 from pipeline.compact.tasks import WHOLE_BYTES, Result, perform
 from pipeline.engine import Engine
 from pipeline.errors import FirnError
+from pipeline.lake.numpy_types import Longs
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from pipeline.compact.latest_per_key import Flags
+from pipeline.lake.numpy_types import Flags
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from pipeline.compact.hide import Hiding, hide, places
 from pipeline.compact.inputs import InputSegment, PlanInputs, key_type
-from pipeline.compact.latest_per_key import Flags, Longs
 from pipeline.compact.results import failure
 from pipeline.compact.rewrite import Target
 from pipeline.compact.survey import Survey, survey
@@ -23,6 +22,7 @@ from pipeline.compact.wide import is_wide, survey_wide
 from pipeline.engine import Engine
 from pipeline.errors import FirnError
 from pipeline.lake.keys import NO_KEY, keys_of, places_in
+from pipeline.lake.numpy_types import Flags, Longs
 from pipeline.segments.segment import RUN
 from pipeline.staging.result import ComparedSegments
 

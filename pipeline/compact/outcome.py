@@ -11,11 +11,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.lake.numpy_types import Flags, Longs
 from pipeline.plan import Plan
 from pipeline.segments.segment import RUN
-
-Flags = NDArray[np.bool_]
-Longs = NDArray[np.int64]
 
 NO_HORIZON: Final = np.iinfo(np.int64).min
 """Value of a missing delete horizon."""

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from expectations.fingerprint import Fingerprint
 from pipeline.compact.inputs import InputSegment, PlanInputs
-from pipeline.compact.latest_per_key import Flags, Longs
 from pipeline.compact.marks import Marks
 from pipeline.compact.outcome import NO_HORIZON, WRITTEN, Outcome, Parameters, Records, horizons, outcomes
 from pipeline.compact.partitions import Partitions
@@ -24,6 +23,7 @@ from pipeline.lake.branches import QUARANTINED, REMOVED
 from pipeline.lake.condition import mask
 from pipeline.lake.data_files import BATCH_BYTES
 from pipeline.lake.folders import job_of
+from pipeline.lake.numpy_types import Flags, Longs
 from pipeline.lake.parquet_writer import ParquetFileWriter, WriteOptions, WrittenFile
 from pipeline.plan import Plan
 from pipeline.segments.segment import RUN, TAIL

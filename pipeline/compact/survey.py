@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from pipeline.compact.duplicates import repeated
 from pipeline.compact.inputs import InputSegment, NarrowSegment, PlanInputs, key_type, without
-from pipeline.compact.latest_per_key import Flags, latest_per_key
+from pipeline.compact.latest_per_key import latest_per_key
 from pipeline.compact.marks import Marks
 from pipeline.compact.tail import READERS, HeadKeys, tail_marks
 from pipeline.compact.transactions import aborted_and_ended
 from pipeline.lake.keys import NO_KEY, codes_of
+from pipeline.lake.numpy_types import Flags
 from pipeline.plan.in_place import staying
 
 

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.compact.inputs import InputSegment, PlanInputs
-from pipeline.compact.latest_per_key import Flags, Longs
 from pipeline.compact.marks import Marks
 from pipeline.lake.data_files import OpenFile
 from pipeline.lake.keys import NO_KEY, keys_of, places_in
+from pipeline.lake.numpy_types import Flags, Longs
 
 LOOKED_UP: Final = 100_000
 """Maximum number of keys that are looked up in the bounds of row groups."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.compact.latest_per_key import Flags, Longs
+from pipeline.lake.numpy_types import Flags, Longs
 from pipeline.segments.segment import RUN
 from pipeline.sense.transactions import Marker
 

@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.compact.inputs import PlanInputs, without
-from pipeline.compact.latest_per_key import Flags, latest_per_key
+from pipeline.compact.latest_per_key import latest_per_key
 from pipeline.compact.marks import Marks
 from pipeline.compact.survey import Survey, marks_before_keys
 from pipeline.engine import Engine
 from pipeline.lake.hashing import buckets_of
 from pipeline.lake.keys import NO_KEY, codes_of
+from pipeline.lake.numpy_types import Flags
 from pipeline.plan.in_place import staying
 
 KEY_BYTES: Final = 512 << 20

@@ -9,10 +9,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from pipeline.compact.latest_per_key import latest_per_key
-from pipeline.compact.outcome import NO_HORIZON, Flags, Outcome, Parameters, Records, horizons, outcomes
+from pipeline.compact.outcome import NO_HORIZON, Outcome, Parameters, Records, horizons, outcomes
 from pipeline.explain.holds import taken
 from pipeline.explain.versions import Version
 from pipeline.lake.keys import NO_KEY
+from pipeline.lake.numpy_types import Flags
 from pipeline.plan import Plan
 from pipeline.segments.segment import RUN
 from pipeline.sense.lanes import ANY_POLICY

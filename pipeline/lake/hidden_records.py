@@ -12,15 +12,13 @@ from threading import Lock
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from pipeline.lake.data_files import DataFiles, Source
 from pipeline.lake.delete_rows import PATH, POS, compared, positions, values
 from pipeline.lake.key_bytes import bytes_of, joined
-from pipeline.lake.keys import NO_KEY, Longs, codes_of, places_in
+from pipeline.lake.keys import NO_KEY, codes_of, places_in
+from pipeline.lake.numpy_types import Flags, Longs
 from pipeline.lake.row_deletes import DeleteFile, FileDeletes, is_global
-
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

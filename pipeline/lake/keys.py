@@ -9,12 +9,11 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from pipeline.lake.hashing import shards_of
 from pipeline.lake.key_bytes import joined
+from pipeline.lake.numpy_types import Longs
 
-Longs = NDArray[np.int64]
 T = TypeVar("T")
 
 NO_KEY: Final = -1

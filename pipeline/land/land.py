@@ -111,8 +111,8 @@ def _by_topic_partition(landed: pa.Table) -> Iterator[pa.Table]:
     """Yield one table per topic partition, in offset order."""
     keys = landed.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
     for key in sorted(keys.to_pylist(), key=lambda row: (row["topic"], row["partition"])):
-        own = landed.filter((pc.field("topic") == key["topic"]) & (pc.field("partition") == key["partition"]))
-        yield own.sort_by("offset")
+        of_partition = (pc.field("topic") == key["topic"]) & (pc.field("partition") == key["partition"])
+        yield landed.filter(of_partition).sort_by("offset")
 
 
 def _longest(batches: Iterable[pa.Table]) -> str:

@@ -244,9 +244,9 @@ def files_by_plan(
         owner = TopicPartition(*columns.owner(table, file))
         if owner not in owners:
             raise RefusedError(f"{subject}: {file.file_path} holds records of {owner}; allowed: records of its plans")
-        own = by_plan[owners[owner].id]
-        level = columns.level_of(table, file)
-        {QUARANTINED: own.quarantined, REMOVED: own.removed_tombstones}.get(level or 0, own.kept).append(file)
+        written = by_plan[owners[owner].id]
+        beside = {QUARANTINED: written.quarantined, REMOVED: written.removed_tombstones}
+        beside.get(columns.level_of(table, file) or 0, written.kept).append(file)
     if deletes:
         inputs = {one.path: plan.id for plan in owners.values() for one in plan.inputs}
         for file in deletes:

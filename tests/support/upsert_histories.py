@@ -18,7 +18,7 @@ class Step(NamedTuple):
     """Records that position deletes hide, as places among the visible ones, counted round and round."""
     lane: str
     meanwhile: bool
-    """Whether something lands while the lane's plans are under way."""
+    """True when the records land while the lane's plans are under way."""
 
 
 def histories(*lanes: str) -> st.SearchStrategy[list[Step]]:
