@@ -264,7 +264,7 @@ def report() -> None:
 def _bytes_of(lake: Lake, names: list[str]) -> int:
     """Bytes that the plans of these stages read; an unreadable stage is reported when it is judged."""
     loaded, _ = _loaded(lake, names)
-    return sum(plan.bytes for stage in loaded for plan in stage.plans)
+    return sum(plan.read_bytes for stage in loaded for plan in stage.plans)
 
 
 def _exit(failures: list[FirnError] | list[FirnError | str]) -> None:

@@ -17,6 +17,7 @@ from pipeline.messages import printable
 from pipeline.segments import Segment
 from pipeline.segments.segment import MERGED, RUN, TAIL
 from pipeline.sense import Lane
+from pipeline.sense.lanes import HIDING
 from pipeline.sense.transactions import Marker
 
 LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.TIER: RUN, Lane.FULL: TAIL}
@@ -24,6 +25,8 @@ LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.TIER: RUN, Lane.FULL: TAI
 ``mask`` and ``lighten`` leave all segments in place."""
 STAGED = (Lane.ERASE, Lane.MASK, Lane.LIGHTEN, *LEVEL_OUT)
 """The lanes whose results are staged and validated before they are published."""
+_NARROW_BYTES = 32
+"""File bytes of a record's key and offset, where keys are of usual length."""
 FOLDER_OF_JOB = re.compile(f"/{DATA_FOLDER}/[0-9a-f]{{16}}/")
 """Matches the path of every data file written by Firn: the folder of its job below the table's data."""
 
@@ -249,6 +252,11 @@ class Plan(BaseModel):
     @property
     def bytes(self) -> int:
         return sum(segment.bytes for segment in self.inputs)
+
+    @property
+    def read_bytes(self) -> int:
+        """About how many bytes of its files the plan's work reads: lanes that hide read keys and offsets alone."""
+        return min(self.bytes, self.records * _NARROW_BYTES) if self.lane in HIDING else self.bytes
 
     @property
     def title(self) -> str:

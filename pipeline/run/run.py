@@ -120,7 +120,7 @@ def _work(lake: Lake, done: LaneRun, engines: Callable[[int], Engine]) -> None:
     # Great Expectations takes two seconds to import; meanwhile Arrow compacts on another core.
     prepare()
     with done.timed("engine"):
-        engine = engines(sum(plan.bytes for plan in done.plans))
+        engine = engines(sum(plan.read_bytes for plan in done.plans))
     with done.timed("compact"):
         outcomes = compact(lake, done.plans, engine)
     done.failures |= {outcome.plan.title: outcome.error for outcome in outcomes if outcome.error}

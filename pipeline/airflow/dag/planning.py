@@ -136,7 +136,7 @@ def _job(plans: "Sequence[Plan]", folder: Path) -> MappedJob:
     return MappedJob(
         name=f"{plans[0].topic_partition}{others}",
         plans=shown + more,
-        input_bytes=sum(plan.bytes for plan in plans),
+        input_bytes=sum(plan.read_bytes for plan in plans),
         compact=["compact", *(str(plan.file_in(folder)) for plan in plans)],
         validate=["validate", *(job.stage for job in pack(plans))],
     )

@@ -144,6 +144,16 @@ def test_a_lane_makes_one_level(lane: Lane, level: int) -> None:
     assert example(lane=lane).level_out == level
 
 
+@pytest.mark.parametrize(
+    ("lane", "size", "expected"),
+    [(Lane.FULL, 10_000, 10_000), (Lane.MASK, 10_000, 320), (Lane.LIGHTEN, 10_000, 320), (Lane.MASK, 200, 200)],
+)
+def test_a_lane_that_hides_reads_keys_and_offsets(lane: Lane, size: int, expected: int) -> None:
+    (one,) = example().inputs
+    inputs = (one.model_copy(update={"records": 10, "bytes": size}),)
+    assert example(lane=lane, inputs=inputs).read_bytes == expected
+
+
 class TestPlanTable:
     """Plans of a real table."""
 
