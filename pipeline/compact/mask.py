@@ -17,9 +17,10 @@ from pipeline.compact.inputs import InputSegment, PlanInputs, key_type
 from pipeline.compact.results import failure
 from pipeline.compact.rewrite import Target
 from pipeline.compact.survey import Survey, survey
-from pipeline.compact.tasks import Result, perform
+from pipeline.compact.tasks import Result, is_here, perform
 from pipeline.compact.wide import is_wide, survey_wide
 from pipeline.engine import Engine
+from pipeline.engine.local import LocalEngine
 from pipeline.errors import FirnError
 from pipeline.lake.keys import NO_KEY, keys_of, places_in
 from pipeline.lake.numpy_types import Flags, Longs
@@ -63,6 +64,8 @@ def masked(
     plans: Sequence[PlanInputs], target: Target, engine: Engine, title: str
 ) -> tuple[dict[str, Result], dict[str, FirnError]]:
     """The results of ``plans`` of lane `mask`, and the errors of the others, by plan id."""
+    if is_here(plans, engine) and not any(map(is_wide, plans)):
+        engine = LocalEngine()
     tasks: dict[str, MaskTask] = {}
     failed: dict[str, FirnError] = {}
     for one in plans:

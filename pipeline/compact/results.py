@@ -7,13 +7,13 @@ from pipeline.compact.inputs import PlanInputs
 from pipeline.compact.rewrite import Rewritten, Target
 from pipeline.compact.survey import Survey, survey
 from pipeline.compact.tasks import (
-    HERE_BYTES,
     WHOLE_BYTES,
     Result,
     RewriteTask,
     SurveyTask,
     WholeTask,
     is_copy,
+    is_here,
     perform,
     rewrite_tasks,
 )
@@ -55,12 +55,11 @@ def _first_round(
 ) -> dict[str, Survey | Result | Exception]:
     """Results of small plans, and surveys of larger ones; a copy needs no survey.
 
-    When workers would be idle, this process surveys small plans itself: both cores then write, without waiting for a
-    round of tasks.
+    Where this process surveys small plans itself, both cores then write, without waiting for a round of tasks.
     """
     nothing: dict[str, Survey | Result | Exception] = {}
     tasks: dict[str, Callable[[], Survey | Result]] = {}
-    here = len(plans) < engine.parallelism and sum(inputs.bytes for inputs in plans.values()) <= HERE_BYTES
+    here = is_here(plans.values(), engine)
     for plan_id, inputs in plans.items():
         if here and not is_wide(inputs) and not is_copy(inputs):
             nothing[plan_id] = attempt(survey, inputs)

@@ -4,7 +4,7 @@ Tasks run in a worker of the engine; their results are small.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -14,6 +14,7 @@ from pipeline.compact.marks import Marks
 from pipeline.compact.outcome import Outcome
 from pipeline.compact.rewrite import Rewritten, Target, rewrite
 from pipeline.compact.survey import Survey, survey
+from pipeline.engine import Engine
 from pipeline.lake.parquet_writer import WrittenFile
 from pipeline.lake.position_deletes import WrittenDeletes
 from pipeline.sense import Lane
@@ -26,6 +27,12 @@ WHOLE_BYTES: Final = 64 << 20
 
 HERE_BYTES: Final = 512 << 20
 """Maximum total size, in file bytes, of plans surveyed without a task: keys and offsets are a small part of them."""
+
+
+def is_here(plans: Collection[PlanInputs], engine: Engine) -> bool:
+    """True when this process surveys ``plans`` itself: workers would be idle, and a round of tasks costs more than they
+    save."""
+    return len(plans) < engine.parallelism and sum(inputs.bytes for inputs in plans) <= HERE_BYTES
 
 
 @dataclass(frozen=True)
