@@ -200,6 +200,11 @@ MASK_KEYS ?= 20000
 bench-mask: setup $(DONE)/jars ## hide superseded records, and turn equality deletes into position deletes, beside Spark: MASK_KEYS=20000 of 1 KB
 	@$(BENCH).mask --keys $(MASK_KEYS)
 
+SEARCH_KEYS ?= 1000000
+.PHONY: bench-search
+bench-search: setup ## search a table of SEARCH_KEYS=1000000 records of 1 KB for one key, with and without bloom filters
+	@$(BIN)/python -W ignore -m infra.bench.search --keys $(SEARCH_KEYS)
+
 FRESH_SECONDS ?= 1800
 FRESH_KEYS ?= 1000000
 .PHONY: bench-fresh

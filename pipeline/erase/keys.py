@@ -19,7 +19,13 @@ _WHOLE: Final = re.compile("[+-]?[0-9]+")
 
 
 def named_keys(table: Table, columns: Columns, keys: Sequence[Sequence[bytes]]) -> list[bytes]:
-    """The bytes (`key_bytes`) of ``keys``, each given by its columns' values: bytes, or their text.
+    """The bytes (`key_bytes`) of ``keys``, as `named_values` takes them."""
+    named: list[bytes] = key_bytes(named_values(table, columns, keys), columns.key).to_pylist()
+    return named
+
+
+def named_values(table: Table, columns: Columns, keys: Sequence[Sequence[bytes]]) -> pa.RecordBatch:
+    """The key columns of ``keys``, each given by its columns' values: bytes, or their text.
 
     Raises RefusedError for a key that no record of ``table`` can have.
     """
@@ -33,8 +39,7 @@ def named_keys(table: Table, columns: Columns, keys: Sequence[Sequence[bytes]]) 
         pa.array([_value(key[place], field.name, field.field_type) for key in keys], schema.field(place).type)
         for place, field in enumerate(fields)
     ]
-    named: list[bytes] = key_bytes(pa.RecordBatch.from_arrays(parts, schema=schema), names).to_pylist()
-    return named
+    return pa.RecordBatch.from_arrays(parts, schema=schema)
 
 
 def _value(part: bytes, name: str, kind: IcebergType) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io import FileIO, InputFile, load_file_io
+from pyiceberg.io import FileIO, InputFile, InputStream, load_file_io
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.partitioning import PartitionSpec
@@ -106,11 +106,15 @@ class DataFiles:
         with self.opened(source) as file:
             yield from file.batches(columns, row_groups)
 
+    def stream(self, source: Source) -> InputStream:
+        """The bytes of ``source``."""
+        return _input(self.io(source.path), source.path).open()
+
     def sha256(self, source: Source) -> str:
         """The SHA-256 (hex) of the content of ``source``; read errors name the table and the file."""
         digest = hashlib.sha256()
         try:
-            with _input(self.io(source.path), source.path).open() as stream:
+            with self.stream(source) as stream:
                 while part := stream.read(BATCH_BYTES):
                     digest.update(part)
         except OSError as error:
@@ -126,7 +130,7 @@ class DataFiles:
                 "it, for example with rewrite_data_files under write.format.default=parquet)"
             )
         try:
-            with _input(self.io(source.path), source.path).open() as stream:
+            with self.stream(source) as stream:
                 file = pq.ParquetFile(
                     stream,
                     binary_type=pa.large_binary(),
@@ -200,11 +204,25 @@ class OpenFile:
         statistics = self._statistics(column, row_group)
         return statistics.null_count if statistics is not None and statistics.has_null_count else None
 
+    def has_bloom_filter(self, column: str, row_group: int) -> bool:
+        """True when a flat ``column`` has a bloom filter in a row group."""
+        chunk = self._chunk(column, row_group)
+        return chunk is not None and chunk.bloom_filter_offset is not None
+
+    def written(self, column: str) -> pa.Field | None:
+        """The file's own field for ``column`` of the table; None where the file lacks it."""
+        name = self._names.get(self.files.schema.find_field(column).field_id)
+        return None if name is None else self._schema.field(name)
+
     def _statistics(self, column: str, row_group: int) -> pq.Statistics | None:
+        chunk = self._chunk(column, row_group)
+        return None if chunk is None else chunk.statistics
+
+    def _chunk(self, column: str, row_group: int) -> pq.ColumnChunkMetaData | None:
         name = self._names.get(self.files.schema.find_field(column).field_id)
         group = self.file.metadata.row_group(row_group)
         chunks = map(group.column, range(group.num_columns))
-        return next((chunk.statistics for chunk in chunks if chunk.path_in_schema == name), None)
+        return next((chunk for chunk in chunks if chunk.path_in_schema == name), None)
 
     def _check_records(self) -> None:
         records = self.file.metadata.num_rows
@@ -235,9 +253,7 @@ class OpenFile:
         columns = []
         for column in wanted:
             field = self.files.schema.find_field(column.name)
-            name = self._names.get(field.field_id)
-            written = None if name is None else self._schema.field(name)
-            columns.append(_Column(field, column.type, written, constants.get(field.field_id)))
+            columns.append(_Column(field, column.type, self.written(column.name), constants.get(field.field_id)))
         return columns
 
     def _fitted(

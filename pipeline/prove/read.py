@@ -3,7 +3,7 @@
 A data file is read as it is: records that row-level deletes hide are in it all the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from pipeline.errors import FirnError, UnavailableError
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles, Source
 from pipeline.lake.topic_partition import TopicPartition
+from pipeline.prove.known_key import KnownKey
 from pipeline.prove.wanted import NOTHING, Found, Wanted
 
 _FIELD_ID: Final = b"PARQUET:field_id"
@@ -57,6 +58,8 @@ class Reader:
     wanted: Wanted
     control: str | None = None
     """The column that is true for control records, which have no key (C10); None where the table has none."""
+    key: KnownKey | None = None
+    """The only key that is wanted, where whoever asks brings it."""
 
     def __call__(self, task: Task) -> Answer:
         """What the file of ``task`` holds; raises UnavailableError when the store does not answer."""
@@ -108,8 +111,10 @@ class Reader:
         apart = (columns.topic, columns.partition) if task.place is None else ()
         beside = (columns.offset, self.control, *apart) if task.by_offset else ()
         hits = NOTHING
-        for batch in self.files.batches(task.source, list(dict.fromkeys([*columns.key, *filter(None, beside)]))):
+        for batch in self._batches(task.source, list(dict.fromkeys([*columns.key, *filter(None, beside)]))):
             keys = key_bytes(batch, columns.key)
+            if self.key:
+                keys = self.key.among(keys)
             if not task.by_offset:
                 hits += self.wanted.find(keys)
                 continue
@@ -118,6 +123,11 @@ class Reader:
             offsets = batch.column(columns.offset).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
             hits += self.wanted.find(keys, offsets, [task.place] if task.place else self._places(batch))
         return hits
+
+    def _batches(self, source: Source, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The records of ``source``, without the row groups that can't hold the key."""
+        with self.files.opened(source) as file:
+            yield from file.batches(columns, self.key.row_groups(file) if self.key else None)
 
     def _places(self, batch: pa.RecordBatch) -> Sequence[TopicPartition] | None:
         """The topic partition of every record; None where the file does not tell, so that any is possible."""

@@ -24,6 +24,7 @@ from pipeline.lake.topic_partition import TopicPartition
 from pipeline.prove.blockers import Blocker, together
 from pipeline.prove.bounds import Bounds, Entry
 from pipeline.prove.inventory import Inventory
+from pipeline.prove.known_key import KnownKey
 from pipeline.prove.read import Answer, Reader, Task
 from pipeline.prove.unreferenced import Unreferenced, samples_in
 from pipeline.prove.wanted import Wanted
@@ -61,13 +62,15 @@ def search(
     *,
     expires_ms: int | None = None,
     inventory: Inventory | None = None,
+    key: KnownKey | None = None,
 ) -> SearchResult:
     """Search ``table`` for the records that ``wanted`` means.
 
     ``expires_ms`` is when older snapshots expire for the requests' sake, if they do; ``inventory`` is the table's, if
-    it was taken already. Raises UnavailableError when the store does not answer.
+    it was taken already; ``key`` is the only key that is wanted, if whoever asks brings it.
+    Raises UnavailableError when the store does not answer.
     """
-    return _Searching(table, identifier, wanted, engine, expires_ms).run(inventory or Inventory.of(table))
+    return _Searching(table, identifier, wanted, engine, expires_ms, key).run(inventory or Inventory.of(table))
 
 
 @dataclass
@@ -77,6 +80,7 @@ class _Searching:
     wanted: Wanted
     engine: Engine
     expires_ms: int | None
+    key: KnownKey | None
 
     def run(self, inventory: Inventory) -> SearchResult:
         held = {**inventory.data, **inventory.deletes}
@@ -91,7 +95,7 @@ class _Searching:
             for spec in (self.table.spec(),)
         ]
         control = CONTROL if has_transactions(self.table) else None
-        reader = Reader(DataFiles.of(self.table), self.columns, self.wanted, control)
+        reader = Reader(DataFiles.of(self.table), self.columns, self.wanted, control, self.key)
         weights = [task.source.bytes for task in tasks]
         title = f"search {self.identifier} for {len(self.wanted.ids)} requests"
         for task, answer in zip(tasks, self.engine.map(reader, tasks, weights=weights, title=title), strict=True):

@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from pipeline.engine import Engine
 from pipeline.erase.digests import digests_of
-from pipeline.erase.keys import named_keys
 from pipeline.erase.requests import Certificate
 from pipeline.erase.stored import read_erasures
 from pipeline.errors import RefusedError
@@ -15,6 +14,7 @@ from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.prove.blockers import Blocker
 from pipeline.prove.certificate import content_of, is_intact
+from pipeline.prove.known_key import KnownKey
 from pipeline.prove.search import search
 from pipeline.prove.wanted import Wanted
 
@@ -49,12 +49,13 @@ def verify(lake: Lake, identifier: str, key: Sequence[bytes], engine: Engine, to
     with lake.answering():
         table = lake.table(identifier)
         erasures = read_erasures(table)
-        keys = named_keys(table, Columns.of(table, identifier), [key])
-        (digest,) = digests_of(pa.array(keys, pa.large_binary()), erasures.secret) if erasures.secret else (None,)
+        known = KnownKey.named(table, Columns.of(table, identifier), key)
+        keys = pa.array([known.encoded], pa.large_binary())
+        (digest,) = digests_of(keys, erasures.secret) if erasures.secret else (None,)
         rows = [one for one in erasures.requests if one.digest == digest and topic in (None, one.topic)]
         if not rows:
             raise RefusedError(f"table {identifier}: no request names this key; allowed: one that firn erase was given")
-        result = search(table, identifier, Wanted(erasures.secret, rows), engine)
+        result = search(table, identifier, Wanted(erasures.secret, rows), engine, key=known)
         ids = sorted({one.id for one in rows})
         own = [certificate for one in ids if (certificate := erasures.certificate_of(one))]
         newest = max(own, key=lambda one: one.issued_ms, default=None)
