@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Self
 
 import numpy as np
@@ -43,13 +43,16 @@ class Marks:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as compressed bits."""
-        flags = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
-        packed = {name: _packed(own) for name, own in flags.items() if own is not None}
-        return _unpacked, (self.records, packed)
+        return PackedMarks.unpacked, (self.packed(),)
+
+    def packed(self) -> "PackedMarks":
+        """The same in an eighth of the memory, or less."""
+        flags = {one.name: getattr(self, one.name) for one in fields(self)[1:]}
+        return PackedMarks(self.records, {name: _packed(own) for name, own in flags.items() if own is not None})
 
     def part(self, start: int, records: int) -> "Marks":
         """The marks of ``records`` records from ``start`` on."""
-        flags = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        flags = {one.name: getattr(self, one.name) for one in fields(self)[1:]}
         own = {name: None if held is None else held[start : start + records] for name, held in flags.items()}
         return Marks(records, **own)
 
@@ -58,7 +61,7 @@ class Marks:
         """Concatenate the marks of consecutive records."""
         if len(parts) == 1:
             return parts[0]
-        names = [field.name for field in fields(cls)[1:]]
+        names = [one.name for one in fields(cls)[1:]]
         own = {
             name: _joined([(part.records, getattr(part, name)) for part in parts], name == "newest") for name in names
         }
@@ -66,10 +69,19 @@ class Marks:
 
     def merged(self, other: Self) -> "Marks":
         """Merge the marks of two surveys of different records: a flag is set when either survey set it."""
-        flags = {
-            field.name: _either(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)[1:]
-        }
+        flags = {one.name: _either(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)[1:]}
         return Marks(self.records, **flags)
+
+
+@dataclass(frozen=True)
+class PackedMarks:
+    """Marks as compressed bits, by the name of their flag."""
+
+    records: int
+    bits: Mapping[str, bytes] = field(repr=False)
+
+    def unpacked(self) -> Marks:
+        return Marks(self.records, **{name: _unpacked(packed, self.records) for name, packed in self.bits.items()})
 
 
 def _joined(parts: Sequence[tuple[int, Flags | None]], missing: bool) -> Flags | None:
@@ -89,11 +101,6 @@ def _packed(flags: Flags) -> bytes:
     return zlib.compress(np.packbits(flags).tobytes(), level=1)
 
 
-def _unpacked(records: int, packed: Mapping[str, bytes]) -> Marks:
-    return Marks(
-        records,
-        **{
-            name: np.unpackbits(np.frombuffer(zlib.decompress(bits), dtype=np.uint8), count=records).astype(np.bool_)
-            for name, bits in packed.items()
-        },
-    )
+def _unpacked(packed: bytes, records: int) -> Flags:
+    bits = np.frombuffer(zlib.decompress(packed), dtype=np.uint8)
+    return np.unpackbits(bits, count=records).astype(np.bool_)

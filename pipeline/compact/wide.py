@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pipeline.compact.inputs import PlanInputs, without
 from pipeline.compact.latest_per_key import latest_per_key
-from pipeline.compact.marks import Marks
+from pipeline.compact.marks import Marks, PackedMarks
 from pipeline.compact.survey import Survey, marks_before_keys
 from pipeline.engine import Engine
 from pipeline.lake.hashing import buckets_of
@@ -61,7 +61,8 @@ def survey_wide(inputs: PlanInputs, engine: Engine) -> Survey | Exception:
     for part in gathered:
         if isinstance(part, Exception):
             return part
-        marks = list(part) if not marks else [one.merged(other) for one, other in zip(marks, part, strict=True)]
+        own = [packed.unpacked() for packed in part]
+        marks = own if not marks else [one.merged(other) for one, other in zip(marks, own, strict=True)]
     return _assembled(inputs, before, marks)
 
 
@@ -69,7 +70,8 @@ def _key_bytes(inputs: PlanInputs) -> int:
     """Approximate bytes to compare: keys of all segments but those that are known to be older."""
     older = inputs.plan.older  # sorts all segments
     compared = [one for one in inputs.segments if one.path not in older]
-    return sum(segment.records * _BESIDE + segment.source.bytes // 2 for segment in compared)
+    keys = (one.source.bytes // 2 if one.key_bytes is None else one.key_bytes for one in compared)
+    return sum(segment.records * _BESIDE for segment in compared) + sum(keys)
 
 
 def _before_keys(inputs: PlanInputs, engine: Engine) -> list[Marks] | Exception:
@@ -135,9 +137,9 @@ def _excluded(mark: Marks, start: int, rows: int) -> Flags | None:
     return np.logical_or.reduce(flags) if flags else None
 
 
-def _gather(inputs: PlanInputs, sizes: Sequence[int], _bucket: int, tables: Iterable[pa.Table]) -> list[Marks]:
+def _gather(inputs: PlanInputs, sizes: Sequence[int], _bucket: int, tables: Iterable[pa.Table]) -> list[PackedMarks]:
     """Marks of all segments, of these ``sizes``, for the newest records of one bucket; records of other buckets get no
-    flag."""
+    flag. Packed, because those of all buckets are held together."""
     held = [table for table in tables if table.num_rows]
     newest = [np.zeros(size, dtype=np.bool_) for size in sizes]
     has_older = [np.zeros(size, dtype=np.bool_) for size in sizes]
@@ -154,7 +156,7 @@ def _gather(inputs: PlanInputs, sizes: Sequence[int], _bucket: int, tables: Iter
             has_older[number][row[of]] = supersedes[of]
             apart[number][row[of]] = codes[of] == NO_KEY
     return [
-        Marks(size, newest=newest[number], has_older=has_older[number], apart=apart[number])
+        Marks(size, newest=newest[number], has_older=has_older[number], apart=apart[number]).packed()
         for number, size in enumerate(sizes)
     ]
 

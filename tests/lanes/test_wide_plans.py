@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from os import urandom
 from typing import TypeVar
 
 import pyarrow as pa
@@ -73,3 +74,17 @@ def test_no_shuffle_carries_a_value(topic: Topic, lane: str) -> None:
     assert own.offsets() == [9, 10, 11]
     moved = pa.concat_tables(watching.moved).to_pylist()
     assert {key for row in moved for key in row.values() if isinstance(key, bytes)} == {b"key0", b"key1", b"key2"}
+
+
+@pytest.mark.parametrize(("key_bytes", "value_bytes", "wide"), [(10, 20_000, False), (20_000, 10, True)])
+def test_keys_make_a_plan_wide_and_values_do_not(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, key_bytes: int, value_bytes: int, *, wide: bool
+) -> None:
+    monkeypatch.setattr(KNOB, 40_000)
+    watching = Watching()
+    own = replace(topic, engine=watching)
+    for start in (0, 5):
+        own.land([Record(start + n, urandom(key_bytes), urandom(value_bytes)) for n in range(5)])
+    own.clean("full", force=True)
+    assert own.offsets() == [*range(10)]
+    assert bool(watching.moved) is wide
