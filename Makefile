@@ -139,8 +139,9 @@ ENGINE ?= local
 WORKLOADS ?= 300
 SEED ?= 1
 .PHONY: conformance
-conformance: setup $(DONE)/jars $(DONE)/kafka-jars ## compare with Kafka's own cleaner on WORKLOADS=300 random workloads from SEED=1
+conformance: setup $(DONE)/jars $(DONE)/kafka-jars ## compare with Kafka's own cleaner on WORKLOADS=300 random workloads from SEED=1, then after masks
 	@$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED) --engine $(ENGINE)
+	$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED) --engine $(ENGINE) --masked
 
 # Where the catalog of these is kept: sqlite, or postgres; of load also rest.
 CATALOG ?= sqlite

@@ -168,8 +168,9 @@ def _with_flags(
 
 
 def _end(inputs: PlanInputs) -> tuple[int | None, str]:
-    """The highest visible offset, and the segment that holds it."""
-    end, path = -1, ""
+    """The highest visible offset, and the segment that holds it: an input, or the one past them that the plan knows."""
+    known = inputs.plan.comparison.shown_end if inputs.plan.comparison else None
+    end, path = (known.last_offset, known.path) if known else (-1, "")
     for segment in sorted(inputs.segments, key=lambda one: -one.facts.last_offset):
         if segment.facts.last_offset <= end:
             break

@@ -28,7 +28,7 @@ class Compared:
     snapshot_id: int
     """Main's snapshot that the commit made."""
     end: int | None
-    """Highest offset that readers saw among these; None: none was seen, or nobody looked."""
+    """Highest offset that readers saw among these, or past them; None: none was seen, or nobody looked."""
     end_path: str
     """The segment that holds it; empty without one."""
     committed: int = 0

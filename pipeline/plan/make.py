@@ -288,8 +288,14 @@ def _comparing(plan: Plan, work: DueComparison, inputs: tuple[Segment, ...], sta
     """``plan`` of lane ``mask`` with what it compares."""
     marked = tuple(Input.of(segment, compared=segment.path in work.known) for segment in inputs)
     taken = {segment.path for segment in inputs}
-    beside = tuple(segment.path for segment in state.segments if segment.path not in taken)
-    return plan.model_copy(update={"inputs": marked, "comparison": Comparison(before=work.before, beside=beside)})
+    beside = [segment for segment in state.segments if segment.path not in taken]
+    end = next((one for one in beside if state.shows_end(one)), None)
+    comparison = Comparison(
+        before=work.before,
+        beside=tuple(one.path for one in beside),
+        shown_end=None if end is None else Input.of(end),
+    )
+    return plan.model_copy(update={"inputs": marked, "comparison": comparison})
 
 
 def _with_staying(plan: Plan, inputs: tuple[Segment, ...], masking: Masking) -> Plan:

@@ -114,6 +114,8 @@ class Comparison(BaseModel):
     """Segments of the head that begin at this offset or past it are no inputs; None: all are."""
     beside: tuple[str, ...] = ()
     """Paths of the topic partition's segments that are no inputs: no delete file that names one of them is merged."""
+    shown_end: Input | None = None
+    """The one of them that holds the log end, where readers are known to see it."""
 
 
 def span(inputs: Iterable[Input]) -> tuple[int, int] | None:
@@ -210,6 +212,13 @@ class Plan(BaseModel):
             self.of_lane(Lane.MASK)
             raise RefusedError(f"plan {self.id} of lane {self.lane} does not say what it compares; plan again")
         return self.comparison
+
+    @property
+    def watched(self) -> tuple[Input, ...]:
+        """The segments that must be as planned when the results are published: the inputs, and what shows the log end
+        to lane ``mask``."""
+        end = self.comparison.shown_end if self.comparison else None
+        return self.inputs if end is None else (*self.inputs, end)
 
     @property
     def has_tail(self) -> bool:

@@ -178,6 +178,10 @@ class PartitionState:
         """The first offset that may be the highest that readers see (``Masking.kept_from``)."""
         return self.masking.kept_from(self.segments, self.log_end_offset)
 
+    def shows_end(self, segment: Segment) -> bool:
+        """True when ``segment`` holds the log end, and readers are known to see it there."""
+        return segment.last_offset == self.log_end_offset == self.masking.kept_from([segment], self.log_end_offset)
+
     @cached_property
     def blockers(self) -> tuple[str, ...]:
         """Why this topic partition can't be cleaned now, by name (C20); empty when nothing is in the way."""

@@ -44,14 +44,14 @@ class CheckedInputs:
                     f"plan {plan.id} was made for table {plan.table} with UUID {plan.table_uuid}; found: "
                     f"{target.metadata.table_uuid}"
                 )
-        live = LiveInputs.find(target, [segment.path for plan in plans for segment in plan.inputs], manifests)
+        live = LiveInputs.find(target, [segment.path for plan in plans for segment in plan.watched], manifests)
         listed: dict[str, list[DataFile]] = defaultdict(list)
         for file in live.files:
             listed[file.file_path].append(file)
         files, conflicts = {}, {}
         deletes = dict(live.deletes)
         for plan in plans:
-            for segment in plan.inputs:
+            for segment in plan.watched:
                 if segment.path in deletes:
                     deletes[segment.path] = _without_later(target, plan, deletes[segment.path])
             problem = _problem(plan, listed) or (None if row_deletes else _other_deletes(plan, deletes))
@@ -93,10 +93,10 @@ def planned_inputs(target: Table, plans: Sequence[Plan]) -> CheckedInputs:
 
 
 def _problem(plan: Plan, listed: Mapping[str, Sequence[DataFile]]) -> str | None:
-    gone = [segment.path for segment in plan.inputs if segment.path not in listed]
+    gone = [segment.path for segment in plan.watched if segment.path not in listed]
     if gone:
-        return f"{len(gone)} of {len(plan.inputs)} inputs are no longer live in {plan.table}, first {gone[0]}"
-    for segment in plan.inputs:
+        return f"{len(gone)} of {len(plan.watched)} inputs are no longer live in {plan.table}, first {gone[0]}"
+    for segment in plan.watched:
         records = sum(file.record_count for file in listed[segment.path])
         if records != segment.records:
             # A sink that repeats a commit lists a file twice: its records count twice, as planned.
@@ -137,7 +137,7 @@ def _shared_by_a_key(target: Table, identifier: str) -> frozenset[int]:
 
 def _other_deletes(plan: Plan, deletes: Mapping[str, FileDeletes]) -> str | None:
     """The plan's records in and out count on the row-level deletes that it found; a rollback may take one away."""
-    for segment in plan.inputs:
+    for segment in plan.watched:
         own = deletes.get(segment.path)
         if digest_of_all(own.files if own else ()) != segment.deletes:
             what = "other row-level deletes apply to" if segment.deletes else "a row-level delete was added to"

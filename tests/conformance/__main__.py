@@ -49,7 +49,8 @@ def main() -> int:
     head = f"seed {arguments.seed}, engine {arguments.engine}"
     text = f"{head}\n{conformance.summary(tally)}\n{seconds:.0f} seconds\n"
     SUMMARIES.mkdir(parents=True, exist_ok=True)
-    path = SUMMARIES / f"seed-{arguments.seed}-workloads-{arguments.workloads}.txt"
+    kind = "-masked" if arguments.masked else ""
+    path = SUMMARIES / f"seed-{arguments.seed}-workloads-{arguments.workloads}{kind}.txt"
     path.write_text(text, encoding="utf-8")
     print(f"{text}also in {path}")
     return 1 if tally.disagreements else 0

@@ -11,14 +11,14 @@ from pipeline.engine import Engine
 from pipeline.lake import Lake
 from tests.conformance import conformance
 from tests.conformance.compare import Tally
-from tests.conformance.workloads import Mode, groups
+from tests.conformance.workloads import Mode, group, groups
 
 WORKLOADS, SEED = 40, 4
 
 
 def test_kafkas_cleaner_agrees(lake: Lake, engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chosen = list(groups(WORKLOADS, SEED))
-    assert {group.mode for group in chosen} == set(Mode)
+    assert {one.mode for one in chosen} == set(Mode)
     tally = sum((one.tally for one in conformance.run(lake, engine, chosen, tmp_path)), Tally())
     with capsys.disabled():
         print(f"\n{conformance.summary(tally)}")
@@ -29,7 +29,8 @@ def test_kafkas_cleaner_agrees(lake: Lake, engine: Engine, tmp_path: Path, capsy
 
 def test_c28_it_agrees_after_masks(lake: Lake, engine: Engine, tmp_path: Path) -> None:
     """What lane `mask` hid before a cleaning makes no difference to what the cleaning leaves."""
-    chosen = [group for group in groups(WORKLOADS, SEED) if group.mode is Mode.FULL][:1]
-    tally = sum((one.tally for one in conformance.run(lake, engine, chosen, tmp_path, masked=True)), Tally())
+    # In one of these workloads a mask's delete file may reach the active segment, which holds the log end alone.
+    chosen = group("s1g14", Mode.FULL, 8)
+    tally = sum((one.tally for one in conformance.run(lake, engine, [chosen], tmp_path, masked=True)), Tally())
     assert tally.disagreements == []
     assert min(tally.equal, tally.removed, tally.stamps) > 0

@@ -12,6 +12,7 @@ import pytest
 from pipeline import clock
 from pipeline.care import care_table
 from pipeline.compact import mask
+from pipeline.compact.compact import compact
 from pipeline.engine import Engine
 from pipeline.errors import ConflictError
 from pipeline.explain.key import explain_key
@@ -106,6 +107,26 @@ def test_c10_aborted_and_undecided_records(lake: Lake, engine: Engine, tmp_path:
     log.land("2 commit")
     topic.clean("mask", NOW + 1, force=True)
     assert log.offsets() == [1, 2, 5, 7, 9, 10]
+
+
+def test_c4_an_active_segment_shows_the_log_end_until_others_delete_there(topic: Topic) -> None:
+    topic.lake.set_properties(topic.table, {"firn.active.segments": "1"})
+    topic.land(updates("a=1", "a=2"))
+    for offset in (2, 3):
+        topic.land(updates("a=3", start=offset))
+        topic.clean("mask", NOW + offset, force=True)
+        (compared,) = read_masks(topic.lake.table(topic.table)).compared
+        assert (compared.end, compared.end_path) == (offset, topic.segments()[-1].path)
+    topic.land(updates("b=1", start=4))
+    (plan,) = topic.plans("mask", NOW + 4, force=True)
+    active = topic.segments()[-1].path
+    assert plan.compares.shown_end is not None
+    assert plan.compares.shown_end.path == active
+    delete(topic, 4)
+    (outcome,) = compact(topic.lake, [plan], topic.engine)
+    assert f"a row-level delete was added to {active}" in str(outcome.error)
+    (plan,) = topic.plans("mask", NOW + 4, force=True)
+    assert plan.compares.shown_end is None
 
 
 def test_c27_what_others_have_deleted_supersedes_nothing(topic: Topic) -> None:
