@@ -50,24 +50,13 @@ def codes_of(keys: pa.ChunkedArray) -> tuple[Longs, pa.Array]:
 
 
 def places_in(keys: pa.Array | pa.ChunkedArray, known: pa.Array) -> Longs:
-    """The code of each of ``keys`` among the ``known`` ones; NO_KEY for others."""
-    if len(known) <= SHARD:
-        return _places_in_few(keys, known)
-    asked, among = (_Shards.of(part, len(keys) + len(known)) for part in (keys, known))
+    """The code of each of ``keys`` among the ``known`` ones, which alone need a hash table; NO_KEY for others."""
+    asked, among = (_Shards.of(part, len(known)) for part in (keys, known))
     indices = _of_each(_index_in, asked.keys, among.keys)
     starts = np.cumsum([0, *(len(own) for own in among.keys)]).tolist()
     codes = [_codes(chunk, start) for own, start in zip(indices, starts[:-1], strict=True) for chunk in own.chunks]
     places = asked.in_order(codes)
     return places if among.order is None else np.append(among.order, NO_KEY)[places]
-
-
-def _places_in_few(keys: pa.Array | pa.ChunkedArray, known: pa.Array) -> Longs:
-    """Like `places_in`, for ``known`` keys whose hash table fits a cache: the others stay where they are."""
-    size = max(SHARD, -(-len(keys) // _COMPARING))
-    parts = [keys.slice(start, size) for start in range(0, len(keys), size)] or [keys]
-    found = _of_each(lambda part: pc.index_in(part, value_set=known), parts)
-    chunks = [chunk for own in found for chunk in (own.chunks if isinstance(own, pa.ChunkedArray) else [own])]
-    return np.concatenate([np.empty(0, dtype=np.int64), *(_codes(chunk, 0) for chunk in chunks)])
 
 
 def _of_each(function: Callable[..., T], *arguments: Sequence[Any]) -> list[T]:
