@@ -26,14 +26,11 @@ from pipeline.plan import Input, Plan
 from pipeline.policy.policy import Samples
 from pipeline.segments.segment import TAIL
 
-_COMPRESSED = 8
-"""How many times larger keys are in memory than in a file: what keys have in common, files hold once."""
-
 
 @dataclass(frozen=True)
 class InputSegment:
     """One segment of a plan. By its manifest, and None where that does not say: ``key_bounds``, both inclusive, limit
-    the keys of a segment that may be among the older ones; ``key_bytes`` is about their size in memory."""
+    the keys of a segment that may be among the older ones; ``key_bytes`` is their size in the file."""
 
     source: Source
     facts: Input
@@ -79,12 +76,13 @@ class PlanInputs:
     ) -> "PlanInputs":
         """The inputs of ``plan`` among the ``listed`` data files of its job, with their row-level ``deletes``; both by
         path."""
-        keys = [files.schema.find_field(name) for name in columns.key]
+        key = files.schema.find_field(columns.key[0]) if len(columns.key) == 1 else None
 
         def segment(one: Input, level: int) -> InputSegment:
             file = listed[one.path]
-            bounds = _bounds(file, keys[0]) if len(keys) == 1 and (level == TAIL or one.compared) else None
-            return InputSegment(Source.of(file), one, level, bounds, deletes.get(one.path), _decoded(file, keys))
+            bounds = _bounds(file, key) if key and (level == TAIL or one.compared) else None
+            key_bytes = columns.key_bytes_in(file, files.schema)
+            return InputSegment(Source.of(file), one, level, bounds, deletes.get(one.path), key_bytes)
 
         landed = [segment(one, one.level) for one in plan.inputs]
         return cls(
@@ -220,13 +218,6 @@ def _bounds(file: DataFile, key: NestedField) -> tuple[Any, Any] | None:
     if lower is None or upper is None or not isinstance(kind, BinaryType | StringType | IntegerType | LongType):
         return None
     return from_bytes(kind, lower), from_bytes(kind, upper)
-
-
-def _decoded(file: DataFile, keys: Sequence[NestedField]) -> int | None:
-    """About the bytes in memory of the ``keys`` of ``file``."""
-    sizes = [(file.column_sizes or {}).get(key.field_id) for key in keys]
-    known = [size for size in sizes if size is not None]
-    return sum(known) * _COMPRESSED if len(known) == len(sizes) else None
 
 
 def key_type(inputs: PlanInputs) -> pa.DataType:

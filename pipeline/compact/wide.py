@@ -26,6 +26,8 @@ KEY_BYTES: Final = 512 << 20
 """Approximate bytes of keys, with the data kept beside them, that one task compares."""
 _BESIDE: Final = 64
 """Bytes kept per key: its code, its offset, its place, and its part of the hash table."""
+_ENCODED: Final = 8
+"""How many times larger keys are in memory than in a file, where what they have in common is stored once."""
 _KEY: Final = "key"
 
 
@@ -70,7 +72,7 @@ def _key_bytes(inputs: PlanInputs) -> int:
     """Approximate bytes to compare: keys of all segments but those that are known to be older."""
     older = inputs.plan.older  # sorts all segments
     compared = [one for one in inputs.segments if one.path not in older]
-    keys = (one.source.bytes // 2 if one.key_bytes is None else one.key_bytes for one in compared)
+    keys = (one.source.bytes // 2 if one.key_bytes is None else one.key_bytes * _ENCODED for one in compared)
     return sum(segment.records * _BESIDE for segment in compared) + sum(keys)
 
 

@@ -104,6 +104,12 @@ class Columns:
             )
         return columns
 
+    def key_bytes_in(self, file: DataFile, schema: Schema) -> int | None:
+        """Bytes of the key's columns as ``file`` stores them, by its manifest; None where that does not say."""
+        sizes = file.column_sizes or {}
+        ids = [schema.find_field(name).field_id for name in self.key]
+        return sum(sizes[one] for one in ids) if all(one in sizes for one in ids) else None
+
     @classmethod
     def named(cls, table: Table, identifier: str) -> "Columns":
         """The columns of ``table``, derived from a table of records, however it is partitioned."""

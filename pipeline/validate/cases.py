@@ -203,19 +203,15 @@ class Listing:
         self, side: str, file: DataFile, listed: ListedAs | None = None, after: ListedAs | None = None
     ) -> JudgedFile:
         """``file`` as a file of ``side``; ``listed`` and ``after`` where row-level deletes may apply to it."""
-        ids = [self._id(name) for name in self.columns.key]
-        sizes = file.column_sizes or {}
-        keys = (
-            sum(sizes[one] for one in ids) * _ENCODED if all(one in sizes for one in ids) else file.file_size_in_bytes
-        )
-        held = file.record_count * _BESIDE + keys
-        narrow = self._narrow(file, sizes)
+        keys = self.columns.key_bytes_in(file, self.schema)
+        held = file.record_count * _BESIDE + (file.file_size_in_bytes if keys is None else keys * _ENCODED)
+        narrow = self._narrow(file)
         return JudgedFile(side, Source.of(file), held, narrow, self._may_have_tombstones(file), listed, after)
 
-    def _narrow(self, file: DataFile, sizes: Mapping[int, int]) -> int:
+    def _narrow(self, file: DataFile) -> int:
         """Bytes of the columns of ``file`` that are read without values; a share of all where its manifest does not
         say."""
-        columns = self.columns
+        columns, sizes = self.columns, file.column_sizes or {}
         if any(self._id(name) not in sizes for name in (*columns.key, columns.offset)):
             return file.file_size_in_bytes // _ENCODED
         places = (columns.topic, columns.partition, columns.level, columns.delete_horizon)
