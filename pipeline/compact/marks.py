@@ -47,13 +47,12 @@ class Marks:
 
     def packed(self) -> "PackedMarks":
         """The same in an eighth of the memory, or less."""
-        flags = {one.name: getattr(self, one.name) for one in fields(self)[1:]}
-        return PackedMarks(self.records, {name: _packed(own) for name, own in flags.items() if own is not None})
+        packed = {name: _packed(own) for name, own in self._flags().items() if own is not None}
+        return PackedMarks(self.records, packed)
 
     def part(self, start: int, records: int) -> "Marks":
         """The marks of ``records`` records from ``start`` on."""
-        flags = {one.name: getattr(self, one.name) for one in fields(self)[1:]}
-        own = {name: None if held is None else held[start : start + records] for name, held in flags.items()}
+        own = {name: None if held is None else held[start : start + records] for name, held in self._flags().items()}
         return Marks(records, **own)
 
     @classmethod
@@ -69,8 +68,10 @@ class Marks:
 
     def merged(self, other: Self) -> "Marks":
         """Merge the marks of two surveys of different records: a flag is set when either survey set it."""
-        flags = {one.name: _either(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)[1:]}
-        return Marks(self.records, **flags)
+        return Marks(self.records, **{name: _either(own, getattr(other, name)) for name, own in self._flags().items()})
+
+    def _flags(self) -> dict[str, Flags | None]:
+        return {one.name: getattr(self, one.name) for one in fields(self)[1:]}
 
 
 @dataclass(frozen=True)

@@ -211,15 +211,19 @@ class OpenFile:
 
     def written(self, column: str) -> pa.Field | None:
         """The file's own field for ``column`` of the table; None where the file lacks it."""
-        name = self._names.get(self.files.schema.find_field(column).field_id)
+        name = self._name_of(column)
         return None if name is None else self._schema.field(name)
+
+    def _name_of(self, column: str) -> str | None:
+        """The file's own name of ``column`` of the table; None where the file lacks it."""
+        return self._names.get(self.files.schema.find_field(column).field_id)
 
     def _statistics(self, column: str, row_group: int) -> pq.Statistics | None:
         chunk = self._chunk(column, row_group)
         return None if chunk is None else chunk.statistics
 
     def _chunk(self, column: str, row_group: int) -> pq.ColumnChunkMetaData | None:
-        name = self._names.get(self.files.schema.find_field(column).field_id)
+        name = self._name_of(column)
         group = self.file.metadata.row_group(row_group)
         chunks = map(group.column, range(group.num_columns))
         return next((chunk for chunk in chunks if chunk.path_in_schema == name), None)

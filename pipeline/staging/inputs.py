@@ -34,7 +34,7 @@ class CheckedInputs:
     ) -> "CheckedInputs":
         """Find the inputs of ``plans`` in the current snapshot of ``target``.
 
-        A plan fits while the same row-level deletes apply to its inputs as when it was made, and later equality
+        A plan fits while the same row-level deletes apply to what it watches as when it was made, and later equality
         deletes will reach its results and hide nothing that supersedes a record there (C2, C3); with ``row_deletes``,
         whichever do. Raises RefusedError when a plan was made for another table.
         """
