@@ -28,14 +28,14 @@ def excluding(file: OpenFile, column: str, value: Any, row_groups: Collection[in
 
     None of them where the file has no such filter, or none that DuckDB understands.
     """
-    import duckdb
-
     written = file.written(column)
     is_stored = _STORED.get(type(value))
     if written is None or is_stored is None or not is_stored(written.type):
         return set()
     if not any(file.has_bloom_filter(column, one) for one in row_groups):
         return set()
+    import duckdb
+
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.register_filesystem(_OneFile(partial(file.files.stream, file.source), file.source.bytes))
         try:
