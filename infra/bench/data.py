@@ -165,6 +165,11 @@ def _block(width: int, partition: int, number: int) -> Bytes:
     return rows
 
 
+def in_order(keys: Longs) -> Stream:
+    """A record of each of ``keys``, in that order; all of them head, none a tombstone."""
+    return Stream(0, keys, np.arange(len(keys), dtype=np.int64), 0, np.zeros(len(keys), bool))
+
+
 def slices(length: int, parts: int) -> Iterator[tuple[int, int]]:
     """``parts`` neighbouring ranges over ``length`` records, fewer where there are not as many records."""
     edges = np.unique(np.linspace(0, length, parts + 1).astype(int))

@@ -27,7 +27,7 @@ NAMESPACE = "bench"
 HEAD_COMMITS = 8
 SMALLEST_SEGMENT = 1 << 20
 LANDED_BYTES = 64 << 20
-"""Raw bytes of the tail's records that are landed with one commit."""
+"""Raw bytes of the records that are landed with one commit."""
 ZSTD_LEVEL = 3
 """Default of Iceberg's Parquet writer."""
 
@@ -120,6 +120,13 @@ def live(lake: Lake, identifier: str) -> list[Path]:
     tasks = list(lake.table(identifier).scan().plan_files())
     assert not any(task.delete_files for task in tasks), f"{identifier} has row-level deletes"
     return sorted(local(task.file.file_path) for task in tasks)
+
+
+def append_all(lake: Lake, identifier: str, shape: Shape, one: Stream) -> None:
+    """Append all records of ``one``, in commits of about LANDED_BYTES."""
+    step = LANDED_BYTES // (KEY_BYTES + shape.value_bytes)
+    for start, stop in slices(len(one), -(-len(one) // step)):
+        lake.table(identifier).append(batches(shape, one, start, stop, level=None))
 
 
 def prepare(lake: Lake, shape: Shape, engine: Engine) -> Inputs:

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +21,8 @@ import pyarrow as pa
 
 from infra.bench import check
 from infra.bench.check import Fingerprint
-from infra.bench.data import KEY_BYTES, NOW_MS, Shape, Stream, batches
-from infra.bench.inputs import live
+from infra.bench.data import KEY_BYTES, NOW_MS, Shape, in_order
+from infra.bench.inputs import append_all, live
 from infra.bench.processes import run_in
 from infra.bench.resources import Share, watched
 from infra.bench.results import Elsewhere, Memory
@@ -31,8 +30,6 @@ from pipeline.lake import Lake, records
 from tests.support.commands import ROOT, environment
 
 TABLE = "bench.memory"
-_LANDED_BYTES = 96_000_000
-"""Bytes of keys and values of one landed segment."""
 
 
 def main() -> int:
@@ -77,23 +74,12 @@ def measure(lake: Lake, shape: Shape, keys: int, engine: str) -> Memory:
 
 def _land(lake: Lake, shape: Shape, keys: int) -> tuple[int, Fingerprint]:
     """Number of landed records, and the fingerprint of those that must remain."""
-    one = _stream(keys)
-    for start, stop in _ranges(len(one), _LANDED_BYTES // (KEY_BYTES + shape.value_bytes)):
-        lake.table(TABLE).append(batches(shape, one, start, stop, level=None))
+    rng = np.random.default_rng(5)
+    one = in_order(np.concatenate([rng.permutation(keys), rng.integers(0, keys, keys // 5)]))
+    append_all(lake, TABLE, shape, one)
     kept = one.offsets[one.survivors()]
     only = pa.table({"partition": pa.repeat(pa.scalar(0, pa.int32()), len(kept)), "offset": kept})
     return len(one), check.fingerprint(live(lake, TABLE), only)
-
-
-def _stream(keys: int) -> Stream:
-    rng = np.random.default_rng(5)
-    drawn = np.concatenate([rng.permutation(keys), rng.integers(0, keys, keys // 5)])
-    return Stream(0, drawn, np.arange(len(drawn), dtype=np.int64), 0, np.zeros(len(drawn), bool))
-
-
-def _ranges(length: int, step: int) -> Iterator[tuple[int, int]]:
-    for start in range(0, length, step):
-        yield start, min(start + step, length)
 
 
 if __name__ == "__main__":

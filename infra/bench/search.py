@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 import pyarrow.parquet as pq
 
-from infra.bench.data import DAY_MS, KEY_BYTES, NOW_MS, Shape, Stream, batches
-from infra.bench.inputs import run_lane
+from infra.bench.data import DAY_MS, NOW_MS, Shape, in_order, keys_as_text
+from infra.bench.inputs import append_all, live, run_lane
 from pipeline import clock
 from pipeline.care import care_table
 from pipeline.engine import Engine
@@ -34,8 +34,7 @@ from pipeline.prove.wanted import Wanted
 from pipeline.sense import Lane
 
 RUNS: Final = 5
-_LANDED_BYTES: Final = 96_000_000
-_KEY: Final = b"k%0*d" % (KEY_BYTES - 1, 7)
+_KEY: Final = keys_as_text(np.array([7])).tobytes()
 
 
 def main() -> int:
@@ -63,7 +62,7 @@ def main() -> int:
 def _measured(lake: Lake, table: str, properties: dict[str, str], shape: Shape, keys: int) -> str:
     only_main = {"history.expire.max-snapshot-age-ms": "1", "history.expire.min-snapshots-to-keep": "1"}
     records.create(lake, table, {"firn.segment.bytes": str(128 << 20), **only_main, **properties})
-    _land(lake, table, shape, keys)
+    append_all(lake, table, shape, in_order(np.random.default_rng(5).permutation(keys)))
     engine = LocalEngine(1)
     writing = _seconds(lambda: run_lane(lake, table, Lane.FULL, engine))
     care_table(lake, table, clock.now_ms() + 10 * DAY_MS, remove=True)
@@ -86,23 +85,14 @@ def _search(lake: Lake, name: str, engine: Engine) -> None:
 
 def _written(lake: Lake, name: str) -> tuple[int, int, int]:
     """Number and bytes of main's files, and bytes of their key columns."""
-    table = lake.table(name)
-    paths = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
+    paths = live(lake, name)
     keys = 0
     for path in paths:
         footer = pq.read_metadata(path)
         for group in map(footer.row_group, range(footer.num_row_groups)):
             chunks = map(group.column, range(group.num_columns))
             keys += sum(one.total_compressed_size for one in chunks if one.path_in_schema == "key")
-    return len(paths), sum(Path(path).stat().st_size for path in paths), keys
-
-
-def _land(lake: Lake, table: str, shape: Shape, keys: int) -> None:
-    drawn = np.random.default_rng(5).permutation(keys)
-    one = Stream(0, drawn, np.arange(keys, dtype=np.int64), 0, np.zeros(keys, bool))
-    step = _LANDED_BYTES // (KEY_BYTES + shape.value_bytes)
-    for start in range(0, keys, step):
-        lake.table(table).append(batches(shape, one, start, min(start + step, keys), level=None))
+    return len(paths), sum(path.stat().st_size for path in paths), keys
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -17,7 +17,7 @@ from pyiceberg.types import BinaryType, LongType, NestedField
 
 from infra.bench import check
 from infra.bench.check import Fingerprint
-from infra.bench.data import KEY_BYTES, Longs, Shape, Stream, batches, stream
+from infra.bench.data import Longs, Shape, Stream, batches, keys_as_text, stream
 from infra.bench.entries import Bench
 from infra.bench.firn import awake, clock
 from infra.bench.hiding import Contestant, Ran, call, measured
@@ -117,7 +117,7 @@ def _landed(lake: Lake, identifier: str, keys: int) -> tuple[Stream, list[tuple[
 
 
 def _key(one: Stream, place: int) -> bytes:
-    return b"k%0*d" % (KEY_BYTES - 1, int(one.keys[place]))
+    return keys_as_text(one.keys[place : place + 1]).tobytes()
 
 
 def _by_key(table: Table, one: Stream, places: Longs) -> DataFile:
