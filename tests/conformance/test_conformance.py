@@ -29,8 +29,10 @@ def test_kafkas_cleaner_agrees(lake: Lake, engine: Engine, tmp_path: Path, capsy
 
 def test_c28_it_agrees_after_masks(lake: Lake, engine: Engine, tmp_path: Path) -> None:
     """What lane `mask` hid before a cleaning makes no difference to what the cleaning leaves."""
-    # In one of these workloads a mask's delete file may reach the active segment, which holds the log end alone.
-    chosen = group("s1g14", Mode.FULL, 8)
-    tally = sum((one.tally for one in conformance.run(lake, engine, [chosen], tmp_path, masked=True)), Tally())
+    # In one of its workloads a mask's delete file may reach the active segment, which holds the log end alone.
+    reached = group("s1g14", Mode.FULL, 8)
+    chosen = [one for one in groups(WORKLOADS, SEED) if one.mode is Mode.FULL][:1]
+    found = conformance.run(lake, engine, [*chosen, reached], tmp_path, masked=True)
+    tally = sum((one.tally for one in found), Tally())
     assert tally.disagreements == []
     assert min(tally.equal, tally.removed, tally.stamps) > 0
