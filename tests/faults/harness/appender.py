@@ -1,5 +1,6 @@
 """A writer in a process of its own that appends as fast as the catalog lets it; its records follow from a seed."""
 
+import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -103,6 +104,9 @@ def appending(
 
 
 def _append(lake: Lake, table: str, partition: int, seed: int, pause_seconds: float, signals: _Signals) -> None:
+    # PyIceberg warns of each try that loses a race, and of each metadata file that a REST server has deleted before it:
+    # hundreds of lines among the figures.
+    logging.getLogger("pyiceberg").setLevel(logging.ERROR)
     random = Random(f"{seed} {partition}")  # noqa: S311  # a seed is what it is for
     log_end = _log_end(lake, table, partition)
     commits = refused = 0
