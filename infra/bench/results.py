@@ -193,7 +193,8 @@ def machine(cores: int) -> dict[str, str]:
         "processor": _processor(),
         "cores": f"{cores} of {os.cpu_count()}",
         "memory": f"{memory / 2**30:.0f} GiB",
-        "system": f"{platform.system()} {platform.release()}",
+        # Without the kernel's build: another build of the same version is the same machine.
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "Python": platform.python_version(),
         "Java": java[0] if java else "unknown",
         "driver memory": os.environ.get("SPARK_DRIVER_MEMORY", "Spark's default"),
