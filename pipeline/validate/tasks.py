@@ -34,6 +34,8 @@ TASK_BYTES: Final = 32 << 20
 """Bytes at which a shared task is full: below this, another task costs more than it saves."""
 HERE_BYTES: Final = 128 << 20
 """Maximum bytes read of cases that are judged in this process: another round of tasks costs more than workers save."""
+BUCKETS_PER_HELD: Final = 4
+"""Number of buckets for each HELD_BYTES of a wide case: to compare a bucket takes several times what is held of it."""
 MOST_BUCKETS: Final = 256
 MOST_THREADS: Final = 4
 """Maximum number of threads per task when there are fewer tasks than workers."""
@@ -145,7 +147,7 @@ def _wide(records: JudgedRecords, case: Case, samples: "Shown", engine: Engine) 
     from expectations.wide import KeyBuckets
 
     trusted, hides = case.fingerprint is not None, case.claim.lane in HIDES
-    keys = min(max(engine.parallelism, -(-case.held // HELD_BYTES)), MOST_BUCKETS)
+    keys = min(max(engine.parallelism, -(-case.held * BUCKETS_PER_HELD // HELD_BYTES)), MOST_BUCKETS)
     buckets = KeyBuckets(
         Layout(
             records.schema,
