@@ -72,6 +72,10 @@ class Duck:
         """The result of a query as an Arrow table."""
         return self._connection.sql(sql).to_arrow_table()
 
+    def batches(self, sql: str, rows: int) -> Iterator[pa.RecordBatch]:
+        """The result of a query in batches of `rows`, computed as they are read; run nothing else meanwhile."""
+        yield from self._connection.sql(sql).to_arrow_reader(rows)
+
     def close(self) -> None:
         """Close the connection and free the database's memory."""
         self._connection.close()

@@ -8,11 +8,12 @@ a key are hashed by their offset. The hash is DuckDB's, with a seed of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
 
-from expectations.filling import Filler
+from expectations.filling import ROWS, Filler
 from expectations.judge import Limits, found_at_offsets, found_in
 from expectations.tables import BEFORE, Layout, Part
 from expectations.views import WORD
@@ -20,12 +21,13 @@ from expectations.views import WORD
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    import pyarrow as pa
-
     from expectations.claim import Claim
+    from expectations.duck import Duck
     from expectations.findings import Findings
     from expectations.redaction import Shown
 
+PIECE_BYTES: Final = 128 << 20
+"""Bytes of records that are put into their buckets at a time."""
 _TABLE = b"firn.table"
 """Metadata key that names the table in Arrow data sent to a bucket."""
 _OFFSETS = "offsets"
@@ -55,11 +57,11 @@ class KeyBuckets:
                 self.layout.make(duck)
                 Filler(duck, self.layout, [self.claim]).fill([part], threads=1)
                 of_key = 'CASE WHEN key IS NULL THEN hash(7, "offset") ELSE hash(7, key) END'
-                yield from _by_bucket(duck.table(_bucketed("*", part.side, of_key, self.keys)), part.side, 0)
+                yield from _by_bucket(duck, _bucketed("*", part.side, of_key, self.keys), part.side, 0)
                 if part.side == BEFORE:
                     columns = f"* REPLACE (NULL AS horizon{', NULL AS tombstone' if self.layout.reads_values else ''})"
-                    offsets = duck.table(_bucketed(columns, BEFORE, f"hash(7, {WORD})", self.offsets))
-                    yield from _by_bucket(offsets, _OFFSETS, self.keys)
+                    offsets = _bucketed(columns, BEFORE, f"hash(7, {WORD})", self.offsets)
+                    yield from _by_bucket(duck, offsets, _OFFSETS, self.keys)
                 for name in _TOLD:
                     rows = duck.table(f"SELECT * FROM {name}")
                     if rows.num_rows:
@@ -88,18 +90,32 @@ class KeyBuckets:
 
 
 def _bucketed(columns: str, table: str, hashed: str, buckets: int) -> str:
-    return f"SELECT {columns}, (({hashed}) % {buckets})::INTEGER AS bucket FROM {table} ORDER BY bucket"
+    return f"SELECT {columns}, (({hashed}) % {buckets})::USMALLINT AS bucket FROM {table}"
 
 
-def _by_bucket(table: pa.Table, name: str, first: int) -> Iterator[tuple[int, pa.Table]]:
-    """Slices of the table, cut where its last column, the bucket, changes."""
-    if not table.num_rows:
-        return
-    numbers = table.column("bucket").to_numpy()
-    records = _named(table.drop_columns(["bucket"]), name)
-    starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
-    for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
-        yield first + int(numbers[start]), records.slice(start, end - start)
+def _by_bucket(duck: Duck, query: str, name: str, first: int) -> Iterator[tuple[int, pa.Table]]:
+    """The result of the query, whose last column is the bucket, in pieces of one bucket; all of it is never held."""
+    for table in _tables(duck.batches(query, ROWS)):
+        numbers = table.column("bucket").to_numpy()
+        order = np.argsort(numbers, kind="stable")
+        records = _named(table.drop_columns(["bucket"]).take(pa.array(order)), name)
+        starts = np.flatnonzero(np.diff(numbers[order], prepend=-1)).tolist()
+        for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+            yield first + int(numbers[order[start]]), records.slice(start, end - start)
+
+
+def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The records of the batches in tables of about PIECE_BYTES: smaller ones would cut buckets into more pieces."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= PIECE_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def _named(table: pa.Table, name: str) -> pa.Table:

@@ -61,6 +61,16 @@ def test_a_right_result_is_right_in_buckets() -> None:
     assert not wide.broken
 
 
+def test_a_bucket_that_comes_in_many_pieces_is_judged_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("expectations.wide.ROWS", 2048)
+    monkeypatch.setattr("expectations.wide.PIECE_BYTES", 1)
+    inputs = [Record(offset, b"k%d" % (offset % 4500)) for offset in range(9000)]
+    outputs = [replace(one, level=CLAIM.level_out) for one in inputs[4500:-1]]
+    narrow, wide = both(inputs, outputs, [], replace(CLAIM, log_end_offset=8999), closely=True)
+    assert wide == narrow
+    assert narrow.broken
+
+
 _KEYS = st.sampled_from([None, b"", b"a", b"b", b"c"])
 _RECORDS = st.builds(
     Record,
