@@ -26,6 +26,8 @@ R = TypeVar("R")
 
 MEMORY_BYTES: Final = 1 << 30
 """Memory limit of DuckDB per task, in bytes; beyond it DuckDB spills."""
+SPREAD_BYTES: Final = MEMORY_BYTES // 2
+"""Likewise per task that spreads a file over buckets, where its records are not compared."""
 HELD_BYTES: Final = MEMORY_BYTES
 """Maximum size, in bytes, that the judge holds of a case; a larger case is spread over buckets."""
 READ_BYTES: Final = 16 << 30
@@ -180,21 +182,21 @@ def _in_buckets(
 
 
 def _spread(buckets: "KeyBuckets", share: _Share) -> "Iterator[tuple[int, pa.Table]]":
-    with _bounds() as bounds:
+    with _bounds(SPREAD_BYTES) as bounds:
         yield from buckets.spread(share.parts, bounds)
 
 
 def _gather(buckets: "KeyBuckets", samples: "Shown", bucket: int, tables: "Iterable[pa.Table]") -> "Findings":
-    with _bounds() as bounds:
+    with _bounds(MEMORY_BYTES) as bounds:
         return buckets.gather(bucket, tables, samples, bounds)
 
 
 @contextmanager
-def _bounds() -> "Iterator[Limits]":
+def _bounds(memory: int) -> "Iterator[Limits]":
     from expectations.judge import Limits
 
     with tempfile.TemporaryDirectory(prefix="firn-judge-", ignore_cleanup_errors=True) as folder:
-        yield Limits(1, MEMORY_BYTES, folder)
+        yield Limits(1, memory, folder)
 
 
 def _with_values(records: JudgedRecords, case: Case, findings: "Findings", engine: Engine) -> "Findings":
