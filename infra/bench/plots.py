@@ -77,7 +77,7 @@ def _throughput(axes: "list[Axes]", cases: list[Measurement]) -> None:
         bars = axis.barh([timing.name for timing in timings], figures, color=[_colour(each.name) for each in timings])
         axis.bar_label(bars, fmt="%.0f", padding=3)
         axis.set_title(_title(one), fontsize=8)
-        axis.set_xlabel("MB of keys and values per second and core (more is better)")
+        axis.set_xlabel("MB per second and core (more is better)")
 
 
 def _seconds(axes: "list[Axes]", cases: list[Measurement]) -> None:
