@@ -90,18 +90,18 @@ class KeyBuckets:
 
 
 def _bucketed(columns: str, table: str, hashed: str, buckets: int) -> str:
-    return f"SELECT {columns}, (({hashed}) % {buckets})::USMALLINT AS bucket FROM {table}"
+    return f"SELECT {columns}, (({hashed}) % {buckets})::INTEGER AS bucket FROM {table}"
 
 
 def _by_bucket(duck: Duck, query: str, name: str, first: int) -> Iterator[tuple[int, pa.Table]]:
     """The result of the query, whose last column is the bucket, in pieces of one bucket; all of it is never held."""
     for table in _tables(duck.batches(query, ROWS)):
-        numbers = table.column("bucket").to_numpy()
-        order = np.argsort(numbers, kind="stable")
-        records = _named(table.drop_columns(["bucket"]).take(pa.array(order)), name)
-        starts = np.flatnonzero(np.diff(numbers[order], prepend=-1)).tolist()
-        for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-            yield first + int(numbers[order[start]]), records.slice(start, end - start)
+        ordered = table.sort_by("bucket")
+        numbers = ordered.column("bucket").to_numpy()
+        records = _named(ordered.drop_columns(["bucket"]), name)
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
+        for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
+            yield first + int(numbers[start]), records.slice(start, end - start)
 
 
 def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
