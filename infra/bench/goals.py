@@ -156,10 +156,11 @@ def _many_keys(report: Report) -> Checked:
 def _times_larger(report: Report) -> Checked:
     """Of the largest plan: what a process takes for any plan is more than a tenth of a small one."""
     big = [one for one in report.elsewhere.memory.values() if one.raw_bytes >= BIG_BYTES and one.keys < MANY_KEYS]
-    for one in sorted(big, key=lambda one: one.raw_bytes)[-1:]:
-        times = one.raw_bytes / one.peak_bytes
-        text = f"{times:.1f} × ({one.peak_bytes / 1e6:.0f} MB), {'exact' if one.exact else 'not exact'}"
-        yield one.title, text, one.exact and times >= TIMES_LARGER
+    if big:
+        largest = max(big, key=lambda one: one.raw_bytes)
+        times = largest.raw_bytes / largest.peak_bytes
+        text = f"{times:.1f} × ({largest.peak_bytes / 1e6:.0f} MB), {'exact' if largest.exact else 'not exact'}"
+        yield largest.title, text, largest.exact and times >= TIMES_LARGER
 
 
 def _half(shape: Shape, value_bytes: int) -> bool:
