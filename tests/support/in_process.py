@@ -1,9 +1,16 @@
 """Runs the command inside the test's process, and keeps its output."""
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.lake import Lake
+from tests.support.commands import environment
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,26 @@ class Ran:
 
 
 Firn = Callable[..., Ran]
+
+
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firn:
+    """``firn`` in this process, on the lake that it finds."""
+
+    def run(*arguments: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["firn", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        printed = capsys.readouterr()
+        return Ran(int(left.value.code or 0), printed.out, printed.err)
+
+    return run
+
+
+def command_on(lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firn:
+    """``firn`` in this process, on ``lake``."""
+    for name, value in environment(lake).items():
+        monkeypatch.setenv(name, value)
+    return command(monkeypatch, capsys)
 
 
 def refused(ran: Ran, text: str, code: int = 1) -> None:

@@ -1,14 +1,12 @@
 """The command in this process, on the lake that it finds where the test stands."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from pipeline.cli import main
 from pipeline.lake import Lake
-from tests.support.in_process import Firn, Ran
+from tests.support.in_process import Firn, command
 from tests.support.lakes import NOW, TABLE
 
 
@@ -21,15 +19,7 @@ def lake() -> Lake:
 @pytest.fixture
 def firn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firn:
     """Run ``firn`` in this process."""
-
-    def run(*arguments: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["firn", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        printed = capsys.readouterr()
-        return Ran(int(left.value.code or 0), printed.out, printed.err)
-
-    return run
+    return command(monkeypatch, capsys)
 
 
 @pytest.fixture
