@@ -3,6 +3,7 @@
 ``firn.<name>`` sets a config for every topic of a table, ``firn.topic.<topic>.<name>`` for one topic; the latter wins.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ from pipeline.policy.profiles import with_defaults
 
 PREFIX = "firn."
 TOPIC_PREFIX = "firn.topic."
+_TOPIC_WITHOUT_PREFIX = re.compile(rf"topic\..+\.({'|'.join(map(re.escape, NAMES))})")
 _SHOWN = 200
 """Maximum number of characters shown of a wrong value."""
 
@@ -44,8 +46,8 @@ class Policies:
     def parse(cls, identifier: str, properties: Mapping[str, str]) -> "Policies":
         """Read the ``firn.`` properties of table ``identifier``.
 
-        Raises RefusedError naming the property, the value and what is allowed, also for unknown names and
-        contradictions: a silently ignored threshold is worse than none.
+        Raises RefusedError naming the property, the value and what is allowed, also for unknown names, known names
+        without their prefix and contradictions: a silently ignored threshold is worse than none.
         """
         common: dict[str, str] = {}
         topics: dict[str, dict[str, str]] = {}
@@ -63,6 +65,10 @@ class Policies:
                 if name not in NAMES:
                     raise _unknown(identifier, key, value)
                 common[name] = value
+            elif key in NAMES or _TOPIC_WITHOUT_PREFIX.fullmatch(key):
+                raise RefusedError(
+                    f"table {identifier}: property {key} = {_short(value)} has no effect; did you mean {PREFIX}{key}?"
+                )
         if COLUMNS in properties:
             # Others look after an adopted table until its owner says otherwise.
             common.setdefault("care.enabled", "false")

@@ -16,7 +16,6 @@ def firn(lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     return command_on(lake, monkeypatch, capsys)
 
 
-@pytest.mark.xfail(strict=True, reason="W1: Kafka's own config names are accepted and ignored")
 @pytest.mark.parametrize("name", BARE)
 def test_w1_create_refuses_a_name_without_its_prefix(firn: Firn, topic: Topic, name: str) -> None:
     ran = firn("create", topic.table, "--property", f"{name}=1000")
@@ -24,20 +23,17 @@ def test_w1_create_refuses_a_name_without_its_prefix(firn: Firn, topic: Topic, n
     assert firn("status", topic.table).code == 1, "no table was created"
 
 
-@pytest.mark.xfail(strict=True, reason="W1: Kafka's own config names are accepted and ignored")
 def test_w1_no_known_name_is_ignored(firn: Firn, topic: Topic) -> None:
     new = {name: f"{topic.table}_{name.replace('.', '_')}" for name in NAMES}
     created = [name for name in NAMES if firn("create", new[name], "--property", f"{name}=1").code == 0]
     assert created == []
 
 
-@pytest.mark.xfail(strict=True, reason="W1: Kafka's own config names are accepted and ignored")
 def test_w1_nor_is_one_topics_name(firn: Firn, topic: Topic) -> None:
     ran = firn("create", topic.table, "--property", "topic.orders.retention.ms=1000")
     refused(ran, "property topic.orders.retention.ms = '1000' has no effect; did you mean firn.topic.orders.retention")
 
 
-@pytest.mark.xfail(strict=True, reason="W1: Kafka's own config names are accepted and ignored")
 @pytest.mark.parametrize("arguments", [("status",), ("explain", "orders-0"), ("run",), ("plan", "--lane", "full")])
 def test_w1_what_another_client_set_is_refused_before_anything_goes(
     firn: Firn, topic: Topic, arguments: tuple[str, ...]
@@ -49,7 +45,6 @@ def test_w1_what_another_client_set_is_refused_before_anything_goes(
     assert topic.offsets() == [0, 1]
 
 
-@pytest.mark.xfail(strict=True, reason="W1: Kafka's own config names are accepted and ignored")
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_w1_nor_does_a_run_ignore_one(firn: Firn, topic: Topic, command: str) -> None:
     topic.land(updates("k=1", "k=2"))
