@@ -49,7 +49,9 @@ UntilTime = Annotated[int | None, _time("--until-time", "Stop before the first s
 Instead = Annotated[
     list[str] | None,
     typer.Option(
-        "--property", metavar="K=V", help="Overrides a table property, for example firn.merge.segments=4. Repeatable."
+        "--property",
+        metavar="K=V",
+        help="Overrides a threshold or budget of the table, for example firn.merge.segments=4. Repeatable.",
     ),
 ]
 

@@ -6,6 +6,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pydantic import ValidationError
 
@@ -26,6 +27,41 @@ from pipeline.policy.profiles import with_defaults
 
 PREFIX = "firn."
 TOPIC_PREFIX = "firn.topic."
+OVERRIDABLE = frozenset(
+    {
+        "clean.segments",
+        "clean.tail.fraction",
+        "cleaner.dedupe.buffer.size",
+        "cleaner.io.buffer.load.factor",
+        "cleaner.threads",
+        "full.interval.ms",
+        "leave.to.full.fraction",
+        "lighten.equality.deletes",
+        "mask.max.fraction",
+        "mask.max.lag.ms",
+        "mask.max.tail.bytes",
+        "max.compaction.lag.ms",
+        "max.input.bytes",
+        "merge.segments",
+        "min.cleanable.dirty.ratio",
+        "plan.max.bytes",
+        "plan.max.records",
+        "position.deletes.max",
+        "profile",
+        "run.max.bytes",
+        "run.max.jobs",
+        "run.max.keys",
+        "run.max.records",
+        "run.max.wait.ms",
+        "tier.runs",
+        "tier.size.ratio",
+        "tombstone.fraction",
+    }
+)
+"""Configs that one run may set instead of its table: when a lane works (thresholds), and on how much (budgets).
+
+What may go is the table's to say, so a config that is not listed here is not overridable.
+"""
 _TOPIC_WITHOUT_PREFIX = re.compile(rf"topic\..+\.({'|'.join(map(re.escape, NAMES))})")
 _SHOWN = 200
 """Maximum number of characters shown of a wrong value."""
@@ -43,15 +79,18 @@ class Policies:
         return self.topics.get(topic, self.default)
 
     @classmethod
-    def parse(cls, identifier: str, properties: Mapping[str, str]) -> "Policies":
-        """Read the ``firn.`` properties of table ``identifier``.
+    def parse(
+        cls, identifier: str, properties: Mapping[str, str], overrides: Mapping[str, str] = MappingProxyType({})
+    ) -> "Policies":
+        """Read the ``firn.`` properties of table ``identifier``, and those that one run sets instead of them.
 
         Raises RefusedError naming the property, the value and what is allowed, also for unknown names, known names
-        without their prefix and contradictions: a silently ignored threshold is worse than none.
+        without their prefix, contradictions (a silently ignored threshold is worse than none), and overrides that are
+        not ``OVERRIDABLE``.
         """
         common: dict[str, str] = {}
         topics: dict[str, dict[str, str]] = {}
-        for key, value in properties.items():
+        for key, value in {**properties, **overrides}.items():
             if key.startswith(TOPIC_PREFIX):
                 topic, name = _split(identifier, key, value)
                 if name in topics.setdefault(topic, {}):
@@ -68,6 +107,13 @@ class Policies:
             elif key in NAMES or _TOPIC_WITHOUT_PREFIX.fullmatch(key):
                 raise RefusedError(
                     f"table {identifier}: property {key} = {_short(value)} has no effect; did you mean {PREFIX}{key}?"
+                )
+            else:
+                name = key
+            if key in overrides and name not in OVERRIDABLE:
+                raise RefusedError(
+                    f"table {identifier}: property {key} can't be overridden; allowed: set it on the table; a run "
+                    f"overrides {', '.join(sorted(OVERRIDABLE))}"
                 )
         if COLUMNS in properties:
             # Others look after an adopted table until its owner says otherwise.

@@ -19,8 +19,8 @@ SHOWN = 20
 
 @dataclass(frozen=True)
 class Scope:
-    """Whole ``topics`` and single ``partitions``, or (with neither) all; ``bounds``; and ``properties`` (``firn.…``)
-    that hold for this run instead of the table's."""
+    """Whole ``topics`` and single ``partitions``, or (with neither) all; ``bounds``; and ``properties`` (``firn.…``, of
+    those that are ``OVERRIDABLE``) that hold for this run instead of the table's."""
 
     topics: tuple[str, ...] = ()
     partitions: tuple[TopicPartition, ...] = ()

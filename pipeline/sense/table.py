@@ -65,10 +65,10 @@ def read_once(
 
     ``only`` restricts it to these topic partitions, ``scope`` to those that it means. Without ``look_at_transactions``
     no record is read. Raises RefusedError for an unknown table, a table without the record columns, a wrong property,
-    or a topic of the ``scope`` that is not there.
+    or a topic or property of the ``scope`` that is not there or not a run's to say.
     """
     table = lake.table(identifier)
-    policies = Policies.parse(identifier, {**table.properties, **scope.properties})
+    policies = Policies.parse(identifier, table.properties, scope.properties)
     cache = ManifestCache.of(lake)
     segments = replace(read(table, identifier, cache=cache), newest_clock_ms=newest_clock(table))
     arrays = arrays_of(segments)

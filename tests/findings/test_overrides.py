@@ -40,7 +40,6 @@ def firn(lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     return command_on(lake, monkeypatch, capsys)
 
 
-@pytest.mark.xfail(strict=True, reason="R8: a run's overrides lose records that the table's rules keep")
 @pytest.mark.parametrize(
     ("rule", "override", "batch"),
     [
@@ -64,7 +63,6 @@ def test_r8_no_override_takes_what_the_tables_rules_keep(
         refused(ran, f"table {topic.table}: property {override.partition('=')[0]} can't be overridden; allowed: set it")
 
 
-@pytest.mark.xfail(strict=True, reason="R8: a run's overrides lose records that the table's rules keep")
 def test_r8_no_plan_is_written_that_a_later_command_would_publish(firn: Firn, topic: Topic, tmp_path: Path) -> None:
     topic.create(min_compaction_lag_ms=str(DAY)).land(NEWER)
     override = "firn.min.compaction.lag.ms=0"
@@ -73,7 +71,6 @@ def test_r8_no_plan_is_written_that_a_later_command_would_publish(firn: Firn, to
     assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.xfail(strict=True, reason="R8: a run's overrides lose records that the table's rules keep")
 def test_r8_whatever_is_no_threshold_and_no_budget_is_refused(topic: Topic) -> None:
     """A property that is new is refused until it is listed."""
 
@@ -90,7 +87,6 @@ def test_r8_whatever_is_no_threshold_and_no_budget_is_refused(topic: Topic) -> N
     assert {name for defaults in PROFILES.values() for name in defaults} <= THRESHOLDS | BUDGETS
 
 
-@pytest.mark.xfail(strict=True, reason="R8: a run's overrides lose records that the table's rules keep")
 @pytest.mark.parametrize("name", ["write.format.default", "firn-columns", "owner"])
 def test_r8_nor_is_anything_else_taken_and_ignored(firn: Firn, topic: Topic, name: str) -> None:
     topic.create()

@@ -44,7 +44,8 @@ def params() -> dict[str, Param]:
             type="object",
             additionalProperties={"type": ["string", "number", "boolean"]},
             section=_THRESHOLDS,
-            description='Overrides the table\'s for this run: {"firn.merge.segments": "4"}. Not for the lane retain.',
+            description="When and how much, instead of what the table says: "
+            '{"firn.merge.segments": "4"}. Never what may go. Not for the lane retain.',
         ),
     }
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from pipeline.policy import Policies
+from pipeline.policy.policies import OVERRIDABLE
 from pipeline.policy.policy import NAMES, Policy
 from pipeline.policy.profiles import PROFILES
 
@@ -27,6 +28,11 @@ def test_every_profile_is_documented_with_its_defaults() -> None:
         found = [getattr(Policies.parse("t", {"firn.profile": profile}).default, NAMES[name]) for profile in PROFILES]
         assert [str(value) for value in found] == values, name
     assert {name for defaults in PROFILES.values() for name in defaults} <= {name for name, *_ in rows}
+
+
+def test_every_property_that_a_run_may_override_is_documented() -> None:
+    paragraph = _read("configuration.md").partition("### For one run")[2].partition("What may go")[0]
+    assert set(re.findall(r"`([a-z.]+)`", paragraph)) == OVERRIDABLE
 
 
 def test_every_file_that_the_contract_names_exists() -> None:
