@@ -1,5 +1,6 @@
 """Subcommand ``quarantine``: list the quarantined records, export them for correction, or clear them."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,10 @@ def quarantine(
         bool,
         typer.Option("--clear", help="Remove the records from quarantine, once corrected and landed or not needed."),
     ] = False,
+    as_of: Annotated[
+        int | None,
+        typer.Option("--as-of", metavar="ID", help="Only records that this snapshot held, as printed by --export."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Clear without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -33,14 +38,14 @@ def quarantine(
 
     They are on the branch `firn_quarantine` of the table, where any Iceberg client reads them.
     """
-    lake, selection = Lake.load(), Selection(partition, job)
+    lake, selection = Lake.load(), Selection(partition, job, as_of)
     if export:
-        written = quarantine_room.export(lake, table, export, selection)
-        show.line(f"wrote {written:,} records to {export}" if written else f"{table}: nothing to export")
+        _export(lake, table, export, selection)
         return
     if clear:
-        total = sum(batch.records for batch in quarantine_room.batches(lake, table, selection))
-        if total and not yes:
+        asks = as_of is not None and not yes
+        total = sum(batch.records for batch in quarantine_room.batches(lake, table, selection)) if asks else 0
+        if total:
             typer.confirm(f"{table}: remove {total:,} records from quarantine?", abort=True)
         show.line(f"{table}: {quarantine_room.clear(lake, table, selection):,} records removed from quarantine")
         return
@@ -54,6 +59,18 @@ def quarantine(
         _show_records(table, listed, sum(batch.records for batch in batches))
     else:
         _show_batches(table, batches)
+
+
+def _export(lake: Lake, table: str, path: Path, selection: Selection) -> None:
+    chosen = quarantine_room.as_of_now(lake, table, selection)
+    written = quarantine_room.export(lake, table, path, chosen)
+    if not written:
+        show.line(f"{table}: nothing to export")
+        return
+    show.line(f"wrote {written:,} records to {path}")
+    options = {"--as-of": chosen.as_of, "--partition": chosen.topic_partition, "--job": chosen.job}
+    given = [text for name, value in options.items() if value is not None for text in (name, str(value))]
+    show.line(f"when they are landed: {shlex.join(['firn', 'quarantine', table, '--clear', *given])}")
 
 
 def _show_batches(table: str, batches: list[Batch]) -> None:

@@ -2,19 +2,27 @@
 
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.branches import QUARANTINE
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.snapshot_commit import Change, SnapshotCommit
-from pipeline.quarantine.listing import EVERY_RECORD, Selection, quarantined_files
+from pipeline.quarantine.listing import Selection, quarantined_files
 
 
-def clear(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) -> int:
+def clear(lake: Lake, identifier: str, selection: Selection) -> int:
     """Remove the selected records from the quarantine of table ``identifier`` in one commit; returns the count.
 
-    Their files stay until the branch snapshots that refer to them expire, so a mistake can be undone. Raises
-    RefusedError when the table does not exist, UnavailableError when other commits interfere for a minute.
+    The selection is as of a snapshot that somebody exported: what was quarantined later, even between two tries of the
+    commit, has been seen by nobody and stays. The files stay until the branch snapshots that refer to them expire, so a
+    mistake can be undone. Raises RefusedError when the table does not exist or the selection is as of no snapshot,
+    UnavailableError when other commits interfere for a minute.
     """
+    if selection.as_of is None:
+        raise RefusedError(
+            f"table {identifier}: --clear needs --as-of ID; allowed: the snapshot of branch {QUARANTINE} that was "
+            f"exported, which `firn quarantine {identifier} --export FILE` prints"
+        )
     cleared = 0
 
     def commit() -> None:

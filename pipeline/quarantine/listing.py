@@ -6,7 +6,7 @@ partition of its records, and the path the job that moved them.
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +20,9 @@ from pyiceberg.table import Table
 from pyiceberg.types import NestedField, PrimitiveType
 
 from pipeline.errors import RefusedError
+from pipeline.history import ancestors
 from pipeline.lake import Lake
-from pipeline.lake.branches import QUARANTINE, on_branch
+from pipeline.lake.branches import QUARANTINE, at_snapshot, on_branch
 from pipeline.lake.columns import Columns
 from pipeline.lake.filters import EVERYTHING
 from pipeline.lake.folders import job_of
@@ -44,10 +45,14 @@ Only committed records are quarantined, so a corrected one lands as an ordinary 
 
 @dataclass(frozen=True)
 class Selection:
-    """Selection of quarantined records: of one topic partition, of one job; None selects all."""
+    """Selection of quarantined records: of one topic partition, of one job; None selects all.
+
+    With ``as_of`` only those that this snapshot of their branch held, so that none counts that came later.
+    """
 
     topic_partition: TopicPartition | None = None
     job: str | None = None
+    as_of: int | None = None
 
     def has(self, topic_partition: TopicPartition, job: str) -> bool:
         return self.topic_partition in (None, topic_partition) and self.job in (None, job)
@@ -85,6 +90,12 @@ class Record:
     job: str
 
 
+def as_of_now(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) -> Selection:
+    """``selection`` as of the newest snapshot of the branch, unless it is as of an earlier one."""
+    newest = on_branch(lake.table(identifier), QUARANTINE).metadata.current_snapshot_id
+    return selection if selection.as_of is not None else replace(selection, as_of=newest)
+
+
 def batches(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) -> list[Batch]:
     """Batches in the quarantine of table ``identifier``, by metadata alone.
 
@@ -99,9 +110,20 @@ def batches(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) ->
 def quarantined_files(
     table: Table, identifier: str, selection: Selection = EVERY_RECORD
 ) -> list[tuple[TopicPartition, str, DataFile]]:
-    """The data files of the selected records, sorted, with their topic partition and job."""
+    """The data files of the selected records, sorted, with their topic partition and job.
+
+    Raises RefusedError when the selection is as of a snapshot that is not, or no longer, one of the branch.
+    """
     columns, branch = Columns.of(table, identifier), on_branch(table, QUARANTINE)
     files = [entry.data_file for entry, _ in read_entries(branch)]
+    if selection.as_of is not None:
+        if selection.as_of not in (snapshot.snapshot_id for snapshot in ancestors(branch)):
+            raise RefusedError(
+                f"table {identifier}: branch {QUARANTINE} has no snapshot {selection.as_of}; allowed: one that "
+                f"`firn quarantine {identifier} --export FILE` prints, until it expires"
+            )
+        held = {entry.data_file.file_path for entry, _ in read_entries(at_snapshot(table, selection.as_of))}
+        files = [file for file in files if file.file_path in held]
     listed = [(TopicPartition(*columns.owner(table, file)), job_of(file.file_path) or "", file) for file in files]
     chosen = [one for one in listed if selection.has(*one[:2])]
     return sorted(chosen, key=lambda one: (*one[:2], one[2].file_path))
@@ -154,9 +176,10 @@ def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY
 def _read(table: Table, identifier: str, selection: Selection, columns: tuple[str, ...] = ("*",)) -> pa.Table | None:
     """The records in offset order, with the job that moved each; None when none is selected."""
     if Columns.of(table, identifier).adopted:
+        version = selection.as_of or f"'{QUARANTINE}'"
         raise RefusedError(
             f"table {identifier} is adopted: its quarantined records have the table's own columns; allowed: reading "
-            f"them from the branch {QUARANTINE}, by any Iceberg client (VERSION AS OF '{QUARANTINE}')"
+            f"them from the branch {QUARANTINE}, by any Iceberg client (VERSION AS OF {version})"
         )
     jobs = {file.file_path: job for _, job, file in quarantined_files(table, identifier, selection)}
     scan = table.scan(selected_fields=columns).use_ref(QUARANTINE) if jobs else None

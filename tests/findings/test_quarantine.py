@@ -50,7 +50,6 @@ def left(topic: Topic) -> list[int]:
     return [row["offset"] for row in topic.quarantined()]
 
 
-@pytest.mark.xfail(strict=True, reason="R10: quarantine --clear removes records that nobody has seen")
 def test_r10_clear_takes_nothing_when_nobody_says_what_was_seen(firn: Firn, topic: Topic, tmp_path: Path) -> None:
     quarantined(topic, 0)
     exported(firn, topic, tmp_path / "lost.parquet")
@@ -61,7 +60,6 @@ def test_r10_clear_takes_nothing_when_nobody_says_what_was_seen(firn: Firn, topi
     assert f"which `firn quarantine {topic.table} --export FILE` prints" in ran.err
 
 
-@pytest.mark.xfail(strict=True, reason="R10: quarantine --clear removes records that nobody has seen")
 def test_r10_what_was_quarantined_after_the_export_stays(firn: Firn, topic: Topic, tmp_path: Path) -> None:
     quarantined(topic, 0)
     clear = exported(firn, topic, tmp_path / "lost.parquet")
@@ -71,7 +69,6 @@ def test_r10_what_was_quarantined_after_the_export_stays(firn: Firn, topic: Topi
         assert left(topic) == [10]
 
 
-@pytest.mark.xfail(strict=True, reason="R10: quarantine --clear removes records that nobody has seen")
 def test_r10_a_lost_race_takes_no_more(
     firn: Firn, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +80,6 @@ def test_r10_a_lost_race_takes_no_more(
     assert topic.offsets() == [1, 11]
 
 
-@pytest.mark.xfail(strict=True, reason="R10: quarantine --clear removes records that nobody has seen")
 def test_r10_the_command_that_an_export_prints_clears_what_it_selected(
     firn: Firn, topic: Topic, tmp_path: Path
 ) -> None:
@@ -95,7 +91,6 @@ def test_r10_the_command_that_an_export_prints_clears_what_it_selected(
     assert [row["partition"] for row in topic.quarantined()] == [0]
 
 
-@pytest.mark.xfail(strict=True, reason="R10: quarantine --clear removes records that nobody has seen")
 def test_r10_only_a_snapshot_of_the_quarantine_says_what_was_seen(firn: Firn, topic: Topic) -> None:
     quarantined(topic, 0)
     on_main = topic.lake.table(topic.table).metadata.current_snapshot_id

@@ -133,7 +133,7 @@ class History:
 
     def clear(self) -> None:
         """Somebody clears the quarantine."""
-        quarantine.clear(self.lake, self.table)
+        quarantine.clear(self.lake, self.table, quarantine.as_of_now(self.lake, self.table))
 
     @property
     def _data(self) -> Path:

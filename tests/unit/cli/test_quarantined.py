@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.lake import Lake, records
-from pipeline.lake.branches import QUARANTINED
+from pipeline.lake.branches import QUARANTINE, QUARANTINED
 from pipeline.publish import publish
+from pipeline.quarantine import as_of_now
 from pipeline.quarantine import records as records_in_quarantine
 from tests.support import lakes
 from tests.support.in_process import Firn, Ran, refused
@@ -54,17 +55,26 @@ def test_records_show_how_their_values_begin_where_reports_may(firn: Firn, job: 
     assert "1 of 2 records" in shown
 
 
-def test_records_are_exported(firn: Firn, job: str, tmp_path: Path) -> None:
+def test_records_are_exported(firn: Firn, job: str, lake: Lake, tmp_path: Path) -> None:
+    head = lake.table(TABLE).metadata.refs[QUARANTINE].snapshot_id
     ran = firn("quarantine", TABLE, "--export", tmp_path / "lost.parquet", "--job", job)
-    assert (ran.code, ran.out) == (0, f"wrote 2 records to {tmp_path / 'lost.parquet'}\n")
+    wrote, then = ran.out.splitlines()
+    assert (ran.code, wrote) == (0, f"wrote 2 records to {tmp_path / 'lost.parquet'}")
+    assert then == f"when they are landed: firn quarantine {TABLE} --clear --as-of {head} --job {job}"
     refused(firn("quarantine", TABLE, "--export", tmp_path / "lost.parquet"), "already exists; allowed: a new file")
+
+
+def clearing(lake: Lake, *options: object) -> tuple[object, ...]:
+    """The arguments that clear what is in quarantine now."""
+    return ("quarantine", TABLE, "--clear", "--as-of", as_of_now(lake, TABLE).as_of, *options)
 
 
 @pytest.mark.usefixtures("job")
 def test_c5_it_is_cleared_with_yes(firn: Firn, lake: Lake) -> None:
-    assert firn("quarantine", TABLE, "--clear", "--yes") == Ran(0, f"{TABLE}: 2 records removed from quarantine\n", "")
+    command = clearing(lake, "--yes")
+    assert firn(*command) == Ran(0, f"{TABLE}: 2 records removed from quarantine\n", "")
     assert firn("quarantine", TABLE, "--json").json == []
-    assert firn("quarantine", TABLE, "--clear", "--yes").out == f"{TABLE}: 0 records removed from quarantine\n"
+    assert firn(*command).out == f"{TABLE}: 0 records removed from quarantine\n"
     assert lakes.offsets(lake) == [2]
 
 
@@ -74,14 +84,14 @@ def test_c5_without_yes_it_asks(
     firn: Firn, lake: Lake, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, left: int
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{answer}\n" if answer else ""))
-    ran = firn("quarantine", TABLE, "--clear")
+    ran = firn(*clearing(lake))
     assert (ran.code, f"{TABLE}: remove 2 records from quarantine?" in ran.out) == (code, True)
     assert len(records_in_quarantine(lake, TABLE, 10)) == left
 
 
-def test_c5_only_what_is_selected_is_cleared(firn: Firn, job: str) -> None:
+def test_c5_only_what_is_selected_is_cleared(firn: Firn, job: str, lake: Lake) -> None:
     for options in (("--partition", "orders-1"), ("--job", "0" * 16)):
-        ran = firn("quarantine", TABLE, "--clear", *options)
+        ran = firn(*clearing(lake, *options))
         assert (ran.code, ran.out) == (0, f"{TABLE}: 0 records removed from quarantine\n"), "there is nothing to ask"
-    ran = firn("quarantine", TABLE, "--clear", "--yes", "--partition", "orders-0", "--job", job)
+    ran = firn(*clearing(lake, "--yes", "--partition", "orders-0", "--job", job))
     assert ran.out == f"{TABLE}: 2 records removed from quarantine\n"

@@ -20,7 +20,7 @@ from pipeline.land import land
 from pipeline.plan import Job, plan_table
 from pipeline.plan.failure import mark
 from pipeline.publish import publish, retain_plans
-from pipeline.quarantine import batches, clear
+from pipeline.quarantine import as_of_now, batches, clear
 from pipeline.sense import Lane
 from pipeline.staging.open import open_stage
 from pipeline.status.gather import status_of, write_snapshot
@@ -88,7 +88,7 @@ def test_a_whole_cycle_needs_the_table_and_its_locations_only(narrow: Lake, lake
     fates = Fates(superseded=1, quarantined=1, tombstones_removed=1)
     publish(narrow, ready(narrow, only_plan(narrow), kept, fates).identifier)
     assert [batch.records for batch in batches(narrow, TABLE)] == [1]
-    assert clear(narrow, TABLE) == 1
+    assert clear(narrow, TABLE, as_of_now(narrow, TABLE)) == 1
     sweep(narrow, TABLE)
     care_table(narrow, TABLE, clock.now_ms() + 90 * DAY, remove=True)
     status_of(narrow, TABLE, NOW)

@@ -15,7 +15,7 @@ from pipeline.lake.branches import FOR_EVER_MS, QUARANTINE, REMOVED_TOMBSTONES, 
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.snapshot_commit import Change, SnapshotCommit
 from pipeline.publish import publish
-from pipeline.quarantine import clear
+from pipeline.quarantine import as_of_now, clear
 from pipeline.staging.stage import Stage
 from tests.support import lakes
 from tests.support.foreign import rewrite_manifests
@@ -154,7 +154,7 @@ class TestSummaries:
 
     def test_totals_add_up_when_files_leave_a_branch(self, lake: Lake, stage: Stage) -> None:
         commit(lake, moving(lake, stage))
-        assert clear(lake, TABLE) == 1
+        assert clear(lake, TABLE, as_of_now(lake, TABLE)) == 1
         aside = lake.table(TABLE).snapshot_by_name(QUARANTINE)
         assert (summary(aside)["total-records"], summary(aside)["total-data-files"]) == ("0", "0")
         assert summary(lake.table(TABLE).current_snapshot())["total-records"] == "1"
@@ -166,7 +166,7 @@ class TestSummaries:
 
         commit(lake, moving(lake, stage))
         assert operations() == ["overwrite", "append"]
-        clear(lake, TABLE)
+        clear(lake, TABLE, as_of_now(lake, TABLE))
         assert operations() == ["append", "delete"]
 
 

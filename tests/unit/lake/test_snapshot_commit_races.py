@@ -15,7 +15,7 @@ from pipeline.lake import Lake
 from pipeline.lake.branches import SIDE_BRANCHES
 from pipeline.lake.side_branches import create_side_branches
 from pipeline.publish import publish
-from pipeline.quarantine import clear
+from pipeline.quarantine import as_of_now, clear
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, append, append_two, row
 from tests.support.moving import audit, heads, null_key_stage, seen
@@ -59,7 +59,7 @@ KINDS = {
     "an age limit": Kind(
         quarantined, lambda lake, _: old_on_branches(lake, TABLE, clock.now_ms() + YEAR_MS, remove=True)
     ),
-    "clear": Kind(quarantined, lambda lake, _: clear(lake, TABLE)),
+    "clear": Kind(quarantined, lambda lake, _: clear(lake, TABLE, as_of_now(lake, TABLE))),
     "manifests": Kind(many_manifests, lambda lake, _: manifests.rewrite_manifests(lake, TABLE, NOW, remove=True)),
 }
 CALLS = ["before load", "before commit", "before swap", "after commit"]
@@ -123,4 +123,4 @@ class TestBesideAppenders:
             assert MAIN_BRANCH in moved
             # A table with branches of its own again, for the next one.
             create_side_branches(lake, TABLE)
-            clear(lake, TABLE)
+            clear(lake, TABLE, as_of_now(lake, TABLE))

@@ -12,7 +12,7 @@ from pipeline.lake.branches import QUARANTINE, QUARANTINED
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.plan import plan_table
 from pipeline.publish import publish
-from pipeline.quarantine import Selection
+from pipeline.quarantine import Selection, as_of_now
 from pipeline.sense import Lane
 from tests.support import lakes
 from tests.support.caring import files_on
@@ -48,7 +48,7 @@ def left(lake: Lake) -> list[tuple[int, int]]:
 
 def test_c5_all(lake: Lake, jobs: list[str]) -> None:
     before = lakes.offsets(lake)
-    assert quarantine.clear(lake, TABLE) == len(jobs) == 3
+    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE)) == len(jobs) == 3
     assert (left(lake), quarantine.batches(lake, TABLE)) == ([], [])
     assert lakes.offsets(lake) == before == [1, 6, 11], "readers of main see what they saw"
 
@@ -56,30 +56,30 @@ def test_c5_all(lake: Lake, jobs: list[str]) -> None:
 @pytest.mark.parametrize(("where", "cleared", "stays"), [(TOPIC_PARTITION, 2, [(1, 5)]), (OTHER, 1, [(0, 0), (0, 10)])])
 @pytest.mark.usefixtures("jobs")
 def test_c5_one_topic_partition(lake: Lake, where: TopicPartition, cleared: int, stays: list[tuple[int, int]]) -> None:
-    assert quarantine.clear(lake, TABLE, Selection(topic_partition=where)) == cleared
+    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE, Selection(topic_partition=where))) == cleared
     assert left(lake) == stays
 
 
 def test_c5_one_job(lake: Lake, jobs: list[str]) -> None:
-    assert quarantine.clear(lake, TABLE, Selection(job=jobs[1])) == 1
+    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE, Selection(job=jobs[1]))) == 1
     assert left(lake) == [(0, 0), (1, 5)]
-    assert quarantine.clear(lake, TABLE, Selection(OTHER, jobs[0])) == 0
+    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE, Selection(OTHER, jobs[0]))) == 0
     assert left(lake) == [(0, 0), (1, 5)]
 
 
 def test_it_is_one_commit_and_clearing_again_is_none(lake: Lake, jobs: list[str]) -> None:
     commits = len(list(ancestors(lake.table(TABLE))))
-    quarantine.clear(lake, TABLE)
+    quarantine.clear(lake, TABLE, as_of_now(lake, TABLE))
     assert len(list(ancestors(lake.table(TABLE)))) == commits + 1
     place = lake.table(TABLE).metadata_location
-    assert quarantine.clear(lake, TABLE) == 0
-    assert quarantine.clear(lake, TABLE, Selection(job=jobs[0])) == 0
+    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE)) == 0
+    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE, Selection(job=jobs[0]))) == 0
     assert lake.table(TABLE).metadata_location == place
 
 
 def test_where_nothing_was_ever_quarantined_there_is_nothing_to_clear(lake: Lake, table: str) -> None:
     place = lake.table(table).metadata_location
-    assert quarantine.clear(lake, table) == 0
+    assert quarantine.clear(lake, table, as_of_now(lake, table)) == 0
     assert lake.table(table).metadata_location == place
 
 
@@ -87,7 +87,7 @@ def test_where_nothing_was_ever_quarantined_there_is_nothing_to_clear(lake: Lake
 def test_a_mistake_can_be_undone(lake: Lake) -> None:
     """The files stay until the branch's snapshots are expired."""
     before, files = lake.table(TABLE).metadata.refs[QUARANTINE].snapshot_id, files_on(lake, QUARANTINE)
-    quarantine.clear(lake, TABLE)
+    quarantine.clear(lake, TABLE, as_of_now(lake, TABLE))
     assert all(file.exists() for file in files)
     lake.table(TABLE).manage_snapshots().create_branch(before, QUARANTINE).commit()
     assert left(lake) == [(0, 0), (0, 10), (1, 5)]
@@ -99,7 +99,7 @@ def test_c22_an_appender_beside_it_is_not_refused(lake: Lake) -> None:
     with ThreadPoolExecutor(1) as other:
         appending = other.submit(append, slow, [row(20)])
         assert catalog.came.wait(60)
-        assert quarantine.clear(lake, TABLE) == 3
+        assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE)) == 3
         catalog.go.set()
         appending.result()
     assert (lakes.offsets(lake), left(lake)) == ([1, 6, 11, 20], [])
@@ -109,7 +109,7 @@ def test_c22_an_appender_beside_it_is_not_refused(lake: Lake) -> None:
 def test_c22_nor_is_it_beside_an_appender(lake: Lake) -> None:
     slow, catalog = late(lake, "records", "yes")
     with ThreadPoolExecutor(1) as other:
-        clearing = other.submit(quarantine.clear, slow, TABLE)
+        clearing = other.submit(quarantine.clear, slow, TABLE, as_of_now(lake, TABLE))
         assert catalog.came.wait(60)
         append(lake, [row(20)])
         catalog.go.set()
@@ -122,7 +122,8 @@ def test_c5_what_is_quarantined_at_the_same_time_is_not_lost(lake: Lake) -> None
     """Of one topic partition: what comes from another one meanwhile stays."""
     slow, catalog = late(lake, "records", "yes")
     with ThreadPoolExecutor(1) as other:
-        clearing = other.submit(quarantine.clear, slow, TABLE, Selection(topic_partition=TOPIC_PARTITION))
+        chosen = as_of_now(lake, TABLE, Selection(topic_partition=TOPIC_PARTITION))
+        clearing = other.submit(quarantine.clear, slow, TABLE, chosen)
         assert catalog.came.wait(60)
         quarantined(lake, 30, partition=1)
         catalog.go.set()
@@ -132,11 +133,12 @@ def test_c5_what_is_quarantined_at_the_same_time_is_not_lost(lake: Lake) -> None
 
 @pytest.mark.usefixtures("jobs")
 def test_several_at_the_same_time_clear_once(lake: Lake) -> None:
-    done = lakes.together(*[lambda: quarantine.clear(Lake.embedded(lake.home), TABLE)] * 3)
+    chosen = as_of_now(lake, TABLE)
+    done = lakes.together(*[lambda: quarantine.clear(Lake.embedded(lake.home), TABLE, chosen)] * 3)
     assert sorted(one for one in done if isinstance(one, int)) == [0, 0, 3]
     assert (left(lake), lakes.offsets(lake)) == ([], [1, 6, 11])
 
 
 def test_c26_an_unknown_table_is_refused(lake: Lake) -> None:
     with pytest.raises(RefusedError, match=r"lake\.other does not exist"):
-        quarantine.clear(lake, "lake.other")
+        quarantine.clear(lake, "lake.other", Selection(as_of=1))
