@@ -1,0 +1,37 @@
+"""A branch or tag that is put back after its snapshot has expired leaves the table's numbers in order."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pipeline.lake import Lake, records
+from tests.support.expiring import expire, first_of, replaced
+from tests.support.lakes import TABLE, append, row
+from tests.support.late import late
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake.embedded(tmp_path / "home")
+
+
+@pytest.mark.xfail(strict=True, reason="R24: restoring a lost ref sets last-sequence-number back")
+def test_r24_sequence_numbers_never_fall(lake: Lake) -> None:
+    records.create(lake, TABLE, {})
+    replaced(lake)
+    before = lake.table(TABLE).metadata.last_sequence_number
+    slow, catalog = late(lake, "records", "yes")
+    with ThreadPoolExecutor(1) as other:
+        caring = other.submit(expire, slow)
+        assert catalog.came.wait(60)
+        lake.table(TABLE).manage_snapshots().create_tag(first_of(lake).snapshot_id, "audit").commit()
+        catalog.go.set()
+        caring.result()
+    assert "audit" in lake.table(TABLE).metadata.refs
+    assert lake.table(TABLE).metadata.last_sequence_number >= before
+    append(lake, [row(9)])
+    newest = lake.table(TABLE).current_snapshot()
+    assert newest
+    assert newest.sequence_number == max(one.sequence_number or 0 for one in lake.table(TABLE).metadata.snapshots)
+    assert newest.sequence_number > before

@@ -1,0 +1,53 @@
+"""Two tables that put their data into one folder leave each other's files alone."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline import clock
+from pipeline.care import care_table
+from pipeline.lake import Lake, records
+from pipeline.lake.folders import DATA_PATH, data_folder
+from pipeline.lake.job_documents import METADATA_PATH
+from pipeline.policy.policy import DAY_MS
+from tests.support import lakes
+from tests.support.lakes import TABLE, append, row
+
+TWIN = "other.twin"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake.embedded(tmp_path / "home")
+
+
+def publish(lake: Lake, identifier: str, job_id: str) -> None:
+    """A record in a file where Firn's job puts its output, published."""
+    folder = data_folder(lake.table(identifier))
+    path = lake.table(identifier).properties.get(DATA_PATH)
+    lake.set_properties(identifier, {DATA_PATH: f"{folder}/{job_id}"})
+    append(lake, [row(0)], identifier)
+    if path:
+        lake.set_properties(identifier, {DATA_PATH: path})
+    else:
+        with lake.table(identifier).transaction() as transaction:
+            transaction.remove_properties(DATA_PATH)
+
+
+@pytest.mark.xfail(strict=True, reason="R24: tables that share a data path share one _firn folder and take its files")
+@pytest.mark.parametrize("shared", ["data path", "location"])
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_r24_each_collector_leaves_what_the_other_table_has_published(lake: Lake, shared: str, enabled: str) -> None:
+    table = records.create(lake, TABLE, {"firn.care.enabled": enabled})
+    lake.create_namespace("other")
+    properties = {DATA_PATH: f"{table.location()}/data", "firn.care.enabled": enabled}
+    if shared == "location":
+        properties[METADATA_PATH] = f"{table.location()}-twin"
+    location = table.location() if shared == "location" else None
+    lake.catalog.create_table(TWIN, table.schema(), location, properties=properties)
+    publish(lake, TABLE, "0" * 16)
+    publish(lake, TWIN, "1" * 16)
+    for identifier in (TABLE, TWIN):
+        care_table(lake, identifier, clock.now_ms() + 4 * DAY_MS, remove=True)
+    assert lakes.offsets(lake, TABLE) == [0]
+    assert lakes.offsets(lake, TWIN) == [0]
