@@ -35,6 +35,7 @@ from pipeline.care.side_branches import old_on_branches
 from pipeline.care.stale import End, FoundStage, found_stages
 from pipeline.care.sweep import clear
 from pipeline.care.unreached import Coming
+from pipeline.care.whole import whole_table
 from pipeline.lake import Lake
 from pipeline.lake.branches import ERASURES
 from pipeline.lake.folders import Stored
@@ -78,7 +79,7 @@ def care_table(
     wrong limit, UnavailableError when catalog or store do not answer; whatever was removed by then was garbage.
     """
     with lake.answering():
-        table = lake.table(identifier)
+        table = whole_table(lake, identifier)
         return _Care(lake, identifier, now_ms, remove, table, Contents(table.io)).parts(parts)
 
 

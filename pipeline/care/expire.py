@@ -26,6 +26,7 @@ from pipeline.care.contents import Contents
 from pipeline.care.garbage import Garbage, Kind
 from pipeline.care.lost_refs import restore_lost_refs
 from pipeline.care.unreached import Coming, Unreached
+from pipeline.care.whole import whole_table
 from pipeline.erase.stored import read_erasures
 from pipeline.errors import RefusedError
 from pipeline.history.retained import Retention, retained
@@ -59,7 +60,7 @@ def expire(
     UnavailableError while other commits get in the way, before anything is changed.
     """
     if not remove:
-        table = lake.table(identifier)
+        table = whole_table(lake, identifier)
         retention = retained(
             identifier,
             table.metadata,
@@ -75,7 +76,7 @@ def expire(
         done = lake.until_committed(commit.once)
         if done.snapshots:
             restore_lost_refs(lake, done.table, done.snapshots)
-        after = lake.table(identifier).metadata
+        after = whole_table(lake, identifier).metadata
         garbage += _findings(done, after, now_ms, contents, coming, remove=True)
         if len(done.snapshots) == len(done.retention.expired_snapshots):
             return Expired(garbage, after)
@@ -112,7 +113,7 @@ class _Commit:
 
     def once(self) -> _Done:
         """One try. Raises CommitFailedException when a ref has moved since, or another process expires the same."""
-        table = self.lake.table(self.identifier)
+        table = whole_table(self.lake, self.identifier)
         retention = retained(
             self.identifier,
             table.metadata,

@@ -11,6 +11,7 @@ from pyiceberg.table.metadata import TableMetadata
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from pipeline.care.contents import Contents, Hashes, Reach
+from pipeline.care.whole import whole_table
 from pipeline.errors import UnavailableError
 from pipeline.history.published_plans import document_of
 from pipeline.lake import Lake
@@ -63,7 +64,7 @@ class Unreferenced:
 
         Raises UnavailableError when snapshots keep expiring during the read, which leaves references unknown.
         """
-        return _while_expiring(lambda: self._look(lake.table(identifier), past))
+        return _while_expiring(lambda: self._look(whole_table(lake, identifier), past))
 
     def _look(self, table: Table, past: bool) -> Table:
         if self._paths:
@@ -89,7 +90,7 @@ def known_files(lake: Lake, identifier: str, contents: Contents, former: Iterabl
     """
 
     def look() -> tuple[Table, Known]:
-        table = lake.table(identifier)
+        table = whole_table(lake, identifier)
         files, others = reached(table.metadata, contents)
         heads, _ = reached(table.metadata, contents, past=False)
         known = np.unique(np.concatenate([files.paths, others.paths]))

@@ -44,6 +44,9 @@ EMBEDDED_NAME = "lake"
 BUSY_SECONDS = 60
 """Maximum wait for a busy SQLite catalog. SQLite has one writer; without a wait both clients would fail at once."""
 
+LOADING_MODE = "snapshot-loading-mode"
+"""PyIceberg's property of a REST catalog: ``refs`` loads only the snapshots that branches and tags point at, which
+hides the history that Firn reads its own commits from."""
 METADATA_TRIES = 5
 """Attempts to load a table whose metadata file is deleted meanwhile."""
 
@@ -109,12 +112,15 @@ class Lake:
             self.home.mkdir(parents=True, exist_ok=True)
         try:
             with self.reachable():
-                return load_catalog(self.name, **self.properties)
+                catalog = load_catalog(self.name, **self.properties)
         except (NotInstalledError, ArgumentError, ValueError) as error:
             raise RefusedError(
                 f"catalog {self.name} ({self._address()}) can't be used as configured: {self._said(error)}; "
                 "allowed: what PyIceberg's documentation lists under `Catalogs`, with its extra installed"
             ) from error
+        # After the catalog is made: what its server tells all clients wins over what a client is configured with.
+        catalog.properties[LOADING_MODE] = "all"
+        return catalog
 
     @property
     def plans_folder(self) -> Path:

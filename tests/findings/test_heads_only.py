@@ -34,7 +34,6 @@ def after_the_age_of_orphans() -> int:
     return now_ms() + 4 * DAY_MS
 
 
-@pytest.mark.xfail(strict=True, reason="R6: care takes a load of heads only for all of the table and deletes the rest")
 @pytest.mark.parametrize("differs", ["snapshots", "references", "manifest lists", "table UUID"])
 def test_r6_care_refuses_a_load_that_differs_from_the_metadata_file(lake: Lake, past: set[Path], differs: str) -> None:
     first = lake.table(TABLE).metadata.snapshots[0].snapshot_id
@@ -49,14 +48,12 @@ def test_r6_care_refuses_a_load_that_differs_from_the_metadata_file(lake: Lake, 
     assert past <= before
 
 
-@pytest.mark.xfail(strict=True, reason="R6: a table without a metadata location is cared for")
 def test_r6_care_refuses_a_load_without_a_metadata_location(lake: Lake, past: set[Path]) -> None:
     with pytest.raises(RefusedError, match=f"table {TABLE}: .* no metadata location"):
         care_table(heads_only(lake, differs="no location"), TABLE, after_the_age_of_orphans(), remove=True)
     assert all(path.exists() for path in past)
 
 
-@pytest.mark.xfail(strict=True, reason="R6: a later load of heads only lets files go that past snapshots hold")
 def test_r6_discarding_a_stage_refuses_such_a_load(lake: Lake, past: set[Path]) -> None:
     stage = lakes.ready(lake, lakes.only_plan(lake), [lakes.row(3)], lakes.Fates())
     with pytest.raises(RefusedError, match="snapshots"):
@@ -64,7 +61,6 @@ def test_r6_discarding_a_stage_refuses_such_a_load(lake: Lake, past: set[Path]) 
     assert all(path.exists() for path in past)
 
 
-@pytest.mark.xfail(strict=True, reason="R6: Firn asks for heads only where the configuration or the server says so")
 @pytest.mark.usefixtures("past")
 @pytest.mark.parametrize("setting", ["snapshot-loading-mode", "override"])
 def test_r6_all_snapshots_are_loaded_whatever_is_configured(lake: Lake, setting: str) -> None:
