@@ -132,7 +132,7 @@ class _Care:
             garbage += self._manifests()
         listing = None
         if Part.ORPHANS in parts:
-            own, listing = self._orphans(enabled and policy.care_orphans)
+            own, listing = self._orphans(enabled)
             garbage += own
         after, expiries = None, 0
         if Part.SNAPSHOTS in parts and enabled and policy.care_snapshots:

@@ -40,12 +40,13 @@ class Listing:
     @property
     def hashes(self) -> Hashes:
         """Hashes of the paths of all files."""
-        return np.concatenate(self._hashes)
+        return np.concatenate([np.empty(0, np.int64), *self._hashes])
 
     @property
     def past(self) -> tuple[Hashes, Hashes]:
         """Hashes of the paths of the data files that only past snapshots refer to, and their sizes in bytes."""
-        hashes, sizes = zip(*self._past, strict=True)
+        nothing = np.empty(0, np.int64)
+        hashes, sizes = zip((nothing, nothing), *self._past, strict=True)
         return np.concatenate(hashes), np.concatenate(sizes)
 
     def add(self, infos: Collection[FileInfo], known: Known) -> None:

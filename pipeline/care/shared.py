@@ -1,38 +1,50 @@
-"""Refuse to delete by age when another table lies within a table's location, shares it, or holds it.
+"""Refuse to delete by age where another table's files may lie.
 
 Told by metadata files of another table UUID in the table's own location and in ``metadata`` folders above it, and by
-the locations of the other tables of the namespace, where the catalog lists them.
+the locations of all other tables of the catalog: at, below or above those that care deletes from.
 """
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, TypeVar
 
 from pyarrow.fs import FileSystem
 from pyiceberg.table import Table
 
-from pipeline.errors import FirnError, RefusedError
+from pipeline.errors import RefusedError
 from pipeline.lake import Lake
-from pipeline.lake.folders import files_in, store
+from pipeline.lake.folders import DATA_PATH, files_in, store
+from pipeline.lake.job_documents import METADATA_PATH
 from pipeline.lake.paths import path_of
 
+T = TypeVar("T")
+
 METADATA_FILE: Final = re.compile(r".*\.metadata\.json(\.gz)?")
-TABLES_LOOKED_AT: Final = 100
-"""Maximum number of tables in the namespace whose locations are compared: each has to be loaded."""
+ORPHANS: Final = "firn.care.orphans"
+"""Property of the operator's word that files may go which the table never named."""
+_PATHS: Final = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "write.folder-storage.path")
+"""Iceberg's properties for the folders of a table's files; the last two are older names of the first."""
 _UUID: Final = re.compile(rb'"table-uuid"\s*:\s*"([0-9a-fA-F-]{36})"')
 _HEAD: Final = 1 << 16
 """Bytes of a metadata file that are read first: its UUID is near the start."""
 
 
-def check_alone(lake: Lake, table: Table, metadata_files: Iterable[str]) -> None:
-    """Raise RefusedError when another table's files may lie below the location of ``table``.
+class UnknownTableError(RefusedError):
+    """Another table can't be loaded, so nobody knows where its files lie."""
 
-    ``metadata_files`` are paths on the store of all metadata files below the location but those of ``table``.
+
+def check_alone(lake: Lake, table: Table, metadata_files: Iterable[str]) -> None:
+    """Raise RefusedError when another table's files may lie where care deletes those of ``table``.
+
+    ``metadata_files`` are paths on the store of all metadata files below the location but those of ``table``. Loads
+    every table of the catalog. Raises UnknownTableError when no location overlaps, and not all are known.
     """
     identifier = ".".join(table.name())
+    unknown = _check_catalog(lake, identifier, table)
     files, folder = store(table, table.location().rstrip("/"))
     own = str(table.metadata.table_uuid).lower()
     for where, paths in (("within", metadata_files), ("above", _above(files, folder))):
@@ -40,10 +52,30 @@ def check_alone(lake: Lake, table: Table, metadata_files: Iterable[str]) -> None
             uuid = _uuid_of(files, path)
             if uuid not in (None, own):
                 raise _refused(identifier, table, f"{where} it lies {path} of another table (UUID {uuid})")
-    for other, location in _neighbours(lake, identifier):
-        one, two = (f"{path_of(location).rstrip('/')}/", f"{path_of(table.location()).rstrip('/')}/")
-        if one.startswith(two) or two.startswith(one):
-            raise _refused(identifier, table, f"table {other} is at {location}")
+    if unknown:
+        raise unknown
+
+
+def _check_catalog(lake: Lake, identifier: str, table: Table) -> UnknownTableError | None:
+    """Compare ``table`` with the other tables of the catalog; the error of one that can't be loaded, if any."""
+    mine = {table.location(), table.properties.get(METADATA_PATH, table.location())}
+    unknown: UnknownTableError | None = None
+    try:
+        others = _answer(identifier, "the catalog's tables can't be listed", lake.all_tables)
+    except UnknownTableError as error:
+        return error
+    for other in others:
+        if other == identifier:
+            continue
+        try:
+            neighbour = _answer(identifier, f"table {other} can't be loaded", partial(lake.table, other))
+        except UnknownTableError as error:
+            unknown = error
+            continue
+        for location in _locations(neighbour):
+            if any(_overlap(location, one) for one in mine):
+                raise _refused(identifier, table, f"table {other} is at {location}")
+    return unknown
 
 
 def _above(files: FileSystem, folder: str) -> Iterator[str]:
@@ -71,20 +103,32 @@ def _uuid_of(files: FileSystem, path: str) -> str | None:
     return match[1].decode().lower() if match else None
 
 
-def _neighbours(lake: Lake, identifier: str) -> Iterator[tuple[str, str]]:
-    """Yield the other tables of the namespace with their locations, as far as the catalog tells them."""
+def _answer(identifier: str, problem: str, question: Callable[[], T]) -> T:
+    """The answer to ``question``; UnknownTableError that tells the ``problem`` where there is none."""
     try:
-        others = [one for one in lake.tables(identifier.rpartition(".")[0]) if one != identifier]
-    except FirnError:
-        return
-    for other in others if len(others) < TABLES_LOOKED_AT else ():
-        with suppress(FirnError):
-            yield other, lake.table(other).location()
+        return question()
+    except Exception as error:  # metadata of others may be damaged in any way
+        reason = " ".join(str(error).split())
+        raise UnknownTableError(
+            f"table {identifier}: orphans stay, as another table's files may be among them: {problem}: {reason}; "
+            f"allowed: all tables of the catalog can be loaded; or {ORPHANS} = false"
+        ) from error
+
+
+def _locations(table: Table) -> set[str]:
+    """The folders in which files of ``table`` lie."""
+    told = {table.properties[name] for name in _PATHS if name in table.properties}
+    return {table.location(), table.metadata_location.rpartition("/")[0], *told}
+
+
+def _overlap(one: str, other: str) -> bool:
+    paths = [f"{path_of(location).rstrip('/')}/" for location in (one, other)]
+    return paths[0].startswith(paths[1]) or paths[1].startswith(paths[0])
 
 
 def _refused(identifier: str, table: Table, problem: str) -> RefusedError:
     return RefusedError(
         f"table {identifier}: orphans stay: its location {table.location()} is not its own: {problem}; allowed: a "
         "location for each table, without another's files at, below or above it (those of a dropped table can be "
-        "removed by hand); or firn.care.orphans = false"
+        f"removed by hand); or {ORPHANS} = false"
     )

@@ -43,7 +43,8 @@ class Unreached:
     contents: Contents
 
     def findings(self, now_ms: int, *, remove: bool) -> list[Garbage]:
-        """The files by kind, deleted with ``remove``: data files first, as only manifests lead to them."""
+        """The files by kind, deleted with ``remove``: data files first, as only manifests lead to them. As long as one
+        can't be deleted these stay, so that the next round finds it."""
         missing: list[str] = []
         try:
             kept, rewritten = self._kept()
@@ -69,6 +70,8 @@ class Unreached:
             deletable: Iterator[Deletable] = ((access, Stored(path, size, None)) for (access, path), size in located)
             deleted = delete(deletable, remove=remove, title=f"deleting {title}", total=total)
             garbage += deleted.findings(Kind.EXPIRED, f"{'.'.join(self.table.name())}: {title}", _REASON, now_ms)
+            if deleted.failures:
+                break
         return garbage
 
     def _kept(self) -> tuple[Numbers, Hashes]:
@@ -89,8 +92,8 @@ class Unreached:
 
     def _stays(self, location: str) -> Garbage:
         reason = (
-            "it is gone or damaged, so what it names can't be told: that stays until it is an orphan "
-            "(firn.care.orphans, firn.care.orphans.age.ms)"
+            "it is gone or damaged, so what it names can't be told: that stays, unless firn.care.orphans = true "
+            "deletes it as an orphan (firn.care.orphans.age.ms)"
         )
         return Garbage(Kind.EXPIRED, location, goes=False, reason=reason, files=0)
 

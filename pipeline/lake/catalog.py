@@ -7,7 +7,7 @@ nothing configured the lake is embedded: a SQLite catalog and a warehouse folder
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -181,6 +181,19 @@ class Lake:
         """List all namespaces of the catalog, sorted."""
         with self.reachable():
             return sorted(".".join(namespace) for namespace in self.catalog.list_namespaces())
+
+    def all_tables(self) -> list[str]:
+        """Identifiers of all tables of the catalog, in nested namespaces too, sorted."""
+        tables: list[str] = []
+        with self.reachable():
+            waiting = list(self.catalog.list_namespaces())
+            while waiting:
+                namespace = waiting.pop()
+                # Dropped meanwhile, or (BigQuery) the catalog's word that it nests none.
+                with suppress(NoSuchNamespaceError):
+                    tables += [".".join(identifier) for identifier in self.catalog.list_tables(namespace)]
+                    waiting += self.catalog.list_namespaces(namespace)
+        return sorted(tables)
 
     def create_namespace(self, namespace: str) -> None:
         """Create ``namespace`` unless it exists."""

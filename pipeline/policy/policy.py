@@ -287,9 +287,9 @@ class Policy(BaseModel):
         description="Whether manifests are rewritten when they are many and small.",
     )
     care_orphans: bool = Field(
-        default=True,
+        default=False,
         alias="care.orphans",
-        description="Whether files below the table's location that nothing reaches are deleted, whoever wrote them.",
+        description="Whether files below the table's location that it never named are deleted, whoever wrote them.",
     )
     care_stages_bytes: int = Field(
         default=UNLIMITED,

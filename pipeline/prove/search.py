@@ -107,7 +107,7 @@ class _Searching:
         )
         self._documents(beside)
         for file in beside.unknown:
-            lift = "whoever wrote it deletes it; firn care, if it is an orphan (firn.care.orphans.age.ms)"
+            lift = "whoever wrote it deletes it; firn care, if it is an orphan (firn.care.orphans = true)"
             self.found.everywhere.append(Blocker("unknown file", file.path, "nobody knows what it holds", lift))
         looked = [(task.source.path, task.source.bytes) for task in tasks]
         self.found.files, self.found.bytes = len(looked), sum(weights)
@@ -160,7 +160,8 @@ class _Searching:
             return [
                 Blocker("orphan", path, why, "whoever wrote it deletes it: its name is hidden, so firn care does not")
             ]
-        return [Blocker("orphan", path, why, "firn care, when it is older than firn.care.orphans.age.ms")]
+        lift = "firn care, when it is older than firn.care.orphans.age.ms (with firn.care.orphans = true)"
+        return [Blocker("orphan", path, why, lift)]
 
     def _metadata(self, inventory: Inventory, beside: Unreferenced, there: set[str]) -> None:
         """Bounds that manifests keep of files which are gone."""

@@ -34,7 +34,6 @@ def publish(lake: Lake, identifier: str, job_id: str) -> None:
             transaction.remove_properties(DATA_PATH)
 
 
-@pytest.mark.xfail(strict=True, reason="R24: tables that share a data path share one _firn folder and take its files")
 @pytest.mark.parametrize("shared", ["data path", "location"])
 @pytest.mark.parametrize("enabled", ["true", "false"])
 def test_r24_each_collector_leaves_what_the_other_table_has_published(lake: Lake, shared: str, enabled: str) -> None:

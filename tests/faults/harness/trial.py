@@ -89,7 +89,7 @@ def trial(seed: int, lake: Lake, place: Workplace, reader: Reader, folder: Path)
     stand = Stand(seed, random, place, topic, reader, folder / str(seed))
     stand.requester = requester if requester.random() < ERASING else None
     masks = {"mask_max_lag_ms": "0"} if Random(f"masks {seed}").random() < MASKED else {}  # noqa: S311
-    stand.topic.create(delete_retention_ms=random.choice(["0", "0", str(DAY)]), **masks)
+    stand.topic.create(delete_retention_ms=random.choice(["0", "0", str(DAY)]), care_orphans="true", **masks)
     found = Trial(seed)
     reader.watch(stand.topic.table)
     try:

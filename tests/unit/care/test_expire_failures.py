@@ -37,6 +37,7 @@ class TestFailures:
     def test_c26_of_a_missing_manifest_the_rest_goes_and_it_is_named(
         self, lake: Lake, old: set[Path], harm: Callable[[Path], None]
     ) -> None:
+        lake.set_properties(TABLE, {"firn.care.orphans": "true"})
         manifest = first_of(lake).manifests(lake.table(TABLE).io)[0].manifest_path
         harm(lakes.on_disk(manifest))
         found = care(lake)
@@ -48,6 +49,7 @@ class TestFailures:
         assert lakes.offsets(lake) == [3]
 
     def test_c26_of_a_missing_manifest_list_the_rest_goes_and_it_is_named(self, lake: Lake, old: set[Path]) -> None:
+        lake.set_properties(TABLE, {"firn.care.orphans": "true"})
         listed = first_of(lake).manifest_list
         lakes.on_disk(listed).unlink()
         assert listed in kept(care(lake), Kind.EXPIRED)

@@ -179,7 +179,7 @@ class History:
 @given(histories)
 def test_c25_only_what_nothing_refers_to_is_collected(lake: Lake, happened: list[tuple[list[str], int]]) -> None:
     history = History(lake)
-    records.create(lake, history.table, {})
+    records.create(lake, history.table, {"firn.care.orphans": "true"})
     history.land()
     for names, after_ms in happened:
         for name in names:

@@ -131,6 +131,7 @@ class TestData:
     @pytest.mark.usefixtures("plan")
     @pytest.mark.parametrize("folder", ["", "other/0123456789abcdef", "topic=a/partition=0/level=0", "..", "../x/y/z"])
     def test_other_writers_files_go(self, lake: Lake, folder: str) -> None:
+        lake.set_properties(TABLE, {"firn.care.orphans": "true"})
         path = stray(lake, folder)
         checksum = stray(lake, folder, ".stray.parquet.crc")
         assert [one.files for one in collect(lake, LATER) if one.goes] == [2]

@@ -23,6 +23,7 @@ OTHER = str(uuid.uuid4())
 @pytest.fixture
 def orphan(lake: Lake, table: str) -> Path:
     append(lake, [row(0)])
+    lake.set_properties(table, {"firn.care.orphans": "true"})
     path = location(lake, table) / "data" / "orphan.parquet"
     path.write_bytes(b"PAR1")
     return path
@@ -115,6 +116,7 @@ def test_former_metadata_goes_with_the_commit_that_drops_it_from_the_log(lake: L
 def test_c29_a_location_through_a_link_takes_nothing(lake: Lake, table: str, tmp_path: Path) -> None:
     """The store lists files under paths that the metadata does not name: their names hold them."""
     append(lake, [row(0)])
+    lake.set_properties(table, {"firn.care.orphans": "true"})
     link = tmp_path / "link"
     link.symlink_to(location(lake))
     document = json.loads(lakes.on_disk(lake.table(table).metadata_location).read_text())
