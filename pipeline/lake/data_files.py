@@ -26,6 +26,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField
 
 from pipeline.errors import FirnError, RefusedError, UnavailableError
+from pipeline.lake import checked_parquet
 from pipeline.lake.arrow_types import fitted, stored_type
 
 BATCH_BYTES: Final = 16 << 20
@@ -131,7 +132,7 @@ class DataFiles:
             )
         try:
             with self.stream(source) as stream:
-                file = pq.ParquetFile(
+                file = checked_parquet.open_file(
                     stream,
                     binary_type=pa.large_binary(),
                     list_type=pa.LargeListType,

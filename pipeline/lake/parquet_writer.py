@@ -22,6 +22,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
+from pipeline.lake import checked_parquet
 from pipeline.lake.records import DICTIONARY_OF
 
 _BLOOM_FILTER_OF: Final = "write.parquet.bloom-filter-enabled.column."
@@ -113,7 +114,7 @@ class ParquetFileWriter:
         self._schema = options.arrow_schema()
         self._stream = output.create()
         self._footers: list[pq.FileMetaData] = []
-        self._writer = pq.ParquetWriter(
+        self._writer = checked_parquet.file_writer(
             self._stream, self._schema, metadata_collector=self._footers, **options.parquet()
         )
         self._held: list[pa.RecordBatch] = []

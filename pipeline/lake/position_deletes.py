@@ -19,6 +19,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, StringType
 
+from pipeline.lake import checked_parquet
 from pipeline.lake.delete_rows import PATH, POS
 from pipeline.lake.row_deletes import FILE_PATH
 
@@ -89,7 +90,7 @@ class PositionDeleteWriter:
         self._partition = partition
         self._stream = output.create()
         self._footers: list[pq.FileMetaData] = []
-        self._writer = pq.ParquetWriter(
+        self._writer = checked_parquet.file_writer(
             self._stream,
             _SCHEMA,
             metadata_collector=self._footers,

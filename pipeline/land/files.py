@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
-import pyarrow.parquet
 
 from pipeline.clock import to_ms
 from pipeline.errors import RefusedError
+from pipeline.lake import checked_parquet
 from pipeline.lake.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS, arrow_schema
 from pipeline.lake.times import in_ms
 from pipeline.land import logs
@@ -47,7 +47,7 @@ def read_records(path: Path, topic: str | None = None, partition: int | None = N
         )
     try:
         if path.suffix == ".parquet":
-            records = pyarrow.parquet.read_table(path)
+            records = checked_parquet.read_file(path)
         elif path.suffix in (".jsonl", ".json", ".ndjson"):
             records = _read_json_lines(path)
         else:

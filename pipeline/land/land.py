@@ -10,20 +10,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.io.pyarrow import write_file
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
-from pyiceberg.table import Table, WriteTask
+from pyiceberg.table import Table
 
 from pipeline.errors import OutcomeUnknownError, RefusedError, UnavailableError
 from pipeline.lake import Lake, records
+from pipeline.lake.data_files import BATCH_BYTES
+from pipeline.lake.parquet_writer import ParquetFileWriter, WriteOptions
 from pipeline.land.files import read_records
 
 WRITERS: Final = 4
@@ -56,12 +58,12 @@ def land(
     records.check(table, identifier)
     tables = (_fitting(table, identifier, path, read_records(path, topic, partition)) for path in paths)
     batches = [part for records_of_file in tables for part in _by_topic_partition(records_of_file)]
-    tasks = list(_tasks(table, batches))
+    segments = list(_segments(table, batches))
     try:
-        written = _write(table, tasks)
+        written = _write(table, segments)
     except OSError as error:
         # There may be partial files, and complete ones of other writers.
-        _remove(table, [_path(table, task) for task in tasks])
+        _remove(table, [segment.path for segment in segments])
         if error.errno == errno.ENAMETOOLONG:
             raise RefusedError(
                 f"table {identifier}: topic {_longest(batches)!r} is too long for the file system ({error}); "
@@ -84,11 +86,11 @@ def land(
 
 
 def _fitting(table: Table, identifier: str, path: Path, landed: pa.Table) -> pa.Table:
-    """``landed`` with exactly the columns for transactions that ``table`` has (C10).
+    """``landed`` with exactly the columns of ``table``, NULL where the file has none.
 
-    A table without them takes only records outside transactions: of others it could not tell which were aborted.
+    A table without the columns for transactions takes only records outside of them: of others it could not tell which
+    were aborted (C10).
     """
-    names = [name for name in records.TRANSACTION_COLUMNS if name in table.schema().column_names]
     marks = [pc.field(name) for name in ("is_control", "is_transactional") if name in landed.column_names]
     if marks and not records.has_transactions(table):
         # A filter drops NULL, which means false here.
@@ -100,11 +102,16 @@ def _fitting(table: Table, identifier: str, path: Path, landed: pa.Table) -> pa.
                 f"ALTER TABLE {identifier} ADD COLUMNS (is_control boolean, is_transactional boolean, producer_id "
                 "bigint, producer_epoch int)"
             )
-    schema = records.arrow_schema(transactions=True)
-    for name in names:
-        if name not in landed.column_names:
-            landed = landed.append_column(schema.field(name), pa.nulls(landed.num_rows, schema.field(name).type))
-    return landed.select([*records.KAFKA_COLUMNS, *names])
+    held = {name: landed[name] for name in landed.column_names}
+    # Kafka knows no NULL headers: a record is the same from a log segment and from a file that does not name them.
+    held["headers"] = pc.coalesce(held["headers"], pa.scalar([], held["headers"].type))
+    columns = schema_to_pyarrow(table.schema())
+    return pa.table(
+        {
+            column.name: held[column.name] if column.name in held else pa.nulls(landed.num_rows, column.type)
+            for column in columns
+        }
+    )
 
 
 def _by_topic_partition(landed: pa.Table) -> Iterator[pa.Table]:
@@ -121,35 +128,46 @@ def _longest(batches: Iterable[pa.Table]) -> str:
     return max(topics, key=lambda topic: len(topic.encode()))
 
 
-def _tasks(table: Table, batches: Iterable[pa.Table]) -> Iterator[WriteTask]:
-    schema, spec = table.schema(), table.spec()
+@dataclass(frozen=True)
+class _Segment:
+    """A data file that is to be written: the records of one topic partition, and its partition values."""
+
+    path: str
+    partition: tuple[Any, ...]
+    records: pa.Table
+
+
+def _segments(table: Table, batches: Iterable[pa.Table]) -> Iterator[_Segment]:
+    schema, spec, locations = table.schema(), table.spec(), table.location_provider()
     landing = uuid.uuid4()
     for number, batch in enumerate(batches):
         # Not the whole row: a time may lie outside Python's calendar.
         (first,) = batch.slice(0, 1).select(["topic", "partition"]).to_pylist()
         values = {**first, "level": None}
-        yield WriteTask(
-            write_uuid=landing,
-            task_id=number,
-            schema=schema.select(*batch.column_names),
-            record_batches=batch.combine_chunks().to_batches(),
-            partition_key=PartitionKey(
-                [PartitionFieldValue(field, values[field.name]) for field in spec.fields], spec, schema
-            ),
-        )
+        fields = [PartitionFieldValue(field, values[field.name]) for field in spec.fields]
+        path = locations.new_data_location(f"{number:05}-{landing}.parquet", PartitionKey(fields, spec, schema))
+        yield _Segment(path, tuple(field.value for field in fields), batch)
 
 
-def _write(table: Table, tasks: Iterable[WriteTask]) -> list[DataFile]:
-    """Write one file per task. An error is raised only after all writers have ended, so that none of them adds a file
-    after the clean-up."""
+def _write(table: Table, segments: Iterable[_Segment]) -> list[DataFile]:
+    """Write one file per segment. An error is raised only after all writers have ended, so that none of them adds a
+    file after the clean-up."""
+    options = WriteOptions(table.schema(), dict(table.properties))
     with ThreadPoolExecutor(WRITERS) as writers:
-        files = writers.map(lambda task: list(write_file(table.io, table.metadata, iter([task]))), tasks)
-        return list(chain.from_iterable(files))
+        return list(writers.map(partial(_written, table, options), segments))
 
 
-def _path(table: Table, task: WriteTask) -> str:
-    """Path to which PyIceberg writes the file of ``task``."""
-    return table.location_provider().new_data_location(task.generate_data_file_filename("parquet"), task.partition_key)
+def _written(table: Table, options: WriteOptions, segment: _Segment) -> DataFile:
+    # Not by PyIceberg's writer, which stores no page checksums (C23).
+    writer = ParquetFileWriter(table.io.new_output(segment.path), options, segment.partition)
+    records_per_batch = max(1, segment.records.num_rows * BATCH_BYTES // max(1, segment.records.nbytes))
+    try:
+        for batch in segment.records.to_batches(records_per_batch):
+            writer.write(batch)
+        return writer.close().data_file(table.spec().spec_id)
+    except BaseException:
+        writer.abandon()
+        raise
 
 
 def _commit(lake: Lake, table: Table, files: Sequence[DataFile], identifier: str) -> None:

@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyiceberg.manifest import FileFormat
 
 from pipeline.erase.digests import key_bytes
 from pipeline.errors import FirnError, UnavailableError
+from pipeline.lake import checked_parquet
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles, Source
 from pipeline.lake.topic_partition import TopicPartition
@@ -98,7 +98,7 @@ class Reader:
         path = task.source.path
         try:
             with self.files.io(path).new_input(path).open() as stream:
-                file = pq.ParquetFile(stream)
+                file = checked_parquet.open_file(stream)
                 ids = _ids(file.schema_arrow, self.files)
                 return file.metadata.num_rows, ids
         except FileNotFoundError:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.conversions import from_bytes
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
@@ -21,7 +20,7 @@ from pyiceberg.types import NestedField, PrimitiveType
 
 from pipeline.errors import RefusedError
 from pipeline.history import ancestors
-from pipeline.lake import Lake
+from pipeline.lake import Lake, checked_parquet
 from pipeline.lake.branches import QUARANTINE, at_snapshot, on_branch
 from pipeline.lake.columns import Columns
 from pipeline.lake.filters import EVERYTHING
@@ -165,7 +164,7 @@ def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY
     rows = _once(chosen.drop_columns([name for name in chosen.column_names if name in _NOT_EXPORTED]))
     try:
         if path.suffix == ".parquet":
-            pq.write_table(rows, path)
+            checked_parquet.write_file(rows, path)
         else:
             path.write_text("".join(_lines(rows, path)), encoding="utf-8")
     except OSError as error:

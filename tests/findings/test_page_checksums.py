@@ -68,7 +68,6 @@ def notices_flipped_bits(path: Path) -> bool:
     return True
 
 
-@pytest.mark.xfail(strict=True, reason="R25: a flipped bit in a landed value is published as it is")
 @pytest.mark.parametrize(("validation", "codec"), [("fingerprint", "zstd"), ("full", "none")])
 @pytest.mark.parametrize("lane", LEVELS)
 def test_r25_a_flipped_bit_in_a_segment_blocks_its_topic_partition_alone(
@@ -89,7 +88,6 @@ def test_r25_a_flipped_bit_in_a_segment_blocks_its_topic_partition_alone(
     assert topic.levels(1) == [LEVELS[lane]]
 
 
-@pytest.mark.xfail(strict=True, reason="R25: a staged file with a flipped bit is read as it is")
 def test_r25_a_flipped_bit_in_a_result_is_named_by_the_judge(topic: Topic) -> None:
     topic.land(older(), newer())
     (outcome,) = topic.compacted(*topic.plans("full"))
@@ -99,7 +97,6 @@ def test_r25_a_flipped_bit_in_a_result_is_named_by_the_judge(topic: Topic) -> No
     assert f"{path.name} is not readable as Parquet" in str(judged.error)
 
 
-@pytest.mark.xfail(strict=True, reason="R25: Firn writes no page checksums")
 def test_r25_every_parquet_file_that_firn_writes_notices_flipped_bits(topic: Topic, tmp_path: Path) -> None:
     topic.create(mask_max_lag_ms="0").land([*older(), Record(3, None, b"no key")], [Record(4, b"k0", LOW)])
     topic.clean("mask", force=True)
@@ -112,7 +109,6 @@ def test_r25_every_parquet_file_that_firn_writes_notices_flipped_bits(topic: Top
     assert unnoticed == []
 
 
-@pytest.mark.xfail(strict=True, reason="R25: firn land takes a file with a flipped bit as it is")
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_r25_land_refuses_a_file_with_a_flipped_bit(topic: Topic, tmp_path: Path, codec: str) -> None:
     path = tmp_path / "records.parquet"
@@ -132,7 +128,6 @@ def test_r25_files_without_checksums_are_read_as_before(topic: Topic) -> None:
     assert topic.offsets() == [1, 2, 3, 4]
 
 
-@pytest.mark.xfail(strict=True, reason="R25: every module opens Parquet in its own way")
 def test_r25_one_module_opens_and_writes_parquet() -> None:
     """A new reader or writer can't forget the checksums."""
     calls = re.compile(r"\b((pq|parquet)\.(ParquetFile|ParquetWriter|read_table|write_table)|read_parquet)\(")
