@@ -11,11 +11,6 @@ def equals(column: str, value: str | int | bytes | bool) -> BooleanExpression:
     return EqualTo(term=Reference(column), value=literal(value))
 
 
-def holds(column: str) -> BooleanExpression:
-    """Filter for rows whose ``column`` is true."""
-    return EqualTo(term=Reference(column), value=literal(True))  # noqa: FBT003  # the value, not a switch
-
-
 def both(left: BooleanExpression, right: BooleanExpression) -> BooleanExpression:
     """Filter for rows that pass ``left`` and ``right``."""
     return And(left=left, right=right)

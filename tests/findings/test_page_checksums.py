@@ -136,7 +136,6 @@ def test_r25_one_module_opens_and_writes_parquet() -> None:
     assert outside == set()
 
 
-@pytest.mark.xfail(strict=True, reason="R25: a flipped bit in a marker removes the records of a committed transaction")
 def test_r25_a_flipped_bit_in_a_marker_aborts_nothing(topic: Topic, tmp_path: Path) -> None:
     """The commit of a transaction whose records are cleaned lies in a segment that is not: planning reads it."""
     producer = (1, 0)
