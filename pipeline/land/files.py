@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +23,19 @@ _FIRST_MS, _LAST_MS = to_ms(datetime.min.replace(tzinfo=UTC)), to_ms(datetime.ma
 _MOST_NAMES = 1000
 """Maximum number of distinct fields in a file of JSON lines; a file with more is no file of records."""
 _SHOWN_NAMES = 20
+_TIMES = (
+    pa.types.is_timestamp,
+    pa.types.is_date,
+    pa.types.is_integer,
+    pa.types.is_string,
+    pa.types.is_large_string,
+)
+_ALLOWED_KINDS: Final = (
+    (pa.types.is_integer, (pa.types.is_integer,), "integers"),
+    (pa.types.is_boolean, (pa.types.is_boolean,), "booleans"),
+    (pa.types.is_timestamp, _TIMES, "milliseconds, times, or text in ISO 8601"),
+)
+"""Kinds of a file's columns, by the kind of the table's: what lands is what is in the file, and no guess."""
 _HEADER_TEXT = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
 
@@ -30,7 +44,8 @@ def read_records(path: Path, topic: str | None = None, partition: int | None = N
 
     ``timestampType`` and ``headers`` may be absent (0, NULL). Columns for transactions follow where the file has them;
     a log segment does. In JSON lines key, value and header values are text (stored as UTF-8), timestamps are ISO 8601
-    or milliseconds since the epoch. ``topic`` and ``partition`` apply only to log segments and give their topic
+    or milliseconds since the epoch. No value is rounded or guessed: where Kafka has an integer or a boolean the file
+    has to. ``topic`` and ``partition`` apply only to log segments and give their topic
     partition (see ``logs``). Raises RefusedError naming file, column, what was found and what is allowed (C26).
     """
     if not path.is_file():
@@ -174,6 +189,9 @@ def _column(records: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
         absent = 0 if field.name == "timestampType" else None
         return pa.chunked_array([pa.array([absent] * records.num_rows, type=field.type)])
     column = records[field.name]
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    _check_kind(column.type, field, path)
     try:
         if pa.types.is_timestamp(field.type) and pa.types.is_integer(column.type):
             # Kafka's unit; any other would be a guess.
@@ -188,6 +206,16 @@ def _column(records: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
         raise RefusedError(
             f"file {path}: column {field.name} is {_kind(column.type)}: {reason}; allowed: {field.type}"
         ) from error
+
+
+def _check_kind(kind: pa.DataType, field: pa.Field, path: Path) -> None:
+    """Refuse a column that only a conversion would make integers, booleans or times of.
+
+    One fraction among the integers of JSON lines makes doubles of them all, and the others lose their last digits.
+    """
+    for is_of_table, are_allowed, allowed in _ALLOWED_KINDS:
+        if is_of_table(field.type) and not any(is_allowed(kind) for is_allowed in (*are_allowed, pa.types.is_null)):
+            raise RefusedError(f"file {path}: column {field.name} is {_kind(kind)}; allowed: {allowed}")
 
 
 def _kind(kind: pa.DataType) -> str:

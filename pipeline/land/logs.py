@@ -62,17 +62,31 @@ def topic_partition_of(path: Path, topic: str | None = None, partition: int | No
     """The topic partition of the records in ``path``: from the folder name in Kafka's layout, unless given.
 
     Topics may contain dashes and dots: the partition follows the last dash. Raises RefusedError for any other folder
-    name, such as that of a partition that Kafka is deleting or moving.
+    name, such as that of a partition that Kafka is deleting or moving, and for a link into another topic partition's
+    folder.
     """
     if topic is not None and partition is not None:
         return TopicPartition(topic, partition)
-    folder = path.resolve().parent.name
-    match = _FOLDER.fullmatch(folder)
-    if not match:
+    given, real = Path(os.path.abspath(path)).parent.name, path.resolve().parent.name  # noqa: PTH100  # follows no link
+    named = _named(given, topic, partition)
+    if named is None:
         raise RefusedError(
-            f"file {path} lies in folder {folder!r}; allowed: <topic>-<partition>, as Kafka names it, or --topic and "
+            f"file {path} lies in folder {given!r}; allowed: <topic>-<partition>, as Kafka names it, or --topic and "
             "--partition"
         )
+    if _named(real, topic, partition) not in (None, named):
+        raise RefusedError(
+            f"file {path} lies in folder {given!r} and is a link into folder {real!r}; allowed: a link to a file of "
+            "the same topic partition, or --topic and --partition"
+        )
+    return named
+
+
+def _named(folder: str, topic: str | None, partition: int | None) -> TopicPartition | None:
+    """The topic partition that the name of ``folder`` and the options tell; None for any other name."""
+    match = _FOLDER.fullmatch(folder)
+    if not match:
+        return None
     return TopicPartition(
         match["topic"] if topic is None else topic, int(match["partition"]) if partition is None else partition
     )
