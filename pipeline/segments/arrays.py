@@ -47,11 +47,11 @@ _INTEGERS: Final = (
     "newest_delete",
     "equality_deletes",
 )
-_OPTIONAL: Final = ("tombstones", "committed_ms", "keys", "first_horizon_ms", "last_horizon_ms", "hidden")
+_OPTIONAL: Final = ("tombstones", "committed_ms", "written_ms", "keys", "first_horizon_ms", "last_horizon_ms", "hidden")
 _BOOLEANS: Final = ("by_firn", "whole", "transactional", "control")
 _TEXTS: Final = ("path", "problem")
 _DEFAULTS: Final = dict.fromkeys((*_INTEGERS, *_OPTIONAL, *_BOOLEANS), 0) | dict.fromkeys(
-    ("committed_ms", "keys", "first_horizon_ms", "last_horizon_ms"), UNKNOWN
+    ("committed_ms", "written_ms", "keys", "first_horizon_ms", "last_horizon_ms"), UNKNOWN
 )
 _FIELDS: Final = tuple(field.name for field in fields(Segment) if field.name != "topic_partition")
 
@@ -96,6 +96,7 @@ class Arrays:
     sequence_number: Ints
     row_deletes: Ints
     committed_ms: Ints
+    written_ms: Ints
     by_firn: Bools
     whole: Bools
     keys: Ints

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 from pyiceberg.table import Table
 
 from pipeline.lake.columns import Columns
+from pipeline.lake.folders import Stored, Stores
 from pipeline.lake.records import TRANSACTION_COLUMNS, has_transactions
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.segments.column import ColumnMetrics
@@ -14,7 +15,7 @@ from pipeline.segments.footers import Footers
 from pipeline.segments.listed import ListedFile
 from pipeline.segments.segment import LANDED, LEVELS, RUN, Segment, Stray
 
-VERSION = 3
+VERSION = 4
 """Version of cached facts (``segments/cache.py``); raise it when the same entry gives other facts."""
 
 REWRITE = "rewrite it under the present partitioning: rewrite_data_files with rewrite-all"
@@ -41,6 +42,8 @@ class Facts:
         transactional = has_transactions(table) and not names.adopted
         self._optional = frozenset(TRANSACTION_COLUMNS if transactional else ())
         self._footers = Footers(table)
+        self._stores = Stores(table)
+        self._without_time: set[str] = set()
 
         def column(name: str | None) -> ColumnMetrics | None:
             return ColumnMetrics.of(self._fields[name], self._specs) if name else None
@@ -85,6 +88,7 @@ class Facts:
             newest_ms=times[1] if times else 0,
             sequence_number=file.added_by,
             row_deletes=0,
+            written_ms=self._written_ms(file) if file.records and times and times[0] < 0 else None,
             keys=self._keys(file, level, null_keys),
             stamped=self._stamped(file),
             first_horizon_ms=self._horizon(file.lower),
@@ -106,8 +110,8 @@ class Facts:
 
     @property
     def unread(self) -> Set[str]:
-        """Paths of files whose footer was needed but could not be read; a later read may succeed."""
-        return self._footers.unread.keys()
+        """Paths of files whose footer or time of writing was needed but not to be had; a later read may succeed."""
+        return self._footers.unread.keys() | self._without_time
 
     def version(self, spec_id: int) -> str:
         """Cache key of one partition spec's facts; differs under other columns or another mapping."""
@@ -211,6 +215,17 @@ class Facts:
         if bounds is None or column is None or column.is_long:
             return bounds
         return bounds[0] // 1000, bounds[1] // 1000
+
+    def _written_ms(self, file: ListedFile) -> int | None:
+        """The store's time of writing; None where it does not say."""
+        files, path = self._stores.of(file.path)
+        try:
+            written_ms = Stored.of(files.get_file_info(path)).written_ms
+        except OSError:
+            written_ms = None
+        if written_ms is None:
+            self._without_time.add(file.path)
+        return written_ms
 
     def _tombstones(self, file: ListedFile) -> int | None:
         """Number of tombstones; None when only the records themselves tell."""

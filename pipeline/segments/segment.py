@@ -40,6 +40,8 @@ class Segment:
     """Number of row-level delete files that may apply to this segment."""
     committed_ms: int | None = None
     """Clock of the commit that added the file; None when its snapshot has expired."""
+    written_ms: int | None = None
+    """The store's time of writing of the file; None where every record has a timestamp, or the store does not say."""
     by_firn: bool = False
     """True when Firn made that commit: then the clock is the plan's. Not for lane `erase`, which keeps levels."""
     whole: bool = False

@@ -8,6 +8,7 @@ from itertools import accumulate
 from pipeline.policy.policy import LONG_MAX
 from pipeline.sense.comparing import landed_ms
 from pipeline.sense.lanes import Lane, due
+from pipeline.sense.retention import aged_from_ms
 from pipeline.sense.state import PartitionState
 from pipeline.sense.triggers import last_full_ms
 
@@ -55,7 +56,8 @@ def _turning_points(state: PartitionState) -> Iterator[int]:
     if policy.masks:
         yield from (landed_ms(segment) + policy.mask_max_lag_ms for segment in state.segments)
     if policy.deletes and policy.retention_ms >= 0:
-        yield from (segment.newest_ms + policy.retention_ms + 1 for segment in state.segments)
+        times = (aged_from_ms(segment) for segment in state.segments)
+        yield from (time + policy.retention_ms + 1 for time in times if time is not None)
     for segment in state.tail:
         for horizon in (segment.first_horizon_ms, segment.last_horizon_ms):
             if horizon is not None:

@@ -30,10 +30,10 @@ class Retention:
 def retention(state: PartitionState) -> Retention | None:
     """The decision of retention on ``state``; None under a policy that does not delete.
 
-    A segment may go when its newest timestamp is more than retention.ms ago, or when what remains without it is still
-    at least retention.bytes (Kafka's ``deleteRetentionMsBreachedSegments``, ``deleteRetentionSizeBreachedSegments``).
-    The first that may not go ends the prefix and keeps what overlaps it: a segment goes only if every one that stays
-    starts past its last offset, else an older value could come to light.
+    A segment may go when its newest record (``aged_from_ms``) is more than retention.ms old, or when what remains
+    without it is still at least retention.bytes (Kafka's ``deleteRetentionMsBreachedSegments``,
+    ``deleteRetentionSizeBreachedSegments``). The first that may not go ends the prefix and keeps what overlaps it: a
+    segment goes only if every one that stays starts past its last offset, else an older value could come to light.
 
     Row-level deletes on what goes are no obstacle, as they are to a cleaning: their rows go as well.
     """
@@ -61,6 +61,19 @@ def retention(state: PartitionState) -> Retention | None:
     return Retention((), "", "")
 
 
+def aged_from_ms(segment: Segment) -> int | None:
+    """The clock, epoch milliseconds, from which the age of the newest record in ``segment`` counts; None: unknown.
+
+    A record without a timestamp (-1; Kafka takes all before the epoch for that) counts from its landing: the later of
+    the commit that added its file and the file's time of writing, as far as they are known. Kafka falls back to the
+    time of its file (LogSegment.largestTimestamp). A rewrite is a later landing: nothing goes too early (C19).
+    """
+    if segment.oldest_ms >= 0:
+        return segment.newest_ms
+    landed = [time for time in (segment.committed_ms, segment.written_ms) if time is not None]
+    return max(segment.newest_ms, *landed) if landed else None
+
+
 def _obstacle(state: PartitionState, segment: Segment) -> str | None:
     """Why ``segment`` stays whatever its age and size; None when nothing holds it."""
     if segment.problem:
@@ -78,7 +91,8 @@ def _obstacle(state: PartitionState, segment: Segment) -> str | None:
 
 def _cause(state: PartitionState, segment: Segment, left: int) -> Limit | None:
     """By which config ``segment`` may go when ``left`` bytes remain without it."""
-    if 0 <= state.policy.retention_ms < state.now_ms - segment.newest_ms:
+    since = aged_from_ms(segment)
+    if since is not None and 0 <= state.policy.retention_ms < state.now_ms - since:
         return Limit.AGE
     return Limit.SIZE if 0 <= state.policy.retention_bytes <= left else None
 
@@ -94,8 +108,12 @@ def _reason(state: PartitionState, causes: Sequence[Limit]) -> str:
 
 def _waiting(state: PartitionState, segment: Segment, left: int) -> str:
     """Distance of ``segment`` from its limits. A timestamp in the future keeps it: the text must show that."""
-    age = state.now_ms - segment.newest_ms
-    moment = f"is {age} ms old" if age >= 0 else f"lies {-age} ms in the future"
+    since = aged_from_ms(segment)
+    if since is None:
+        moment = "has no timestamp, and neither a snapshot nor the store tells when it landed"
+    else:
+        age = state.now_ms - since
+        moment = f"is {age} ms old" if age >= 0 else f"lies {-age} ms in the future"
     return (
         f"its newest record {moment} ({Limit.AGE} {state.policy.retention_ms}), {left} bytes would remain "
         f"({Limit.SIZE} {state.policy.retention_bytes})"

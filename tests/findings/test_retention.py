@@ -43,7 +43,6 @@ def state(topic: Topic, now_ms: int) -> PartitionState:
     return only
 
 
-@pytest.mark.xfail(strict=True, reason="R7: records without a timestamp are dropped at once")
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 @pytest.mark.parametrize("timestamps", [(NONE,), (NONE, LONG_AGO), (-5000, NONE), (-5000,)])
 def test_r7_records_without_a_timestamp_count_from_their_landing(
@@ -63,7 +62,6 @@ def test_r7_a_newer_timestamp_beside_them_counts(topic: Topic) -> None:
     assert dropped(topic, 4_000_000_000_000 + HOUR + 1) == [first.path]
 
 
-@pytest.mark.xfail(strict=True, reason="R7: records without a timestamp are dropped at once")
 def test_r7_the_files_time_counts_once_the_snapshot_of_the_landing_has_expired(topic: Topic) -> None:
     first = landed(topic, NONE)
     table = topic.lake.table(topic.table)
@@ -75,14 +73,12 @@ def test_r7_the_files_time_counts_once_the_snapshot_of_the_landing_has_expired(t
     assert dropped(topic, written_ms + HOUR + 1) == [first.path]
 
 
-@pytest.mark.xfail(strict=True, reason="R7: records without a timestamp are dropped at once")
 def test_r7_a_forecast_tells_when_they_go(topic: Topic) -> None:
     first = landed(topic, NONE)
     goes = landed_ms(first) + HOUR + 1
     assert due_at(state(topic, landed_ms(first)), [Lane.RETAIN]) == goes
 
 
-@pytest.mark.xfail(strict=True, reason="R7: records without a timestamp are dropped at once")
 def test_r7_what_keeps_them_is_told(topic: Topic) -> None:
     first = landed(topic, NONE)
     decision = retention(state(topic, landed_ms(first) + 5))
