@@ -1,0 +1,55 @@
+"""R13: a table that is partitioned by its key shows keys in clear after an erasure."""
+
+import pytest
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.transforms import IdentityTransform
+
+from pipeline import clock
+from pipeline.adopt import adopt
+from pipeline.care import care_table
+from pipeline.engine import Engine
+from pipeline.erase.ask import ask
+from pipeline.erase.stored import read_erasures
+from pipeline.errors import RefusedError
+from pipeline.lake import Lake
+from pipeline.run import run
+from pipeline.sense import Lane
+from tests.support.adopted import BY_ENTITY, EVENTS_SCHEMA, append, event, make
+from tests.support.topics import DAY
+
+KEY = "customer-4711"
+BY_KEY = PartitionField(4, 1000, IdentityTransform(), "entity")
+
+
+def erased(lake: Lake, engine: Engine, table: str) -> None:
+    """Adopt a table partitioned by its key, erase the key and care for the table; unless Firn refuses to."""
+    make(lake, table, EVENTS_SCHEMA, BY_KEY)
+    append(lake, table, event(0, entity=KEY), event(1, entity="b"), event(2, entity="c"))
+    adopt(lake, table, BY_ENTITY, {"firn.erase.history": "expire", "firn.care.enabled": "true"})
+    try:
+        asked = ask(lake, table, [[KEY.encode()]], clock.now_ms(), None, 4 * DAY)
+    except RefusedError:
+        return
+    list(run(lake, table, clock.now_ms(), lambda _: engine, (Lane.ERASE,), force=True))
+    care_table(lake, table, asked.deadline_ms - 2 * DAY + 1, remove=True)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R13: a certificate shows the key in paths")
+def test_r13_no_certificate_shows_the_key(lake: Lake, engine: Engine) -> None:
+    erased(lake, engine, "shop.certified_by_key")
+    certificates = read_erasures(lake.table("shop.certified_by_key")).certificates
+    assert [one.request for one in certificates if KEY in one.document] == []
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R13: certified, and manifests show the key")
+def test_r13_no_manifest_shows_a_key_that_is_certified(lake: Lake, engine: Engine) -> None:
+    erased(lake, engine, "shop.listed_by_key")
+    table = lake.table("shop.listed_by_key")
+    entries = [
+        entry
+        for snapshot in table.snapshots()
+        for manifest in snapshot.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+    ]
+    shown = {entry.data_file.file_path for entry in entries if KEY in str(entry.data_file.partition)}
+    assert not (shown and read_erasures(table).certificates)

@@ -1,0 +1,117 @@
+"""R3, R14: what Firn remembers of a history that main has left still counts."""
+
+from collections.abc import Callable
+
+import pytest
+
+from pipeline import quarantine
+from pipeline.prove.status import status
+from pipeline.run import run
+from pipeline.sense import Lane
+from tests.support.erasing import HOUR, request
+from tests.support.other_lives import head, replace, roll_back
+from tests.support.topics import DAY, NOW, Record, Topic, foreign_rows, updates
+
+LATER = NOW + DAY
+NEW = [*updates("a=new", start=1), *updates("d=1", start=9)]
+"""A new load of other records: its first is below the removed tombstone, its log end is not."""
+
+
+def deleted(topic: Topic) -> int:
+    """Delete key ``a`` at offset 3 and remove its tombstone; the snapshot from before all of its records."""
+    topic.land(updates("z=1"))
+    before = head(topic)
+    topic.land(updates("a=1", "b=1", "a=", "c=1", start=1))
+    for now in (NOW, LATER):
+        topic.clean("full", now, force=True)
+    return before
+
+
+def delete_and_load(topic: Topic) -> None:
+    topic.lake.table(topic.table).delete()
+    topic.append(NEW)
+
+
+def overwrite(topic: Topic) -> None:
+    topic.lake.table(topic.table).overwrite(foreign_rows(topic.arrow(NEW)))
+
+
+def create_or_replace(topic: Topic) -> None:
+    replace(topic)
+    topic.append(NEW)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R3: tombstones of a rolled back history delete")
+def test_r3_a_rollback_forgets_removed_tombstones(topic: Topic) -> None:
+    roll_back(topic, deleted(topic))
+    topic.append(NEW)
+    topic.run(LATER, force=True)
+    assert topic.seen() == [*updates("z=1"), *NEW]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R3: tombstones of replaced data delete records")
+@pytest.mark.parametrize("anew", [create_or_replace, overwrite, delete_and_load])
+def test_r3_a_table_that_begins_anew_forgets_removed_tombstones(topic: Topic, anew: Callable[[Topic], None]) -> None:
+    deleted(topic)
+    anew(topic)
+    topic.run(LATER, force=True)
+    assert topic.seen() == NEW
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R3: two records share an offset")
+def test_r3_no_offset_gets_two_records(topic: Topic) -> None:
+    deleted(topic)
+    topic.lake.table(topic.table).delete()
+    topic.append(updates("a=new", "b=new", "c=new", "e=1", "f=1"))
+    list(run(topic.lake, topic.table, LATER, topic.engines, tuple(Lane), force=True))
+    assert topic.offsets() == sorted(set(topic.offsets()))
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R3: a tombstone blocks a topic partition for ever")
+def test_r3_no_topic_partition_is_refused_for_ever(topic: Topic) -> None:
+    deleted(topic)
+    topic.lake.table(topic.table).delete()
+    topic.append(updates("a=new", "d=1"))
+    failures = [lane.failures for lane in run(topic.lake, topic.table, LATER, topic.engines, tuple(Lane), force=True)]
+    assert [one for one in failures if one] == []
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R3: a rollback quarantines a record twice")
+def test_r3_a_rollback_quarantines_nothing_twice(topic: Topic) -> None:
+    topic.land([Record(0, None, b"lost"), Record(1, b"a", b"1")])
+    before = head(topic)
+    topic.clean("full", NOW, force=True)
+    roll_back(topic, before)
+    topic.clean("full", LATER, force=True)
+    assert [record.offset for record in quarantine.records(topic.lake, topic.table, 10)] == [0]
+    assert sum(batch.records for batch in quarantine.batches(topic.lake, topic.table)) == 1
+
+
+@pytest.fixture
+def visible_again(topic: Topic) -> Topic:
+    """Key ``a`` was erased, and a rollback has brought it back."""
+    topic.land(updates("a=1", "b=1"))
+    before = head(topic)
+    request(topic, b"a")
+    topic.clean(Lane.ERASE, NOW + HOUR)
+    roll_back(topic, before)
+    return topic
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R14: after a rollback no plan erases the key")
+def test_r14_a_key_that_a_rollback_brought_back_is_erased_again(visible_again: Topic) -> None:
+    visible_again.run(NOW + 2 * HOUR)
+    assert visible_again.offsets() == [1]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R14: after a rollback status says erased")
+def test_r14_status_does_not_say_erased(visible_again: Topic) -> None:
+    (told,) = status(visible_again.lake, visible_again.table, NOW + 2 * HOUR)
+    assert told.state(NOW + 2 * HOUR) == "open"
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R14: after a rollback a request changes nothing")
+def test_r14_nor_does_a_new_request_change_nothing(visible_again: Topic) -> None:
+    request(visible_again, b"a", now=NOW + 2 * HOUR)
+    visible_again.run(NOW + 4 * HOUR)
+    assert visible_again.offsets() == [1]

@@ -1,0 +1,47 @@
+"""R1: a commit is applied, its answer is lost below PyIceberg, the request is sent again, and the second is refused."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.erase.ask import ask
+from pipeline.errors import FirnError
+from pipeline.land import land
+from pipeline.publish import publish_job
+from tests.support.erasing import erasures
+from tests.support.repeating import lost_files, repeating
+from tests.support.topics import NOW, Topic, updates
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R1: a publication that was applied loses files")
+def test_r1_a_publication_that_was_applied_keeps_its_files(topic: Topic) -> None:
+    topic.land(updates("a=1", "b=1"), updates("a=2", start=2))
+    (stage,) = topic.validated(topic.plans("full", force=True))
+    with suppress(FirnError):
+        publish_job(repeating(topic.lake), stage)
+    assert lost_files(topic.lake.table(topic.table)) == set()
+    assert topic.offsets() == [1, 2]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R1: a request that was applied loses files")
+def test_r1_a_request_to_erase_that_was_applied_keeps_its_files(topic: Topic) -> None:
+    topic.land(updates("a=1", "b=1"))
+    with suppress(FirnError):
+        ask(repeating(topic.lake), topic.table, [(b"a",)], NOW)
+    assert lost_files(topic.lake.table(topic.table)) == set()
+    assert len(erasures(topic).requests) == 1
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R1: a landing that was applied loses files")
+def test_r1_a_landing_that_was_applied_keeps_its_files(topic: Topic, tmp_path: Path) -> None:
+    topic.create()
+    # The last try of PyIceberg, which looks for its own snapshot only before it tries again.
+    topic.lake.set_properties(topic.table, {"commit.retry.num-retries": "0"})
+    path = tmp_path / "landed.parquet"
+    pq.write_table(topic.arrow(updates("a=1", "b=1")), path)
+    with suppress(FirnError):
+        land(repeating(topic.lake), topic.table, [path])
+    assert lost_files(topic.lake.table(topic.table)) == set()
+    assert topic.offsets() == [0, 1]
