@@ -1,0 +1,98 @@
+"""R23: what Airflow's form and its question promise: a dry run changes nothing, what was shown is what is published.
+
+A server that does not answer in time fails an assertion: only `pytest.fail` is the finding.
+"""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from pipeline.airflow.configuration import dag_id_of
+from pipeline.care.sweep import sweep
+from pipeline.compact.compact import compact
+from pipeline.engine import Engine
+from pipeline.plan import plan_table
+from pipeline.staging.stage import Stage, stages_of
+from tests.airflow.conftest import LocalAirflow, make
+from tests.airflow.server import Server, question, serving
+from tests.support.lakes import files_under, on_disk
+from tests.support.topics import NOW
+
+DRY, OLD, CLEARED = "t.dry", "t.old_stage", "t.cleared"
+NEVER = 'schedule = "0 0 29 2 *"\nwatched = false'
+MINUTES = 5 * 60  # seconds
+ASKING = {"lane": "full", "force": True, "ask": True}
+TWO_DAYS = 2 * 86_400  # seconds: older than the table's stages may be
+LANE = ["full.plan", "full.jobs.compact", "full.jobs.validate"]
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> LocalAirflow:
+    tables = {DRY: NEVER, OLD: f"{NEVER}\napproval_minutes = 10080", CLEARED: NEVER}
+    return make(tmp_path_factory.mktemp("promises"), tables)
+
+
+@pytest.fixture(scope="module")
+def server(airflow: LocalAirflow) -> Iterator[Server]:
+    with serving(airflow) as running:
+        yield running
+
+
+def asking(airflow: LocalAirflow, server: Server, table: str) -> str:
+    """The path of a run that waits for an answer, of a table with something to clean."""
+    airflow.land(table, {0: ["a=1", "b=1"]}, {0: ["a=2"]})
+    dag_id = dag_id_of(table)
+    server.unpause(dag_id)
+    body = {"logical_date": None, "conf": ASKING}
+    run_id = server.call(f"/api/v2/dags/{dag_id}/dagRuns", "POST", body)["dag_run_id"]
+    assert "| orders-0 | 3 | 2 | 1 |" in question(server, dag_id, MINUTES, run_id)["body"]
+    return f"/api/v2/dags/{dag_id}/dagRuns/{run_id}"
+
+
+def publish(server: Server, run: str) -> None:
+    """Answer `Publish`, and wait for the end of the run."""
+    server.call(f"{run}/taskInstances/full.publish/-1/hitlDetails", "PATCH", {"chosen_options": ["Publish"]})
+    server.until(lambda: server.call(run)["state"] in ("success", "failed"), MINUTES)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R23: a dry run sweeps stages")
+def test_r23_a_dry_run_discards_no_stage(airflow: LocalAirflow, engine: Engine) -> None:
+    airflow.land(DRY, {0: ["a=1", "b=1"]}, {0: ["a=2"]})
+    compact(airflow.lake, plan_table(airflow.lake, DRY, "full", NOW, force=True), engine)
+    airflow.lake.table(DRY).delete("offset < 2")
+    before = stages_of(airflow.lake, DRY)
+    airflow.run(DRY, {"dry_run": True})
+    assert (len(before), stages_of(airflow.lake, DRY)) == (1, before)
+
+
+@pytest.mark.xfail(strict=True, raises=pytest.fail.Exception, reason="R23: what waits for an approval is discarded")
+def test_r23_an_approval_keeps_its_stage(airflow: LocalAirflow, server: Server) -> None:
+    run = asking(airflow, server, OLD)
+    (name,) = stages_of(airflow.lake, OLD)
+    for path in files_under(on_disk(Stage.load(airflow.lake, name).documents.location)):
+        os.utime(path, (path.stat().st_atime - TWO_DAYS, path.stat().st_mtime - TWO_DAYS))
+    sweep(airflow.lake, OLD)
+    publish(server, run)
+    if airflow.levels(OLD) != {0: [3]}:
+        pytest.fail("what was approved is not published")
+
+
+@pytest.mark.xfail(strict=True, raises=pytest.fail.Exception, reason="R23: clearing publishes what nobody was shown")
+def test_r23_a_plan_that_nobody_was_shown_is_not_published(airflow: LocalAirflow, server: Server) -> None:
+    run = asking(airflow, server, CLEARED)
+    airflow.land(CLEARED, {1: ["x=1", "y=1"]}, {1: ["x=2"]})
+    dags, _, run_id = run.rpartition("/dagRuns/")
+    tasks = {
+        "dag_run_id": run_id,
+        "task_ids": LANE,
+        "only_failed": False,
+        "dry_run": False,
+        "include_downstream": False,
+    }
+    server.call(f"{dags}/clearTaskInstances", "POST", tasks)
+    server.until(lambda: len(stages_of(airflow.lake, CLEARED)) > 1, MINUTES)
+    server.until(lambda: server.call(f"{run}/taskInstances/full.jobs.validate/0")["state"] == "success", MINUTES)
+    publish(server, run)
+    if airflow.levels(CLEARED)[1] != [0, 0]:
+        pytest.fail("what nobody was shown is published")
