@@ -15,11 +15,13 @@ from pipeline.prove.search import SearchResult
 
 FORMAT: Final = "firn-certificate-v1"
 SEAL: Final = "sha256"
-"""Name of the digest of the document: of its canonical JSON without this name."""
+"""Name of the digest of the document: of its canonical JSON without this name. It has no key: whoever can write the
+document can make it anew, so it shows changes by accident only."""
 NOT_COVERED: Final = (
     "the Kafka topic itself, and other copies of the records outside the table: backups, exports, other tables",
     "values of other records that mention the key",
     "reports in Firn's home (FIRN_REPORTS_AGE_MS), if firn.report.samples shows keys",
+    "logs of Airflow and Spark",
     "blocks that a deleted file has left on a disk",
 )
 
@@ -102,7 +104,7 @@ def content_of(issued: Certificate) -> Mapping[str, Any]:
 
 
 def is_intact(issued: Certificate) -> bool:
-    """True when the document is as it was issued, by its own digest."""
+    """True when the document agrees with its own digest: no accident has changed it (``SEAL``)."""
     try:
         content = dict(content_of(issued))
     except ValueError:

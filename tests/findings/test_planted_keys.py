@@ -115,7 +115,6 @@ def partition_statistics(topic: Topic) -> None:
     topic.lake.catalog.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), (update,))
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R23: certificates don't name logs")
 def test_r23_a_certificate_says_that_logs_are_not_covered(topic: Topic) -> None:
     erase(topic.land(batch(0)))
     certified(topic)
