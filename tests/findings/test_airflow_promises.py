@@ -56,7 +56,6 @@ def publish(server: Server, run: str) -> None:
     server.until(lambda: server.call(run)["state"] in ("success", "failed"), MINUTES)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="R23: a dry run sweeps stages")
 def test_r23_a_dry_run_discards_no_stage(airflow: LocalAirflow, engine: Engine) -> None:
     airflow.land(DRY, {0: ["a=1", "b=1"]}, {0: ["a=2"]})
     compact(airflow.lake, plan_table(airflow.lake, DRY, "full", NOW, force=True), engine)

@@ -74,18 +74,19 @@ def sweep(
 ) -> None:
     """Discard the leftovers of this run: stages that were not published, and finished plans.
 
-    The plans of a failed run stay for a day: after a repair, the failed task can be cleared and continues with the same
-    plan.
+    A dry run discards nothing. The plans of a failed run stay for a day: after a repair, the failed task can be cleared
+    and continues with the same plan.
     """
     from pipeline.care.sweep import sweep as sweep_stages
     from pipeline.lake import Lake
 
-    lake = Lake.load()
-    paths = [path for jobs in jobs_of_lanes if jobs for path in plan_files(jobs)]
-    swept = sweep_stages(lake, table, plan_ids=[path.stem for path in paths])
-    log.info("%s", swept)
-    planned = len(paths) + len(dropped or [])
-    if planned == sum(len(outcome["published"]) for outcome in outcomes if outcome):
-        for path in [*paths, *map(Path, dropped or [])]:
-            path.unlink(missing_ok=True)
-    lease.give_back(lake.runs_folder, table, get_current_context()["dag_run"].run_id)
+    lake, context = Lake.load(), get_current_context()
+    if not context["params"]["dry_run"]:
+        paths = [path for jobs in jobs_of_lanes if jobs for path in plan_files(jobs)]
+        swept = sweep_stages(lake, table, plan_ids=[path.stem for path in paths])
+        log.info("%s", swept)
+        planned = len(paths) + len(dropped or [])
+        if planned == sum(len(outcome["published"]) for outcome in outcomes if outcome):
+            for path in [*paths, *map(Path, dropped or [])]:
+                path.unlink(missing_ok=True)
+    lease.give_back(lake.runs_folder, table, context["dag_run"].run_id)
