@@ -4,8 +4,11 @@ import json
 import time
 from collections.abc import Callable
 
-from tests.airflow.conftest import LocalAirflow
-from tests.airflow.server import Server
+import pytest
+
+from tests.airflow.conftest import LocalAirflow, make
+from tests.airflow.server import Server, serving
+from tests.support.tampering import tear_manifest
 
 TABLE, DAG_ID = "t.watched", "firn__t__watched"
 WATCHED_WITHIN = 60  # seconds
@@ -60,6 +63,37 @@ def test_a_crossed_threshold_starts_the_dag_and_publishing_tells_who_waits(
     assert airflow.levels(TABLE) == {0: [1, 1]}
     due = server.events_of(f"{TABLE} is due")
     assert [event["payload"]["crossed"] for event in due] == [1, 1]
+
+
+@pytest.mark.xfail(
+    strict=True, reason="R19: a table that can't be read ends the watch of all, and each restart fires again"
+)
+def test_r19_beside_a_torn_table_nothing_is_fired_twice(tmp_path_factory: pytest.TempPathFactory) -> None:
+    torn, stuck, dag_id = "t.torn", "t.stuck", "firn__t__stuck"
+    # The runs of the one fail at once, so that its work stays due.
+    own = {torn: "", stuck: 'schedule = "0 0 29 2 *"\nengine = "spark"\nconnection = "spark_nowhere"'}
+    airflow = make(tmp_path_factory.mktemp("torn"), own)
+    airflow.land(torn, {0: ["a=1"]})
+    tear_manifest(airflow.lake, torn)
+    with serving(airflow) as server:
+        server.unpause(dag_id)
+        airflow.land(stuck, {0: ["a=1"]})
+        airflow.land(stuck, {0: ["a=2"]}, first=1)
+        server.until(lambda: len(server.runs(dag_id)) == 1, WATCHED_WITHIN + HEARD_WITHIN)
+        assert server.logs("triggerer", f"{torn} can't be watched at the moment")
+        server.until(lambda: server.runs(dag_id)[0]["state"] == "failed", DONE_WITHIN)
+
+        server.kill("triggerer")
+        server.start("triggerer")
+        server.until(lambda: watching(server), WATCHED_WITHIN)
+        # What is crossed now is told, and not again what was due before.
+        airflow.land(stuck, {1: ["a=1"]})
+        airflow.land(stuck, {1: ["a=2"]}, first=1)
+        server.until(lambda: len(server.runs(dag_id)) == 2, HEARD_WITHIN)
+        server.until(lambda: {run["state"] for run in server.runs(dag_id)} == {"failed"}, DONE_WITHIN)
+        events = [event["payload"] for event in server.events_of(f"{stuck} is due")]
+    assert [[reason.split(" ")[0] for reason in event["reasons"]] for event in events] == [["orders-0"], ["orders-1"]]
+    assert [event["due"] for event in events] == [1, 2]
 
 
 def watching(server: Server) -> bool:

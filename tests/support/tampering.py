@@ -7,7 +7,7 @@ from pyiceberg.manifest import DataFile
 
 from pipeline.lake import Lake
 from pipeline.staging.stage import Stage
-from tests.support.lakes import TABLE
+from tests.support.lakes import TABLE, on_disk
 
 
 def input_gone(lake: Lake, _: Stage) -> None:
@@ -25,3 +25,13 @@ def change_value(file: DataFile, offset: int, value: bytes) -> None:
     ]
     place = held.schema.get_field_index("value")
     pq.write_table(held.set_column(place, held.schema.field(place), [values]), path)
+
+
+def tear_manifest(lake: Lake, table: str) -> None:
+    """Cut the only manifest of ``table`` off in the middle, as a store does that lost the rest of it."""
+    loaded = lake.table(table)
+    snapshot = loaded.current_snapshot()
+    assert snapshot is not None
+    (manifest,) = snapshot.manifests(loaded.io)
+    path = on_disk(manifest.manifest_path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
