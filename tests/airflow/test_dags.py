@@ -28,6 +28,7 @@ dags = {
         "catchup": dag.catchup,
         "clock": dag.timetable.timetable.expression,
         "starts_on": [asset.name for asset in dag.timetable.asset_condition.objects],
+        "uris": [asset.uri for asset in dag.timetable.asset_condition.objects],
         "documented": [task.task_id for task in dag.tasks if task.doc_md],
         "settings": {task.task_id: [task.owner, task.pool, task.pool_slots, task.retries, str(task.execution_timeout)]
             for task in dag.tasks},
@@ -191,3 +192,51 @@ def test_a_wrong_setting_is_an_import_error(airflow: LocalAirflow, tmp_path: Pat
     found = parse(airflow, tmp_path / "result.json", FIRN_TABLES=str(tables))
     assert found.dags == {}
     assert said in "".join(found.errors.values())
+
+
+TWO_GOOD_AND_A_WRONG_ONE = """
+[defaults]
+paused = false
+
+[tables."hr.salaries__eu"]
+
+[tables."hr.salaries eu"]
+{wrong}
+
+[tables."hr__salaries.eu"]
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="R20: one table that is wrong takes down the DAGs of all")
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("plans_per_jobs = 3", "table hr.salaries eu: plans_per_jobs is not a setting; allowed: schedule,"),
+        ('schedule = "daily"', "table hr.salaries eu: "),
+        ('notify = [{ class = "no.such.Notifier" }]', "table hr.salaries eu: notify no.such.Notifier can't be made"),
+        ('tags = ["{}"]'.format("long" * 30), "table hr.salaries eu: "),
+    ],
+)
+def test_r20_a_wrong_table_is_its_own_import_error(
+    airflow: LocalAirflow, tmp_path: Path, wrong: str, said: str
+) -> None:
+    tables = tmp_path / "tables.toml"
+    tables.write_text(TWO_GOOD_AND_A_WRONG_ONE.format(wrong=wrong))
+    found = parse(airflow, tmp_path / "result.json", FIRN_TABLES=str(tables))
+    assert len(found.dags) == 2
+    assert {dag["starts_on"][0] for dag in found.dags.values()} == {"hr.salaries__eu is due", "hr__salaries.eu is due"}
+    assert "firn_maintain" in found.all
+    # Airflow starts no DAG of a file that has an error.
+    assert [said in text for text in found.errors.values()] == [True]
+    assert "firn.py" not in found.errors
+
+
+@pytest.mark.xfail(strict=True, reason="R20: a name that is no DAG id takes down all DAGs")
+def test_r20_a_name_that_is_no_dag_id_has_a_dag(airflow: LocalAirflow, tmp_path: Path) -> None:
+    tables = tmp_path / "tables.toml"
+    names = ("shop.my orders", "shop.orders#1", "shop.orders#2", "shop.bestellungen_f\u00fcr_" + "o" * 300)
+    tables.write_text("".join(f'[tables."{name}"]\n' for name in names))
+    found = parse(airflow, tmp_path / "result.json", FIRN_TABLES=str(tables))
+    assert found.errors == {}
+    assert {dag["starts_on"][0] for dag in found.dags.values()} == {f"{name} is due" for name in names}
+    assert len({uri for dag in found.dags.values() for uri in dag["uris"]}) == len(names)
