@@ -1,0 +1,112 @@
+"""What the commands say where nothing is wrong, or something else than it seems."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.explain import explain_partition
+from pipeline.lake import Lake, records
+from pipeline.lake.topic_partition import TopicPartition
+from tests.support.commands import environment
+from tests.support.in_process import Firn, Ran, refused
+from tests.support.lakes import NOW, append, row
+
+YEAR_MS = 365 * 86_400_000
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A lake of the test's own."""
+    return Lake.embedded(tmp_path / "home")
+
+
+@pytest.fixture
+def firn(lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firn:
+    """Run ``firn`` in this process, on that lake."""
+    for name, value in environment(lake).items():
+        monkeypatch.setenv(name, value)
+
+    def run(*arguments: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["firn", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        printed = capsys.readouterr()
+        return Ran(int(left.value.code or 0), printed.out, printed.err)
+
+    return run
+
+
+@pytest.mark.xfail(strict=True, reason="R30: a folder is said not to exist")
+def test_r30_a_folder_is_called_a_folder(firn: Firn, lake: Lake, tmp_path: Path) -> None:
+    records.create(lake, "shop.orders", {})
+    refused(firn("land", "shop.orders", tmp_path), f"file {tmp_path} is a folder; allowed: a file with suffix .parquet")
+
+
+@pytest.mark.xfail(strict=True, reason="R30: land of an empty file says that it landed")
+def test_r30_what_lands_nothing_says_so(firn: Firn, lake: Lake, tmp_path: Path) -> None:
+    records.create(lake, "shop.orders", {})
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    before = lake.table("shop.orders").metadata_location
+    ran = firn("land", "shop.orders", empty)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == "nothing to land in shop.orders: 1 file without a record\n"
+    assert firn("land", "shop.orders", empty, "--json").json["records"] == 0
+    assert lake.table("shop.orders").metadata_location == before
+
+
+@pytest.mark.xfail(strict=True, reason="R30: the last full clean of a new table is told")
+def test_r30_before_the_first_full_clean_none_is_told(firn: Firn, lake: Lake) -> None:
+    records.create(lake, "shop.orders", {"firn.min.cleanable.dirty.ratio": "1"})
+    append(lake, [row(0)], "shop.orders")
+    (status,) = firn("status", "shop.orders", "--json", "--now", NOW + YEAR_MS).json
+    (part,) = status["partitions"]
+    age = YEAR_MS + 60_000
+    assert part["due"]["full"] == f"no full clean yet, and the oldest record is {age} ms old, allowed: 86400000"
+
+
+@pytest.mark.xfail(strict=True, reason="R30: 0 of 2147483647 L0 segments under profile kafka")
+@pytest.mark.parametrize("lane", ["merge", "clean", "tier"])
+def test_r30_a_lane_that_is_never_due_says_so(firn: Firn, lake: Lake, lane: str) -> None:
+    records.create(lake, "shop.orders", {"firn.profile": "kafka"})
+    append(lake, [row(0)], "shop.orders")
+    found = explain_partition(lake, "shop.orders", TopicPartition("orders", 0), NOW)
+    (reason,) = (one.reason.text for one in found.lanes if one.lane == lane)
+    setting = {"merge": "merge.segments", "clean": "clean.segments", "tier": "tier.runs"}[lane]
+    assert reason == f"never for their number (firn.{setting} = 2147483647)"
+
+
+@pytest.mark.xfail(strict=True, reason="R30: firn verify starts a JVM before it refuses")
+def test_r30_verify_refuses_before_spark_starts(
+    firn: Firn, lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    records.create(lake, "shop.orders", {})
+    # Whoever starts a JVM here fails.
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    ran = firn("verify", "shop.orders", "--engine", "spark")
+    refused(ran, "table shop.orders holds no snapshot that Firn published")
+
+
+@pytest.mark.xfail(strict=True, reason="R30: the front page of the reports lists no certificate")
+def test_r30_the_front_page_lists_a_certificate_as_soon_as_there_is_one(firn: Firn, lake: Lake, tmp_path: Path) -> None:
+    assert firn("create", "shop.orders", "--property", "history.expire.max-snapshot-age-ms=0").code == 0
+    path = tmp_path / "orders.jsonl"
+    lines = [
+        {"topic": "orders", "partition": 0, "offset": offset, "timestamp": offset, "key": key, "value": "v"}
+        for offset, key in enumerate(["a", "b", "a", "c"])
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for arguments in (
+        ("land", "shop.orders", path),
+        ("erase", "shop.orders", "--key", "a"),
+        ("run", "shop.orders", "--force"),
+        ("care", "shop.orders"),
+        ("erase", "shop.orders", "--certify", "--engine", "local"),
+    ):
+        ran = firn(*arguments)
+        assert ran.code == 0, ran
+    front = (lake.reports_folder / "index.html").read_text(encoding="utf-8")
+    assert "certificates/shop.orders/request-1.html" in front
