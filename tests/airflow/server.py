@@ -42,6 +42,10 @@ class Server:
         return ask(f"{self.url}{path}", method, body, {"Authorization": f"Bearer {self.token}"})
 
     def unpause(self, dag_id: str) -> None:
+        """Let the scheduler start runs of a DAG, once Airflow has parsed its file."""
+        self.until(
+            lambda: dag_id in [one["dag_id"] for one in self.call("/api/v2/dags?limit=100")["dags"]], HEARD_WITHIN
+        )
         self.call(f"/api/v2/dags/{dag_id}", "PATCH", {"is_paused": False})
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:

@@ -18,7 +18,6 @@ def wrong_property(lake: Lake, table: str) -> None:
     lake.set_properties(table, {"schema.name-mapping.default": "[{"})
 
 
-@pytest.mark.xfail(strict=True, reason="R19: what one table raises ends the poll loop of all watched tables")
 @pytest.mark.parametrize("harm", [wrong_property, tear_manifest])
 def test_r19_what_one_table_raises_ends_the_watch_of_no_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: Callable[[Lake, str], None]

@@ -2,43 +2,36 @@
 
 One poll loop serves all tables of an Airflow (Airflow docs, "Event-driven scheduling": shared streams). Events are
 edge-triggered: a lane that stays due causes one event; a clock schedule beside it covers work that was announced but
-not done.
+not done. What was due is kept in Airflow's store of asset state (Airflow docs, "Asset State Store"), under the asset
+that the trigger watches, so that neither a restart nor another list of tables announces it again.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Hashable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from pipeline.airflow.watch.edge import Edge
+
 if TYPE_CHECKING:
-    from pipeline.airflow.watch.watch import Look, Place, Watch
+    from pipeline.airflow.watch.watch import Look, Watch
+
+log = logging.getLogger(__name__)
 
 SECONDS = 5.0
 """Seconds between two polls for new snapshots."""
 REASONS_SHOWN = 20
-
-
-@dataclass
-class Edge:
-    """The work that was due in one table at the last poll."""
-
-    due: frozenset["Place"] = frozenset()
-
-    def crossed(self, look: "Look") -> list[str]:
-        """The titles of the plans that were not due at the previous poll."""
-        fresh = [title for place, title in look.due.items() if place not in self.due]
-        self.due = frozenset(look.due)
-        return fresh
+STORED = "firn.due"
+"""Key of the edge in the asset's state."""
 
 
 class ThresholdTrigger(BaseEventTrigger):
     """Trigger that fires when a plan becomes due in ``table``, one of the ``tables`` that share a poll loop.
 
     The event has the table, the snapshot, the number of due plans and the new ones, such as "orders-3 merge: 41
-    segments (…)". After a restart of the triggerer it fires once more for plans that are still due: a run with nothing
-    to do costs a task of a second, while a missed crossing would wait for the clock.
+    segments (…)".
     """
 
     def __init__(self, table: str, tables: Sequence[str], seconds: float = SECONDS) -> None:
@@ -73,15 +66,38 @@ class ThresholdTrigger(BaseEventTrigger):
 
     async def filter_shared_stream(self, stream: AsyncIterator["Look"]) -> AsyncIterator[TriggerEvent]:
         """The events of this trigger's table."""
-        edge = Edge()
+        edge = await self._stored()
         async for look in stream:
-            if look.table == self.table and (crossed := edge.crossed(look)):
+            if look.table != self.table:
+                continue
+            before = edge.due
+            if crossed := edge.crossed(look):
                 yield TriggerEvent(event_of(look, crossed))  # type: ignore[no-untyped-call]  # same here
+            if edge.due != before:
+                await self._store(edge)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield the events of this trigger without a shared loop."""
         async for event in self.filter_shared_stream(self.open_shared_stream(self.serialize()[1])):
             yield event
+
+    async def _stored(self) -> Edge:
+        """The edge as it was stored last; an empty one where nothing is readable."""
+        if self.asset_state_store is None:
+            return Edge()
+        try:
+            return Edge.of(await self.asset_state_store.aget(STORED, {}))
+        except Exception as error:  # noqa: BLE001  # an event too many is better than a table that nobody watches
+            log.warning("%s: what was announced before is unknown, so it is announced again: %r", self.table, error)
+            return Edge()
+
+    async def _store(self, edge: Edge) -> None:
+        if self.asset_state_store is None:
+            return
+        try:
+            await self.asset_state_store.aset(STORED, edge.memory)
+        except Exception as error:  # noqa: BLE001  # likewise
+            log.warning("%s: what was announced can't be stored: %r", self.table, error)
 
 
 def _watch() -> "Watch":

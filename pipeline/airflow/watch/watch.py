@@ -42,14 +42,18 @@ class Watch:
     def look(self, table: str, now_ms: int) -> Look | None:
         """The plans due in ``table`` at ``now_ms`` (epoch milliseconds); None when nothing can have changed.
 
-        Also None when the table can't be read, such as while the catalog is down; the log says so once.
+        Also None when the table can't be read, such as while the catalog is down; the log says so once. Whatever it is
+        must not keep the other tables from being watched.
         """
         try:
             seen = self._look(table, now_ms)
-        except FirnError as error:
-            if self._failing.get(table) != str(error):
-                log.warning("%s can't be watched at the moment: %s", table, error)
-            self._failing[table] = str(error)
+        except Exception as error:
+            # A torn file or a nonsensical property raises anything, and not the same text every time.
+            foreseen = isinstance(error, FirnError)
+            cause = str(error) if foreseen else type(error).__name__
+            if self._failing.get(table) != cause:
+                log.warning("%s can't be watched at the moment: %s", table, error, exc_info=not foreseen)
+            self._failing[table] = cause
             return None
         if self._failing.pop(table, None):
             log.info("%s is watched again", table)
