@@ -3,14 +3,21 @@
 It does not say what is due in a table, and when: the table's own properties decide that.
 """
 
+import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 DEFAULT_CONNECTION = "spark_default"
+
+LONGEST_ID: Final = 250
+"""Maximum number of characters of a DAG id; allowed are letters, digits, ``-``, ``_`` and single dots."""
+_ESCAPED: Final = re.compile(r"[^A-Za-z0-9_-]|^_|_(?=_|\Z)|(?<=_)_")
+"""The characters of a name's part that a DAG id can't hold, and underscores that a reader could take for a dot."""
 
 
 class Notifier(BaseModel):
@@ -64,8 +71,27 @@ class Settings(BaseModel):
 
 
 def dag_id_of(table: str) -> str:
-    """The id of the DAG of ``table``; users who may read the DAG may see the pages of the table."""
-    return "firn__" + table.replace(".", "__")
+    """The id of the DAG of ``table``, such as ``firn__shop__orders``; users who may read the DAG may see the pages of
+    the table, so no two names share one.
+
+    A dot becomes two underscores. Of any other character that could not be read back, each byte of its UTF-8 is written
+    as a dot and two hexadecimal digits. An id longer than Airflow allows ends with the SHA-256 of the name.
+    """
+    parts = (_ESCAPED.sub(_bytes_of, part) for part in table.split("."))
+    whole = "__".join(("firn", *parts))
+    if len(whole) <= LONGEST_ID:
+        return whole
+    end = f".sha256-{sha256(_utf8(table)).hexdigest()}"
+    return whole[: LONGEST_ID - len(end)].rstrip(".") + end
+
+
+def _bytes_of(character: re.Match[str]) -> str:
+    return "".join(f".{byte:02x}" for byte in _utf8(character[0]))
+
+
+def _utf8(text: str) -> bytes:
+    # Names of files that are no UTF-8 come with surrogates.
+    return text.encode("utf-8", "surrogatepass")
 
 
 class TableSettings(Settings):
@@ -82,22 +108,26 @@ class TableSettings(Settings):
         return self.name.split(".", maxsplit=1)[0]
 
 
-def read_tables(path: Path) -> list[TableSettings]:
-    """Read the tables in ``path``. Raises ValueError with the table, the setting, its value and the allowed values."""
+def read_tables(path: Path) -> tuple[list[TableSettings], list[str]]:
+    """Read the tables in ``path``, and a line for each that is refused: the table, the setting, its value and the
+    allowed values.
+
+    Raises ValueError when the file has another section, or is no TOML.
+    """
     with path.open("rb") as file:
         document = tomllib.load(file)
     if unknown := set(document) - {"defaults", "tables"}:
         raise ValueError(f"{path}: {', '.join(sorted(unknown))} is not a section; allowed: defaults, tables")
     defaults = document.get("defaults", {})
-    return [_table(path, name, defaults | own) for name, own in document.get("tables", {}).items()]
-
-
-def _table(path: Path, name: str, section: Mapping[str, Any]) -> TableSettings:
-    try:
-        return TableSettings(name=name, **section)
-    except ValidationError as error:
-        problems = "; ".join(_problems(error))
-        raise ValueError(f"{path}: table {name}: {problems}") from error
+    tables, refused = [], []
+    for name, own in document.get("tables", {}).items():
+        try:
+            tables.append(TableSettings(name=name, **(defaults | own)))
+        except ValidationError as error:
+            refused.append(f"{path}: table {name}: {'; '.join(_problems(error))}")
+        except TypeError as error:  # no section at all, or one with a second name
+            refused.append(f"{path}: table {name}: {error}; allowed: {', '.join(Settings.model_fields)}")
+    return tables, refused
 
 
 def _problems(error: ValidationError) -> Iterator[str]:

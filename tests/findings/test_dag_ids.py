@@ -3,7 +3,6 @@
 import re
 from itertools import product
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,25 +20,21 @@ def test_r20_ordinary_names_are_readable() -> None:
     assert dag_id_of("lake.eu-west.clicks_2026") == "firn__lake__eu-west__clicks_2026"
 
 
-@pytest.mark.xfail(strict=True, reason="R20: two tables share a DAG id, or have one that Airflow refuses")
 def test_r20_a_dot_and_two_underscores_differ() -> None:
     names = ("hr.salaries__eu", "hr__salaries.eu", "hr.salaries.eu", "hr_.salaries__eu", "hr._salaries_.eu")
     assert len({dag_id_of(name) for name in names}) == len(names)
 
 
-@pytest.mark.xfail(strict=True, reason="R20: two tables share a DAG id, or have one that Airflow refuses")
 def test_r20_short_names_never_share_a_dag_id() -> None:
     names = ["".join(letters) for length in range(8) for letters in product("a._", repeat=length)]
     assert len({dag_id_of(name) for name in names}) == len(names)
 
 
-@pytest.mark.xfail(strict=True, reason="R20: two tables share a DAG id, or have one that Airflow refuses")
 @given(NAMES, NAMES)
 def test_r20_two_tables_never_share_a_dag_id(one: str, other: str) -> None:
     assert (dag_id_of(one) == dag_id_of(other)) == (one == other)
 
 
-@pytest.mark.xfail(strict=True, reason="R20: two tables share a DAG id, or have one that Airflow refuses")
 @given(NAMES)
 def test_r20_every_name_has_a_valid_dag_id(name: str) -> None:
     dag_id = dag_id_of(name)
@@ -47,7 +42,6 @@ def test_r20_every_name_has_a_valid_dag_id(name: str) -> None:
     assert ".." not in dag_id
 
 
-@pytest.mark.xfail(strict=True, reason="R20: two tables share a DAG id, or have one that Airflow refuses")
 def test_r20_long_names_that_end_differently_differ() -> None:
     long = "shop." + "o" * 300
     assert dag_id_of(f"{long}1") != dag_id_of(f"{long}2")

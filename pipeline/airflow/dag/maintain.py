@@ -39,6 +39,7 @@ def maintain(tables: Sequence[TableSettings]) -> DAG:
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
+        auto_register=False,  # as with the tables' own
         is_paused_upon_creation=all(table.paused for table in tables),
         default_args=default_args(Settings(owner=tables[0].owner) if tables else Settings()),
         params={

@@ -63,6 +63,7 @@ def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
+        auto_register=False,  # the DAG files take what was built whole
         is_paused_upon_creation=settings.paused,
         default_args=default_args(settings),
         params=params(),

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 def notifiers(settings: TableSettings) -> list[Callable[..., Any]]:
     """The notifiers of a table, ready to be called. Raises ValueError for one that can't be created."""
-    return [_made(settings, one) for one in settings.notify]
+    return [_made(one) for one in settings.notify]
 
 
 def deadlines(settings: TableSettings) -> list[Any]:
@@ -52,12 +52,12 @@ async def overdue(
         await asyncio.to_thread(import_string(notifier)(**(arguments or {})), dict(context or {}) | {"exception": said})
 
 
-def _made(settings: TableSettings, one: Notifier) -> Callable[..., Any]:
+def _made(one: Notifier) -> Callable[..., Any]:
     try:
         notifier: Callable[..., Any] = import_string(one.path)(**one.arguments)
     except (ImportError, TypeError) as error:
         raise ValueError(
-            f"table {settings.name}: notify {one.path} can't be made: {error}; allowed: an Airflow notifier that is "
-            "installed, with its own arguments"
+            f"notify {one.path} can't be made: {error}; allowed: an Airflow notifier that is installed, with its own "
+            "arguments"
         ) from error
     return notifier

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from airflow.sdk import (
     Asset,
@@ -11,6 +12,8 @@ from airflow.sdk import (
     CronTriggerTimetable,
     get_current_context,
 )
+from airflow.sdk.exceptions import AirflowException
+from airflow.timetables.trigger import CronTriggerTimetable as SchedulersTimetable
 
 from pipeline.airflow.configuration import TableSettings
 from pipeline.airflow.watch.trigger import ThresholdTrigger
@@ -21,12 +24,12 @@ if TYPE_CHECKING:
 
 def due_in(table: str) -> Asset:
     """The asset for due work in a table. Its events start the DAG; an ingesting DAG may have it as an outlet."""
-    return Asset(f"{table} is due", f"firn://due/{table}")
+    return Asset(f"{table} is due", f"firn://due/{_quoted(table)}")
 
 
 def compacted(table: str) -> Asset:
     """The asset for the compacted table, for scheduling other DAGs; every event has the figures of its commits."""
-    return Asset(table, f"firn://tables/{table}")
+    return Asset(table, f"firn://tables/{_quoted(table)}")
 
 
 def outlet_of(table: str) -> AssetAlias:
@@ -37,8 +40,13 @@ def outlet_of(table: str) -> AssetAlias:
 def schedule_of(settings: TableSettings, watched: Sequence[str]) -> AssetOrTimeSchedule:
     """The schedule of a table's DAG: when a lane becomes due, and by the clock for work that was put off or missed.
 
-    ``watched`` are all tables that the triggerer polls.
+    ``watched`` are all tables that the triggerer polls. Raises ValueError for a wrong cron expression.
     """
+    try:
+        # What the DAG file uses is checked only when the whole file is serialized.
+        SchedulersTimetable(settings.schedule, timezone="UTC").validate()
+    except AirflowException as error:
+        raise ValueError(f"schedule is {settings.schedule!r}: {error}; allowed: a cron expression") from error
     asset = due_in(settings.name)
     if settings.watched:
         asset.watchers = [AssetWatcher(f"thresholds of {settings.name}", ThresholdTrigger(settings.name, watched))]
@@ -58,3 +66,8 @@ def announce(table: str, lane: str, publications: "Sequence[Publication]") -> No
     snapshot_id = str(publications[-1].snapshot_id)
     said = {"lane": lane, "snapshot_id": snapshot_id, "topic_partitions": len(counts), **figures}
     get_current_context()["outlet_events"][outlet_of(table)].add(compacted(table), extra=said)
+
+
+def _quoted(table: str) -> str:
+    # Airflow drops what follows # in a URI, and sorts what follows ?: two tables would share theirs.
+    return quote(table, safe="")

@@ -13,14 +13,14 @@ class TestSettings:
     def test_defaults_hold_for_every_table_that_does_not_say_otherwise(self, tmp_path: Path) -> None:
         path = tmp_path / "firn.toml"
         path.write_text('[defaults]\nretries = 1\npool = "a"\n[tables."x.y"]\n[tables."x.z"]\npool = "b"\n')
-        one, other = read_tables(path)
+        (one, other), refused = read_tables(path)
+        assert refused == []
         assert (one.name, one.dag_id, one.namespace, one.pool, one.retries) == ("x.y", "firn__x__y", "x", "a", 1)
         assert (other.name, other.pool, other.retries) == ("x.z", "b", 1)
 
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ('[table."x.y"]', "table is not a section; allowed: defaults, tables"),
             ('[tables."x.y"]\npoll = "a"', "table x.y: poll is not a setting; allowed: schedule, watched,"),
             ('[tables."x.y"]\nretries = -1', "table x.y: retries is -1; allowed: greater than or equal to 0"),
             ('[tables."x.y"]\nengine = "flink"', "table x.y: engine is 'flink'; allowed: 'spark', 'local' or 'auto'"),
@@ -29,15 +29,23 @@ class TestSettings:
                 '[tables."x.y".spark]\n"spark.master" = "yarn"',
                 "other than spark.master",
             ),
+            ('[tables."x.y"]\nname = "x"', "table x.y: "),
+            ('[tables]\n"x.y" = 3', "table x.y: "),
             ('[tables."x.y"]\nnotify = [{ to = "me" }]', "table x.y: notify.0.class is"),
         ],
     )
     def test_c26_what_is_wrong_is_named(self, tmp_path: Path, text: str, said: str) -> None:
         path = tmp_path / "firn.toml"
-        path.write_text(text)
-        with pytest.raises(ValueError, match="table") as caught:
+        path.write_text(f'{text}\n[tables."x.z"]\n')
+        (other,), (refused,) = read_tables(path)
+        assert said in refused
+        assert other.name == "x.z"
+
+    def test_c26_another_section_is_named(self, tmp_path: Path) -> None:
+        path = tmp_path / "firn.toml"
+        path.write_text('[table."x.y"]')
+        with pytest.raises(ValueError, match="table is not a section; allowed: defaults, tables"):
             read_tables(path)
-        assert said in str(caught.value)
 
 
 class TestLease:

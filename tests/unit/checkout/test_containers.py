@@ -129,7 +129,8 @@ def test_the_catalog_is_configured_as_pyiceberg_reads_it() -> None:
 
 def test_the_tables_can_be_read_and_the_driver_be_reached() -> None:
     path = OF_DOCKERFILE["FIRN_TABLES"].replace("/opt/firn", str(CHECKOUT))
-    (table,) = read_tables(Path(path))
+    (table,), refused = read_tables(Path(path))
+    assert refused == []
     assert table.spark["spark.driver.host"] == SERVICES["airflow"]["hostname"] == "airflow"
 
 
