@@ -40,7 +40,7 @@ class Partitions:
             yield tuple(values), own
 
     def _transformed(self, records: pa.RecordBatch, part: PartitionField) -> pa.Array:
-        """The partition value of every record in manifest form: dates as days, timestamps as microseconds."""
+        """The partition value of every record in manifest form: dates as days, times and timestamps as microseconds."""
         source = self.schema.find_field(part.source_id)
         held = _as_stored(records.column(source.name))
         encoded = pc.dictionary_encode(held, null_encoding="encode")
@@ -50,10 +50,10 @@ class Partitions:
 
 
 def _as_stored(values: pa.Array) -> pa.Array:
-    """Convert dates and timestamps to the integers that Iceberg's transforms take."""
+    """Convert dates, times and timestamps to the integers that Iceberg's transforms take."""
     if pa.types.is_date(values.type):
         return values.cast(pa.int32())
-    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
+    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) or pa.types.is_time(values.type) else values
 
 
 def _groups(records: pa.RecordBatch, values: list[pa.Array]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:

@@ -17,6 +17,7 @@ from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.policy import Policies
+from pipeline.policy.policy import LONG_MAX
 from pipeline.segments import read
 from pipeline.segments.cache import ManifestCache
 from pipeline.segments.removed_tombstones import removed_tombstones
@@ -120,6 +121,11 @@ def _log_ends(lake: Lake, table: Table, identifier: str, topic: str | None) -> t
             if segment.problem and segment.last_offset < 0:
                 raise RefusedError(
                     f"table {identifier}: the log end of {place} is unknown: segment {segment.path} {segment.problem}"
+                )
+            if segment.last_offset == LONG_MAX:
+                raise RefusedError(
+                    f"table {identifier}: the log of {place} ends at offset {LONG_MAX}, which no request covers; "
+                    "allowed: a log with offsets left past its end"
                 )
             ends[place] = max(ends.get(place, 0), segment.last_offset + 1)
     return topic, ends

@@ -20,6 +20,7 @@ from pyiceberg.table.update import SetStatisticsUpdate, TableUpdate
 
 from pipeline.errors import RefusedError
 from pipeline.lake.branch_snapshot import BranchSnapshot, SnapshotContents, place
+from pipeline.lake.branches import head_of
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.puffin import Blob, write_puffin
 
@@ -68,10 +69,11 @@ class BranchFile(BranchSnapshot):
 def location_on(table: Table, branch: str, lost: str) -> str | None:
     """Location of the file that ``branch`` of ``table`` holds; None without the branch.
 
-    Raises RefusedError when another tool took the file off its snapshot; ``lost`` says what that means.
+    Raises RefusedError as ``head_of``, and when another tool took the file off its snapshot; ``lost`` says what that
+    means.
     """
-    ref = table.metadata.refs.get(branch)
-    return None if ref is None else location_at(table, branch, ref.snapshot_id, lost)
+    head = head_of(table, branch)
+    return None if head is None else location_at(table, branch, head.snapshot_id, lost)
 
 
 def location_at(table: Table, branch: str, snapshot_id: int, lost: str) -> str:

@@ -21,7 +21,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from pipeline.lake.branches import FOR_EVER_MS
+from pipeline.lake.branches import BRANCH, FOR_EVER_MS, head_of
 from pipeline.lake.manifests import Manifests
 
 AVRO_CODEC: Final = "deflate"
@@ -71,6 +71,8 @@ class BranchSnapshot(ABC):
         self.sequence_number = sequence_number
         parent = self._head(target)
         contents = self.contents(target, parent, manifests)
+        if self._name != MAIN_BRANCH:
+            contents.summary[BRANCH] = self._name
         path = place(target, f"snap-{self.snapshot_id}-0-{uuid.uuid4()}.avro")
         with write_manifest_list(
             format_version=target.metadata.format_version,
@@ -111,7 +113,7 @@ class BranchSnapshot(ABC):
     def _head(self, target: Table) -> Snapshot | None:
         if self._name == MAIN_BRANCH:
             return target.current_snapshot()
-        return target.snapshot_by_name(self._name)
+        return head_of(target, self._name)
 
 
 def is_live(manifest: ManifestFile) -> bool:

@@ -10,6 +10,9 @@ from typing import Final
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
+
+from pipeline.errors import RefusedError
 
 QUARANTINE: Final = "firn_quarantine"
 """Records without a key (C5)."""
@@ -23,6 +26,10 @@ MASKS: Final = "firn_masks"
 """The memory of lane `mask` (C28). Without records; exists from the first mask on."""
 FIRN_BRANCHES: Final = (*SIDE_BRANCHES, ERASURES, MASKS)
 """All branches that Firn makes."""
+
+BRANCH: Final = "firn.branch"
+"""Property in the summary of Firn's snapshots on a side branch: the branch's name. Other tools may give the name of a
+branch to something else, for example to a tag on main."""
 
 QUARANTINED: Final = -1
 """Level of records on the branch ``firn_quarantine``."""
@@ -42,11 +49,46 @@ def has_side_branches(properties: Mapping[str, str]) -> bool:
 
 
 def on_branch(table: Table, branch: str) -> Table:
-    """``table`` as a reader of ``branch`` sees it; without a snapshot when there is no such branch."""
+    """``table`` as a reader of ``branch``, main or a side branch, sees it; without a snapshot when there is no such
+    branch. Raises RefusedError as ``head_of``."""
     if branch == MAIN_BRANCH:
         return table
+    head = head_of(table, branch)
+    return at_snapshot(table, head.snapshot_id if head else None)
+
+
+def head_of(table: Table, branch: str) -> Snapshot | None:
+    """The newest snapshot of the side branch ``branch``; None when there is no such branch.
+
+    Raises RefusedError when somebody else has given its name to a tag, or to a branch of something else.
+    """
     ref = table.metadata.refs.get(branch)
-    return at_snapshot(table, ref.snapshot_id if ref else None)
+    if ref is None:
+        return None
+    head = table.snapshot_by_id(ref.snapshot_id)
+    kind = str(ref.snapshot_ref_type.value)
+    if kind == "tag" or not _is_firns(table, head, branch):
+        raise RefusedError(
+            f"table {'.'.join(table.name())}: {kind} {branch} is not Firn's own branch of that name; allowed: another "
+            f"name for this {kind}"
+        )
+    return head
+
+
+def check_names(table: Table) -> None:
+    """Raise RefusedError as ``head_of`` for any of Firn's branches."""
+    for branch in FIRN_BRANCHES:
+        head_of(table, branch)
+
+
+def _is_firns(table: Table, head: Snapshot | None, branch: str) -> bool:
+    """True when ``head`` or one of its ancestors is Firn's snapshot on ``branch``: others may have committed since."""
+    at = head
+    while at is not None:
+        if at.summary is not None and at.summary.additional_properties.get(BRANCH) == branch:
+            return True
+        at = table.snapshot_by_id(at.parent_snapshot_id) if at.parent_snapshot_id is not None else None
+    return False
 
 
 def at_snapshot(table: Table, snapshot_id: int | None) -> Table:

@@ -7,7 +7,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from pipeline.lake.branches import HAS_SIDE_BRANCHES, SIDE_BRANCHES
+from pipeline.lake.branches import HAS_SIDE_BRANCHES, SIDE_BRANCHES, head_of
 from pipeline.lake.catalog import Lake
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.snapshot_commit import Change, SnapshotCommit
@@ -22,8 +22,8 @@ def create_side_branches(lake: Lake, identifier: str) -> Table:
     """Create the missing side branches of table ``identifier``, empty and in one commit; return the table.
 
     Some catalogs take only one snapshot per commit. Properties of the table then say so: records without a key are not
-    moved (``firn.null.keys=fail``), and removed tombstones are not kept. Raises UnavailableError when other writers'
-    commits get in the way for too long.
+    moved (``firn.null.keys=fail``), and removed tombstones are not kept. Raises RefusedError when somebody else uses
+    one of their names, UnavailableError when other writers' commits get in the way for too long.
     """
     refused = 0
 
@@ -31,7 +31,7 @@ def create_side_branches(lake: Lake, identifier: str) -> Table:
         """Create them; returns the refusal of a catalog that counts as unable."""
         nonlocal refused
         table = lake.table(identifier)
-        fresh = [name for name in SIDE_BRANCHES if name not in table.metadata.refs]
+        fresh = [name for name in SIDE_BRANCHES if head_of(table, name) is None]
         if not fresh:
             return None
         try:

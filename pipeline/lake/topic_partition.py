@@ -18,7 +18,7 @@ class TopicPartition(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> "TopicPartition":
         """Parse Kafka's form, such as ``orders-3``; RefusedError for any other ``text``."""
-        topic, _, partition = text.rpartition("-")
-        if not topic or not (partition.isascii() and partition.isdigit()):
+        topic, dash, partition = text.rpartition("-")
+        if not dash or not (partition.isascii() and partition.isdigit()):
             raise RefusedError(f"{text!r} is not a topic partition; allowed: <topic>-<partition>, such as orders-0")
         return cls(topic, int(partition))

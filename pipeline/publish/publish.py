@@ -27,7 +27,15 @@ from pipeline.history.properties import JOB_ID
 from pipeline.history.published_plans import published
 from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
-from pipeline.lake.branches import ERASURES, HAS_SIDE_BRANCHES, MASKS, QUARANTINE, REMOVED_TOMBSTONES, has_side_branches
+from pipeline.lake.branches import (
+    ERASURES,
+    HAS_SIDE_BRANCHES,
+    MASKS,
+    QUARANTINE,
+    REMOVED_TOMBSTONES,
+    check_names,
+    has_side_branches,
+)
 from pipeline.lake.folders import job_folder
 from pipeline.lake.manifests import Manifests
 from pipeline.lake.mapping import COLUMNS
@@ -209,6 +217,7 @@ class _StagedWork:
     def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, FirnError]:
         # Only after `current` was loaded: a collector first marks the stage, then makes sure that main moves on.
         self.stage.check_undisturbed()
+        check_names(current)
         chosen = self._chosen(plans)
         problems: dict[str, FirnError] = dict(self._incomplete(current, chosen))
         problems |= CheckedInputs.find(

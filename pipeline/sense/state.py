@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.policy import Policies, Policy
+from pipeline.policy.policy import LONG_MAX
 from pipeline.segments import Segment, Segments, Stray
 from pipeline.segments.segment import LANDED, TAIL
 from pipeline.sense.bounds import UNBOUNDED, ScopeBounds
@@ -102,9 +103,12 @@ class PartitionState:
 
     @property
     def first_dirty_offset(self) -> int | None:
-        """First offset to clean, as Kafka counts: past the tail, else at the log's start; None if empty."""
+        """First offset to clean, as Kafka counts: past the tail, else at the log's start; None if empty.
+
+        It is an offset, so past the last one that there is it stays there.
+        """
         if self.cleaned_through is not None:
-            return self.cleaned_through + 1
+            return min(self.cleaned_through + 1, LONG_MAX)
         return min((segment.base_offset for segment in self.head), default=None)
 
     @cached_property

@@ -25,9 +25,7 @@ def checkpoint_text(lake: Lake, identifier: str) -> str:
     Raises RefusedError for a topic name that Kafka does not allow, because its entry could not be read back.
     """
     _, states = sense_table(lake, identifier, now_ms=0, look_at_transactions=False)
-    offsets = {
-        state.topic_partition: state.cleaned_through + 1 for state in states if state.cleaned_through is not None
-    }
+    offsets = {state.topic_partition: state.first_dirty_offset for state in states if state.cleaned_through is not None}
     for topic, partition in offsets:
         if not _LEGAL.fullmatch(topic):
             raise RefusedError(

@@ -56,7 +56,6 @@ def test_r22_every_type_of_partition_is_cleaned(lake: Lake, kind: PrimitiveType,
     cleaned(lake, kind, value)
 
 
-@pytest.mark.xfail(strict=True, reason="R22: an identity(time) partition field raises TypeError")
 def test_r22_so_is_a_time_of_day(lake: Lake) -> None:
     cleaned(lake, TimeType(), time(23, 59, 59, 999_999))
 
