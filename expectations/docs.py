@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from great_expectations.data_context.types.resource_identifiers import ValidationResultIdentifier
-
-import expectations.promise_kept  # noqa: F401  # registers the expectation that the stored results name
 from expectations.certificate import CERTIFICATES
 from expectations.claim import Claim
 from expectations.store import RESULTS, context_for
@@ -127,6 +124,11 @@ def _build_great_expectations_pages(reports: Path, stored: list[ReportPage]) -> 
     missing = {r.verdict.run_name for r in stored if not (reports / r.gx_page).exists()}
     if not missing:
         return
+    # Only here: the front page alone, of a new certificate for example, needs nothing of it.
+    from great_expectations.data_context.types.resource_identifiers import ValidationResultIdentifier
+
+    import expectations.promise_kept  # noqa: F401  # registers the expectation that the stored results name
+
     result_page = {"module_name": "expectations.offline", "class_name": "OfflineResultPage"}
     site = {
         "class_name": "SiteBuilder",

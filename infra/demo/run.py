@@ -137,13 +137,15 @@ def erase_path(lake: Lake, path: str) -> None:
 
 def show_certificates(lake: Lake) -> bool:
     """Tell where the certificates are; returns whether every request has one."""
-    for state in status(lake, TABLE, clock.now_ms()):
+    states = status(lake, TABLE, clock.now_ms())
+    pages = export(lake, TABLE, [state.certificate for state in states if state.certificate])
+    for state in states:
         for blocker in state.blockers:
             console.print(f"  {blocker}", style="red", markup=False)
         if state.certificate:
-            page = Path(os.path.relpath(export(lake, TABLE, state.certificate)))
+            page = Path(os.path.relpath(pages[state.id]))
             console.print(f"[bold green]no file holds a record of request {state.id} any more[/]: certificate {page}")
-    return all(state.certificate for state in status(lake, TABLE, clock.now_ms()))
+    return all(state.certificate for state in states)
 
 
 def free_history(lake: Lake) -> None:

@@ -30,7 +30,7 @@ def certificates(lake: Lake, identifier: str, now_ms: int, *, issue: bool) -> li
         done = certify(lake, identifier, now_ms, LocalEngine(), quick=True)
     except RefusedError as error:
         return [Garbage.of_error(Kind.CERTIFICATE, identifier, error)]
-    written = {one.request: export(lake, identifier, one) for one in done.issued}
+    written = export(lake, identifier, done.issued)
     return [
         *(_finding(request, f"issued: {path}") for request, path in written.items()),
         *(_finding(request, "; ".join(map(str, own))) for request, own in done.blocked.items()),

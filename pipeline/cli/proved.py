@@ -53,7 +53,7 @@ def certify_requests(
     """Search ``table`` and issue certificates; exits with 1 when a request stays without one."""
     with engines(engine or "local", f"firn erase {table} --certify", as_json) as started:
         done = certify(lake, table, now_ms, started.of(0), requests)
-    pages = {one.request: str(export(lake, table, one)) for one in done.issued}
+    pages = {request: str(page) for request, page in export(lake, table, done.issued).items()}
     if as_json:
         show.as_json(
             {

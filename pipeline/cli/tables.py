@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from expectations.wording import count
 from pipeline.cli import show
 from pipeline.cli.measured import show_space
 from pipeline.cli.options import AsJson, Now, Properties, TableName, at, pairs
@@ -66,6 +67,8 @@ def land(
     landed = land_files(Lake.load(), table, files, topic, partition)
     if as_json:
         show.as_json(landed.__dict__)
+    elif not landed.segments:
+        show.line(f"nothing to land in {table}: {count(landed.files, 'file')} without a record")
     else:
         show.line(
             f"landed {landed.records:,} records of {landed.files} files as {landed.segments} segments in {table}, "

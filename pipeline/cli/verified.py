@@ -7,8 +7,8 @@ import typer
 from pipeline.cli import show
 from pipeline.cli.options import AsJson, EngineName, TableName, engines
 from pipeline.lake import Lake
-from pipeline.validate.verify import Verified
-from pipeline.validate.verify import verify as verify_commit
+from pipeline.validate.commit import published_commit
+from pipeline.validate.verify import Verified, judge
 
 SnapshotId = Annotated[
     int | None, typer.Option("--snapshot", help="Snapshot of the commit. Default: Firn's newest result.")
@@ -18,8 +18,10 @@ SnapshotId = Annotated[
 def verify(table: TableName, snapshot: SnapshotId = None, engine: EngineName = None, as_json: AsJson = False) -> None:
     """Compare what a commit removed with what it added, values on both sides; exit code 1 when a promise is broken."""
     lake = Lake.load()
+    # Before Spark starts: a refusal need not wait for it.
+    commit = published_commit(lake, table, snapshot)
     with engines(engine, f"firn verify {table}", as_json) as started:
-        verified = verify_commit(lake, table, snapshot, started.of(0))
+        verified = judge(lake, table, commit, started.of(0))
     if as_json:
         show.as_json([_told(one) for one in verified])
     else:

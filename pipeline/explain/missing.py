@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import inf
 
 from pipeline.explain.reason import Reason
+from pipeline.policy.policy import Policy
+from pipeline.policy.profiles import INT_MAX
 from pipeline.sense import Lane, PartitionState, due, retention
 from pipeline.sense.budget import excess
 from pipeline.sense.comparing import comparison, due_from_ms
@@ -51,7 +53,11 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
         return _nothing_to_mask(state)
     if lane in _COUNTED:
         field, what = _COUNTED[lane]
-        most, needed = _most(lane, field, state), getattr(state.policy, field)
+        needed = getattr(state.policy, field)
+        if needed >= INT_MAX:
+            name = Policy.model_fields[field].alias
+            return Reason(RULES[lane], f"never for their number (firn.{name} = {needed})")
+        most = _most(lane, field, state)
         left = f", left to {Lane.FULL}: {_ahead(state)}" if most >= needed else ""
         return Reason(RULES[lane], f"{most} of {needed} {what}{left}")
     if not state.cleanable:

@@ -49,7 +49,8 @@ def read_records(path: Path, topic: str | None = None, partition: int | None = N
     partition (see ``logs``). Raises RefusedError naming file, column, what was found and what is allowed (C26).
     """
     if not path.is_file():
-        raise RefusedError(f"file {path} does not exist; allowed: a file with suffix {_SUFFIXES}")
+        found = "is a folder" if path.is_dir() else "is no regular file" if path.exists() else "does not exist"
+        raise RefusedError(f"file {path} {found}; allowed: a file with suffix {_SUFFIXES}")
     if path.suffix in logs.SIDE_FILES or path.name == logs.EPOCHS:
         raise RefusedError(
             f"file {path} is a file that Kafka keeps beside a log segment; it holds no records; allowed: {logs.SUFFIX}"

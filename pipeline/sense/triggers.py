@@ -29,9 +29,15 @@ def dirty_reason(state: PartitionState) -> str | None:
     since = last_full_ms(state) if state.tail else oldest
     if since is None:
         return f"no complete full clean in the table's history; allowed: one every {policy.full_interval_ms} ms"
-    if state.now_ms - since > policy.full_interval_ms:
-        return f"the last full clean is {state.now_ms - since} ms ago, allowed: {policy.full_interval_ms}"
-    return None
+    ago = state.now_ms - since
+    if ago <= policy.full_interval_ms:
+        return None
+    told = (
+        f"the last full clean is {ago} ms ago"
+        if state.tail
+        else f"no full clean yet, the oldest record is {ago} ms old"
+    )
+    return f"{told}, allowed: {policy.full_interval_ms}"
 
 
 def left_to_full(series: Iterable[Segment], count: int, whole: int, state: PartitionState) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from pipeline.engine import Engine
 from pipeline.lake import Lake
 from pipeline.policy import samples_of
-from pipeline.validate.commit import ended_at, published_commit
+from pipeline.validate.commit import VerifiedCommit, ended_at, published_commit
 from pipeline.validate.tasks import findings_of
 
 if TYPE_CHECKING:
@@ -30,13 +30,17 @@ class Verified:
 
 
 def verify(lake: Lake, identifier: str, snapshot_id: int | None, engine: Engine) -> list[Verified]:
-    """Judge the plans of the commit that made ``snapshot_id``, by default Firn's newest one with a result.
+    """``judge`` the commit that made ``snapshot_id``, by default Firn's newest one with a result.
 
     Raises RefusedError when there is no such commit, or it can no longer be judged.
     """
+    return judge(lake, identifier, published_commit(lake, identifier, snapshot_id), engine)
+
+
+def judge(lake: Lake, identifier: str, commit: VerifiedCommit, engine: Engine) -> list[Verified]:
+    """Judge the plans of ``commit`` of table ``identifier``."""
     from expectations.findings import rows
 
-    commit = published_commit(lake, identifier, snapshot_id)
     samples = samples_of(lake.table(identifier).properties)
     verified = []
     for case in commit.cases:

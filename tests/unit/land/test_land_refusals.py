@@ -45,7 +45,7 @@ def damaged(folder: Path) -> Path:
 
 REFUSALS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "missing file": (lambda folder: folder / "none.parquet", "does not exist"),
-    "a folder": (lambda folder: folder, "does not exist"),
+    "a folder": (lambda folder: folder, "is a folder"),
     "wrong suffix": (write("a.csv", GOOD_LINE), "has suffix '.csv'; allowed: .parquet, .jsonl"),
     "no suffix": (write("a", GOOD_LINE), "has suffix ''"),
     "corrupt parquet": (write("a.parquet", "not parquet at all"), "can't be read"),
