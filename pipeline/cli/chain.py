@@ -23,6 +23,7 @@ from pipeline.cli.options import (
     at,
     engines,
 )
+from pipeline.errors import ConflictError
 from pipeline.history.record_counts import RecordCounts
 from pipeline.lake import Lake
 from pipeline.run import LaneRun
@@ -65,11 +66,8 @@ def run(
             show.line(f"data-quality report: {index}")
     if as_json:
         show.as_json([_as_dict(result) for result in done])
-    failures = [(title, error) for result in done for title, error in result.failures.items()]
-    for title, error in failures:
-        show.error(f"{title}: {error}")
-    if failures:
-        raise typer.Exit(1)
+    failures = [one for result in done for one in result.failures.items()]
+    show.end([error if isinstance(error, ConflictError) else f"{title}: {error}" for title, error in failures])
 
 
 def _show(result: LaneRun) -> None:

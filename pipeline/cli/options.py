@@ -26,6 +26,14 @@ StageNames = Annotated[
     list[str],
     typer.Argument(metavar="STAGE...", help="Stages, as listed by `firn stages`.", show_default=False),
 ]
+StagesOrPlans = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="STAGE...",
+        help="Stages, as listed by `firn stages`, or the plan files that `firn compact` was given.",
+        show_default=False,
+    ),
+]
 PlanFiles = Annotated[
     list[Path],
     typer.Argument(metavar="PLAN...", help="Plan files, written by `firn plan --write`.", show_default=False),

@@ -1,5 +1,7 @@
 """Subcommands that run one room each: plan, compact, validate, publish, and the maintenance of stages."""
 
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +23,7 @@ from pipeline.cli.options import (
     Partitions,
     PlanFiles,
     StageNames,
+    StagesOrPlans,
     TableName,
     Topics,
     UntilOffset,
@@ -32,7 +35,7 @@ from pipeline.cli.options import (
 from pipeline.errors import FirnError, GoneError
 from pipeline.lake import Lake
 from pipeline.lake.topic_partition import TopicPartition
-from pipeline.plan import Plan, plan_work
+from pipeline.plan import Plan, jobs_of, plan_work
 from pipeline.plan.plan import LEVEL_OUT, STAGED, stage_parts
 from pipeline.sense import Lane, ScopeBounds
 from pipeline.staging.stage import Stage, stages_of
@@ -111,17 +114,17 @@ def compact(plans: PlanFiles, engine: EngineName = None, as_json: AsJson = False
                     f"{outcome.stage}: {outcome.plan.title}: "
                     f"{counts.records_in:,} records in, {counts.records_out:,} out"
                 )
-    _exit([outcome.error for outcome in outcomes if outcome.error])
+    show.end([outcome.error for outcome in outcomes if outcome.error])
 
 
-def validate(stages: StageNames, engine: EngineName = None, as_json: AsJson = False) -> None:
+def validate(stages: StagesOrPlans, engine: EngineName = None, as_json: AsJson = False) -> None:
     """Validate stages with Great Expectations; the verdict is stored on each stage."""
     from pipeline.validate import validate as judge_stages
 
-    lake = Lake.load()
+    lake, staged = Lake.load(), _staged(stages)
     with engines(engine, "firn validate", as_json) as started:
-        size = _bytes_of(lake, stages) if started.choice == "auto" else 0
-        judged = judge_stages(lake, stages, started.of(size))
+        size = _bytes_of(lake, staged) if started.choice == "auto" else 0
+        judged = judge_stages(lake, staged, started.of(size))
     if as_json:
         show.as_json(
             [
@@ -140,12 +143,14 @@ def validate(stages: StageNames, engine: EngineName = None, as_json: AsJson = Fa
                 show.line(f"{result.stage}: {'passed' if result.passed else 'FAILED'}: {result.title}")
                 for finding in result.verdict.failures:
                     show.line(f"  {finding.name}: {finding.sentence} {finding.observed}")
-    _exit([result.error or f"stage {result.stage} failed validation" for result in judged if not result.passed])
+    show.end([result.error or f"stage {result.stage} failed validation" for result in judged if not result.passed])
 
 
-def publish(stages: StageNames, as_json: AsJson = False) -> None:
+def publish(stages: StagesOrPlans, as_json: AsJson = False) -> None:
     """Publish validated stages, each with one atomic commit. Starts no JVM."""
-    _show(publish_room.publish_stages(Lake.load(), {identifier: [identifier] for identifier in stages}), as_json)
+    staged = _staged(stages)
+    names = {name: [plan.id for plan in own] or [name] for name, own in staged.items()}
+    _show(publish_room.publish_stages(Lake.load(), names, chain.from_iterable(staged.values())), as_json)
 
 
 def retain(plans: PlanFiles, as_json: AsJson = False) -> None:
@@ -167,7 +172,7 @@ def _show(done: publish_room.PublishResult, as_json: bool) -> None:
         for publication in done.publications:
             word = "was already published as" if publication.repeated else "published as"
             show.line(f"plan {publication.plan_id} {word} snapshot {publication.snapshot_id} of {publication.table}")
-    _exit(list(done.failures.values()))
+    show.end(list(done.failures.values()))
 
 
 def stages(table: TableName, as_json: AsJson = False) -> None:
@@ -193,10 +198,10 @@ def stages(table: TableName, as_json: AsJson = False) -> None:
             ("stage", "state", "plan"),
             [(item.identifier, str(item.failure or item.state), item.title) for item in loaded],
         )
-    _exit(unreadable)
+    show.end(unreadable)
 
 
-def _loaded(lake: Lake, names: list[str]) -> tuple[list[Stage], list[FirnError]]:
+def _loaded(lake: Lake, names: Iterable[str]) -> tuple[list[Stage], list[FirnError]]:
     """The stages that can be read, and the errors of the others."""
     loaded, unreadable = [], []
     for name in names:
@@ -223,7 +228,7 @@ def discard(stages: StageNames) -> None:
             failures.append(error)
         else:
             show.line(f"discarded {identifier}, deleted {removed} data files")
-    _exit(failures)
+    show.end(failures)
 
 
 def sweep(table: TableName) -> None:
@@ -261,15 +266,14 @@ def report() -> None:
     show.line(str(build_reports(Lake.load())))
 
 
-def _bytes_of(lake: Lake, names: list[str]) -> int:
+def _staged(arguments: list[str]) -> dict[str, list[Plan]]:
+    """The stages that ``arguments`` name, or that the plans in these files share; each with its plans, where known."""
+    names = [one for one in arguments if not one.endswith(".json")]
+    jobs = jobs_of([Plan.read(Path(one)) for one in arguments if one not in names])
+    return {name: [] for name in names} | {job.stage: list(job) for job in jobs}
+
+
+def _bytes_of(lake: Lake, names: Iterable[str]) -> int:
     """Bytes that the plans of these stages read; an unreadable stage is reported when it is judged."""
     loaded, _ = _loaded(lake, names)
     return sum(plan.read_bytes for stage in loaded for plan in stage.plans)
-
-
-def _exit(failures: list[FirnError] | list[FirnError | str]) -> None:
-    """Name every failure on standard error and exit with the first one's code; do nothing when there is none."""
-    for failure in failures:
-        show.error(str(failure))
-    if failures:
-        raise typer.Exit(failures[0].exit_code if isinstance(failures[0], FirnError) else 1)

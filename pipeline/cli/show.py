@@ -5,11 +5,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from pipeline.clock import from_ms, show_ms
+from pipeline.errors import ConflictError, FirnError
 from pipeline.messages import printable
 
 # People also read tables in logs and pipes, where 80 columns are too few.
@@ -32,6 +34,23 @@ def line(text: str) -> None:
 def error(text: str) -> None:
     """Print one line on standard error."""
     err.print(Text(f"firn: {printable(text)}"))
+
+
+def end(failures: Sequence[FirnError | str]) -> None:
+    """Name every failure on standard error and exit with the first one's code; do nothing when there is none.
+
+    Conflicts come last, in one line for all of them: when another process was faster, they have the same cause.
+    """
+    conflicts = [failure for failure in failures if isinstance(failure, ConflictError)]
+    others = [failure for failure in failures if not isinstance(failure, ConflictError)]
+    for failure in others:
+        error(str(failure))
+    if conflicts:
+        more = f"; {len(conflicts) - 1:,} more plans have to be made again as well" if len(conflicts) > 1 else ""
+        error(f"{conflicts[0]}{more}")
+    first = next(iter([*others, *conflicts]), None)
+    if first is not None:
+        raise typer.Exit(first.exit_code if isinstance(first, FirnError) else 1)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from pipeline.errors import FirnError
+from pipeline.errors import FirnError, RefusedError
 from pipeline.history.published_plans import published_plans
 from pipeline.lake import Lake
 from pipeline.plan import Job, Plan
@@ -15,22 +15,25 @@ from pipeline.publish.optimistic_commit import Publication, PublishResult
 from pipeline.publish.publish import publish_job
 from pipeline.publish.retain import retain_job
 from pipeline.publish.throttle import Throttle
+from pipeline.staging.overtaken import overtaken
 from pipeline.staging.stage import parts_of
 
 RETAINED_PLANS: Final = 1000
 """Maximum number of plans of lane ``retain`` per commit: each try scans the table once for all of them."""
 
 
-def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]]) -> PublishResult:
+def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]], known: Iterable[Plan] = ()) -> PublishResult:
     """Publish every stage that is a key of ``plans``; unpublished plans are named, with the reason.
 
     A stage that can't be published as a whole is named by all its ``plans``, or by the names given in their place. The
-    plans of a split stage are published from stages of their own.
+    plans of a split stage are published from stages of their own. Of the ``known`` ones among the plans, what another
+    process has done meanwhile is a ConflictError, even if it has deleted the stage.
     """
     throttle = Throttle(lake)
     work = ((partial(_publish_parts, lake, identifier, own, throttle), own) for identifier, own in plans.items())
-    done = _together(lake, work)
-    return _with_earlier(lake, plans, done)
+    done = _with_earlier(lake, plans, _together(lake, work))
+    refused = [plan for plan in known if isinstance(done.failures.get(plan.id), RefusedError)]
+    return PublishResult(done.publications, {**done.failures, **overtaken(lake, refused)})
 
 
 def retain_plans(lake: Lake, plans: Sequence[Plan]) -> PublishResult:

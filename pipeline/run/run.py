@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pipeline.care.sweep import sweep
 from pipeline.engine import Engine
-from pipeline.errors import FirnError, RefusedError
+from pipeline.errors import ConflictError, FirnError, RefusedError
 from pipeline.lake import Lake
 from pipeline.plan import Plan, Postponed, plan_work
 from pipeline.plan.make import LanePlans
@@ -41,6 +41,9 @@ class LaneRun:
         """Add the outcome of plans of the lane: by id in ``published``, by title here."""
         titles = {plan.id: plan.title for plan in self.plans}
         self.publications += published.publications
+        for one in published.publications:
+            # By another process, perhaps, which was faster.
+            self.failures.pop(titles.get(one.plan_id, ""), None)
         for plan_id, error in published.failures.items():
             self.failures.setdefault(titles[plan_id], error)
 
@@ -130,13 +133,15 @@ def _work(lake: Lake, done: LaneRun, engines: Callable[[int], Engine]) -> None:
         for outcome in outcomes:
             if not outcome.error:
                 staged[outcome.stage].append(outcome.plan)
-        judged = validate(lake, list(staged), engine)
-    with done.timed("publish"):
-        good = {result.stage for result in judged if result.passed}
-        done.add(publish_stages(lake, {name: [plan.id for plan in staged[name]] for name in staged if name in good}))
+        judged = validate(lake, staged, engine)
     for result in judged:
         if not result.passed:
-            concerned = [plan for plan in staged[result.stage] if result.verdict is None or plan.title == result.title]
+            concerned = [plan for plan in staged[result.stage] if result.plan in (None, plan.id)]
             done.failures |= {plan.title: result.error or result.failure for plan in concerned}
+    with done.timed("publish"):
+        # A plan that is in conflict may have been published by another process.
+        ready = {result.stage for result in judged if result.passed or isinstance(result.error, ConflictError)}
+        work = {name: [plan.id for plan in own] for name, own in staged.items() if name in ready}
+        done.add(publish_stages(lake, work, [plan for name in work for plan in staged[name]]))
     with done.timed("sweep"):
         sweep(lake, done.plans[0].table, [plan.id for plan in done.plans])

@@ -18,10 +18,12 @@ from pipeline.errors import ConflictError, FirnError, RefusedError, UnavailableE
 from pipeline.lake import Lake
 from pipeline.lake.columns import Columns
 from pipeline.lake.data_files import DataFiles
+from pipeline.plan import Plan
 from pipeline.plan.failure import mark
 from pipeline.policy import samples_of, validation_of
 from pipeline.sense import Lane
 from pipeline.staging.inputs import planned_inputs
+from pipeline.staging.overtaken import overtaken
 from pipeline.staging.stage import Stage, parts_of
 from pipeline.validate.cases import NOTHING, JudgedRecords, cases_of
 from pipeline.validate.tasks import findings_of
@@ -53,14 +55,18 @@ class Judged:
         return f"validation failed: {broken}" if broken else ""
 
 
-def validate(lake: Lake, stages: Sequence[str], engine: Engine) -> list[Judged]:
+def validate(lake: Lake, stages: Sequence[str] | Mapping[str, Sequence[Plan]], engine: Engine) -> list[Judged]:
     """Judge the results of every plan in ``stages``, in that order, in tasks of ``engine``.
+
+    ``stages`` are names; where their plans are given with them, what another process has done meanwhile is a
+    ConflictError, even if it has deleted the stage.
 
     Errors are collected, not raised (C20); plans without a result, because compacting refused them, are left out. A
     result keeps an existing verdict; a failed one marks its plan. Validation results are stored under the lake's
     reports folder.
     """
-    return list(chain.from_iterable(_of_job(lake, identifier, engine) for identifier in stages))
+    plans: Mapping[str, Sequence[Plan]] = stages if isinstance(stages, Mapping) else dict.fromkeys(stages, ())
+    return list(chain.from_iterable(_of_job(lake, identifier, own, engine) for identifier, own in plans.items()))
 
 
 def build_reports(lake: Lake) -> Path:
@@ -70,15 +76,25 @@ def build_reports(lake: Lake) -> Path:
     return build_data_docs(lake.reports_folder)
 
 
-def _of_job(lake: Lake, identifier: str, engine: Engine) -> list[Judged]:
+def _of_job(lake: Lake, identifier: str, plans: Sequence[Plan], engine: Engine) -> list[Judged]:
     try:
         with lake.answering():
-            return list(chain.from_iterable(_judged(lake, part, engine) for part in parts_of(lake, identifier)))
+            known = {plan.stage: [plan] for plan in plans} | {identifier: plans}
+            parts = parts_of(lake, identifier)
+            return list(chain.from_iterable(_judged(lake, part, known.get(part, ()), engine) for part in parts))
     except FirnError as error:
         return [Judged(identifier, identifier, None, error)]
 
 
-def _judged(lake: Lake, identifier: str, engine: Engine) -> list[Judged]:
+def _unjudged(lake: Lake, identifier: str, plans: Sequence[Plan], error: FirnError) -> list[Judged]:
+    """The ``error`` that kept a stage from being judged; of ``plans`` that another process overtook, that conflict."""
+    conflicts = overtaken(lake, plans)
+    if not conflicts:
+        return [Judged(identifier, identifier, None, error)]
+    return [Judged(identifier, plan.title, None, conflicts.get(plan.id, error), plan.id) for plan in plans]
+
+
+def _judged(lake: Lake, identifier: str, plans: Sequence[Plan], engine: Engine) -> list[Judged]:
     conflicts: Mapping[str, ConflictError] = {}
     try:
         with lake.answering():
@@ -90,7 +106,7 @@ def _judged(lake: Lake, identifier: str, engine: Engine) -> list[Judged]:
             else:
                 verdicts = {plan: _recorded(identifier, verdict) for plan, verdict in stage.verdicts.items()}
     except FirnError as error:
-        return [Judged(identifier, identifier, None, error)]
+        return _unjudged(lake, identifier, plans, error)
     done = []
     for plan in stage.plans:
         if plan.id in verdicts:

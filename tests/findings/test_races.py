@@ -139,10 +139,6 @@ def lost(ran: Ran) -> None:
     assert "Traceback" not in ran.err
 
 
-R26 = pytest.mark.xfail(strict=True, reason="R26: who loses a race because the other one did the work is refused")
-
-
-@R26
 @pytest.mark.parametrize("way", WAYS[:: max(1, 5 // TIMES)], ids=str)
 def test_r26_who_loses_a_race_succeeds_or_plans_again(
     firn: Firn, topic: Topic, interrupted: Callable[[Callable[[int], None]], None], way: list[int]
@@ -155,7 +151,6 @@ def test_r26_who_loses_a_race_succeeds_or_plans_again(
     assert stages_of(topic.lake, TABLE) == []
 
 
-@R26
 @pytest.mark.parametrize(("lane", "at", "later_ms"), PLACES)
 def test_r26_in_every_lane_and_with_the_same_plans(
     firn: Firn, topic: Topic, interrupted: Callable[[Callable[[int], None]], None], lane: Lane, at: int, later_ms: int
@@ -172,7 +167,6 @@ def test_r26_in_every_lane_and_with_the_same_plans(
     assert stages_of(topic.lake, TABLE) == []
 
 
-@R26
 @pytest.mark.parametrize(("at", "later_ms"), [(1, 1), (2, 1), (3, 1), (2, 0)])
 def test_r26_step_by_step_by_hand(firn: Firn, topic: Topic, tmp_path: Path, at: int, later_ms: int) -> None:
     other = Other(topic, Lane.FULL)
@@ -184,7 +178,6 @@ def test_r26_step_by_step_by_hand(firn: Firn, topic: Topic, tmp_path: Path, at: 
     assert [topic.offsets(partition) for partition in (0, 1)] == [NEWEST[Lane.FULL]] * 2
 
 
-@R26
 @pytest.mark.parametrize("later_ms", [0, 1])
 def test_r26_a_task_of_airflow_that_loses_a_race_is_tried_again(
     firn: Firn, topic: Topic, tmp_path: Path, later_ms: int

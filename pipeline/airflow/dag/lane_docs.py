@@ -52,7 +52,7 @@ TASKS = {
     "due": "Skips the lanes that this run leaves out, and those before the first one that has work.",
     "plan": "Reads metadata to find what is due and writes the plans. No JVM.",
     "compact": "`firn compact PLAN…`: writes the results into stages, where readers of the table do not see them.",
-    "validate": "`firn validate STAGE…`: Great Expectations validates every result; only large jobs need a JVM.",
+    "validate": "`firn validate PLAN…`: Great Expectations validates every result; only large jobs need a JVM.",
     "publish": "Publishes every result that passed, with one commit per job; asks first under the param `ask`.",
     "drop": "Drops the segments of every plan in one commit of metadata only.",
     "report": "Builds the data-quality pages and the table's page, and sends the metrics.",

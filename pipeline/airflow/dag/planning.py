@@ -24,7 +24,7 @@ PLANS_SHOWN = 50
 
 class MappedJob(TypedDict):
     """One batch of plans: its name, the plans in words, their input bytes, and the arguments of the two commands that
-    process it (the plans' files, their stages)."""
+    process it, which are given the plans' files."""
 
     name: str
     plans: list[str]
@@ -128,15 +128,14 @@ def packed(paths: Iterable[str | Path]) -> "list[Job]":
 
 
 def _job(plans: "Sequence[Plan]", folder: Path) -> MappedJob:
-    from pipeline.plan import jobs_of as pack
-
     others = f" and {len(plans) - 1} more" if len(plans) > 1 else ""
     shown = [plan.title for plan in plans[:PLANS_SHOWN]]
     more = [f"… and {len(plans) - PLANS_SHOWN} more"] if len(plans) > PLANS_SHOWN else []
+    files = [str(plan.file_in(folder)) for plan in plans]
     return MappedJob(
         name=f"{plans[0].topic_partition}{others}",
         plans=shown + more,
         input_bytes=sum(plan.read_bytes for plan in plans),
-        compact=["compact", *(str(plan.file_in(folder)) for plan in plans)],
-        validate=["validate", *(job.stage for job in pack(plans))],
+        compact=["compact", *files],
+        validate=["validate", *files],
     )

@@ -91,7 +91,10 @@ class PublishOperator(HITLOperator):
 
         return each(
             *(self.table, self.lane),
-            ((own.plans, partial(publish_stages, plans={own.stage: [plan.id for plan in own]})) for own in self._due()),
+            (
+                (own.plans, partial(publish_stages, plans={own.stage: [plan.id for plan in own]}, known=own.plans))
+                for own in self._due()
+            ),
         )
 
     def _due(self) -> "list[Job]":
