@@ -1,0 +1,75 @@
+"""What `firn explain` says of a record is what happens to it."""
+
+import pytest
+
+from pipeline.compact.compact import compact
+from pipeline.explain import explain_key, explain_segment
+from pipeline.sense import Lane
+from tests.support.topics import NOW, Record, Topic, updates
+
+
+@pytest.fixture
+def refused(topic: Topic) -> Topic:
+    """Offset 1 holds two different records, so the plan of lane `full` was refused."""
+    topic.land(updates("a=1", "b=2", "a=3", "c=4"), [Record(1, b"b", b"DIFFERENT"), *updates("d=5", start=4)])
+    (outcome,) = compact(topic.lake, topic.plans(Lane.FULL), topic.engine)
+    assert outcome.error
+    return topic
+
+
+def why(topic: Topic, key: bytes) -> list[str]:
+    """The rule and the words for each record of ``key``."""
+    explained = explain_key(topic.lake, topic.table, (key,), NOW)
+    return [f"{kept.reason.rule}: {kept.reason.text}" for kept in explained.kept]
+
+
+@pytest.mark.parametrize("key", [b"a", b"b"])
+@pytest.mark.xfail(strict=True, reason="W8: explain promises a removal by a plan that was refused")
+def test_w8_explain_names_what_blocks_a_record_and_what_to_do(refused: Topic, key: bytes) -> None:
+    reasons = why(refused, key)
+    assert len(reasons) == 2
+    assert not any("removes it" in reason for reason in reasons), reasons
+    assert all(
+        "offset 1 of orders-0 holds different records" in reason and f"`firn retry {refused.table} orders-0`" in reason
+        for reason in reasons
+        if not reason.startswith("C3: the newest record of its key")
+    ), reasons
+    assert any(reason.startswith("C20: ") for reason in reasons)
+
+
+@pytest.mark.xfail(strict=True, reason="W8: explain promises that one of several copies goes, and they may differ")
+def test_w8_explain_does_not_promise_a_removal_before_anybody_compared_the_copies(topic: Topic) -> None:
+    topic.land(updates("a=1", "b=2", "a=3", "c=4"), [Record(1, b"b", b"DIFFERENT"), *updates("d=5", start=4)])
+    copies = [reason for reason in why(topic, b"b") if "written more than once" in reason]
+    assert copies
+    assert all("if it is identical" in reason for reason in copies)
+
+
+@pytest.mark.xfail(strict=True, reason="W8: explain says of a segment in a refused plan that only a threshold keeps it")
+def test_w8_explain_of_a_segment_names_what_blocks_it(refused: Topic) -> None:
+    refused.lake.table(refused.table).transaction().set_properties(
+        {"firn.min.cleanable.dirty.ratio": "1", "firn.full.interval.ms": "-1"}
+    ).commit_transaction()
+    for segment in refused.segments():
+        (explained,) = explain_segment(refused.lake, refused.table, segment.path, NOW)
+        assert any("offset 1 of orders-0 holds different records" in reason.text for reason in explained.waiting)
+
+
+LATE = (updates("a=1", "a=", "b=1"), updates("a=late"))
+"""The first segment is cleaned, so the tombstone has its delete horizon; then an older record of its key lands."""
+TWICE = ((), [*updates("a=1"), *updates("a=1", "a=2", "b=1")])
+
+
+@pytest.mark.parametrize(("cleaned", "landed"), [LATE, TWICE], ids=["below a stamped tombstone", "copies"])
+@pytest.mark.xfail(
+    strict=True, reason="W8: explain promises a mask that leaves the record, and none where there is one"
+)
+def test_w8_explain_says_what_a_mask_hides(topic: Topic, cleaned: list[Record], landed: list[Record]) -> None:
+    topic.create(mask_max_lag_ms="0")
+    if cleaned:
+        topic.land(cleaned).clean("full")
+    topic.land(landed)
+    promised = sum("; the next mask hides it, and is due" in reason for reason in why(topic, b"a"))
+    before = len(topic.offsets())
+    topic.clean("mask")
+    assert before - len(topic.offsets()) == promised
