@@ -9,16 +9,6 @@ from pipeline.explain.segment import SegmentExplanation, explain_segment
 from pipeline.explain.versions import Version, parse_key
 
 __all__ = [
-    "Commit",
-    "Kept",
-    "KeyExplanation", "PartitionExplanation",
-    "Reason",
-    "Removed",
-    "SegmentExplanation",
-    "Version",
-    "explain_key", "explain_partition",
-    "explain_segment",
-    "is_digest",
-    "key_of_digest",
-    "parse_key",
+    "Commit", "Kept", "KeyExplanation", "PartitionExplanation", "Reason", "Removed", "SegmentExplanation", "Version",
+    "explain_key", "explain_partition", "explain_segment", "is_digest", "key_of_digest", "parse_key",
 ]  # fmt: skip

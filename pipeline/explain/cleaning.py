@@ -51,6 +51,8 @@ class Survivor(NamedTuple):
 
     offset: int
     comes_back: bool
+    stamped: bool
+    """A tombstone with a delete horizon: lane `mask` hides nothing below it (C9)."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,11 @@ class Cleaning:
     @cached_property
     def survivor(self) -> Survivor | None:
         """The record that supersedes the others; None if no record may."""
-        places = np.flatnonzero(self.newest).tolist()
-        return Survivor(self.versions[places[0]].offset, places[0] >= len(self.places)) if places else None
+        for row in np.flatnonzero(self.newest).tolist():
+            one = self.versions[row]
+            stamped = one.level >= RUN and one.delete_horizon_ms is not None
+            return Survivor(one.offset, row >= len(self.places), stamped)
+        return None
 
     def supersedes(self, place: int) -> int | None:
         """The lowest offset that the record at ``place`` supersedes in this commit; None when there is none."""

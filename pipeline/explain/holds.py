@@ -24,19 +24,16 @@ class Prospects:
     due: Mapping[Lane, Plan]
     full: Plan | None
     failed: Mapping[Lane, FailedPlan]
-    """Lanes whose plan would be due but failed on the same segments before; it waits for a change (C20)."""
+    """Lanes whose plan failed on the same segments before; it waits for a change (C20)."""
 
     @classmethod
     def of(cls, segments: Segments, state: PartitionState, failed: Sequence[FailedPlan]) -> "Prospects":
         """Plan every lane for ``state``; nothing is written. ``failed`` are the table's plans that failed before."""
         plans = [plan for lane in Lane if (plan := plan_partition(lane, segments, state))]
-        again = {plan.lane: marker for plan, marker in waiting(failed, plans)}
-        return cls(
-            state,
-            {plan.lane: plan for plan in plans if plan.lane not in again},
-            plan_partition(Lane.FULL, segments, state, force=True),
-            again,
-        )
+        full = plan_partition(Lane.FULL, segments, state, force=True)
+        again = {plan.lane: marker for plan, marker in waiting(failed, [*plans, *([full] if full else [])])}
+        due = {plan.lane: plan for plan in plans if plan.lane not in again}
+        return cls(state, due, full, again)
 
     def not_due(self, lane: Lane) -> Reason:
         """The reason why ``lane`` takes nothing of the topic partition now."""
@@ -55,7 +52,8 @@ class Prospects:
         The text continues "the segment".
         """
         if path in taken(self.full):
-            return None
+            failed = self.failed.get(Lane.FULL)
+            return Reason("C20", f"is in a plan that failed: {failed}") if failed else None
         for stray in self.state.strays:
             if stray.path == path:
                 return never_taken(stray)

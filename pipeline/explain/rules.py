@@ -39,6 +39,8 @@ class Keeping:
             return _but_held(_aborted(version), held)
         if newer := self.of_key.newer(version):
             return _but_held(f"superseded by offset {newer[0].offset}", held) if held else self._not_yet(newer[0])
+        if held and any(one.place == version.place for one in self.of_key.present if one is not version):
+            return _but_held("written more than once", held)
         if self.of_key.has_key and not version.tombstone:
             return Reason("C3", "the newest record of its key")
         what = "a tombstone" if self.of_key.has_key else "without a key"
@@ -68,7 +70,8 @@ class Keeping:
 
     @cached_property
     def _full(self) -> Cleaning | None:
-        return Cleaning.of(self.of_key, self.prospects.full) if self.prospects.full else None
+        plan = None if Lane.FULL in self.prospects.failed else self.prospects.full
+        return Cleaning.of(self.of_key, plan) if plan else None
 
     def _not_yet(self, newer: Version) -> Reason:
         held = self.prospects.held(newer.path)
@@ -82,12 +85,15 @@ def _going(version: Version, place: int, cleaning: Cleaning) -> Reason | None:
     if cleaning.plan.lane is Lane.RETAIN and version.path in taken(cleaning.plan):
         return Reason("C19", "past the retention of its topic")
     outcome = cleaning.outcome(place)
-    if cleaning.plan.lane is Lane.MASK and outcome is not Outcome.SUPERSEDED:
-        return None
+    if cleaning.plan.lane is Lane.MASK:
+        newest = cleaning.survivor
+        below = newest is not None and not newest.stamped and version.offset < newest.offset
+        hidden = below and outcome in (Outcome.SUPERSEDED, Outcome.REPEATED)
+        outcome = Outcome.SUPERSEDED if hidden else Outcome.KEPT
     match outcome:
         case Outcome.SUPERSEDED:
             assert cleaning.survivor  # a superseded record implies a survivor
-            offset, comes_back = cleaning.survivor
+            offset, comes_back, _ = cleaning.survivor
             return Reason("C2", f"superseded by offset {offset}{', a removed tombstone that is restored' * comes_back}")
         case Outcome.TOMBSTONE_REMOVED:
             return Reason("C9", "a tombstone whose delete horizon has passed")
@@ -96,7 +102,7 @@ def _going(version: Version, place: int, cleaning: Cleaning) -> Reason | None:
         case Outcome.ABORTED:
             return Reason("C10", _aborted(version))
         case Outcome.REPEATED:
-            return Reason("C1", "written more than once: another copy is kept")
+            return Reason("C1", "written more than once: another copy is kept, if it is identical")
     return None
 
 

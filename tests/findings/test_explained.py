@@ -24,7 +24,6 @@ def why(topic: Topic, key: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("key", [b"a", b"b"])
-@pytest.mark.xfail(strict=True, reason="W8: explain promises a removal by a plan that was refused")
 def test_w8_explain_names_what_blocks_a_record_and_what_to_do(refused: Topic, key: bytes) -> None:
     reasons = why(refused, key)
     assert len(reasons) == 2
@@ -37,7 +36,6 @@ def test_w8_explain_names_what_blocks_a_record_and_what_to_do(refused: Topic, ke
     assert any(reason.startswith("C20: ") for reason in reasons)
 
 
-@pytest.mark.xfail(strict=True, reason="W8: explain promises that one of several copies goes, and they may differ")
 def test_w8_explain_does_not_promise_a_removal_before_anybody_compared_the_copies(topic: Topic) -> None:
     topic.land(updates("a=1", "b=2", "a=3", "c=4"), [Record(1, b"b", b"DIFFERENT"), *updates("d=5", start=4)])
     copies = [reason for reason in why(topic, b"b") if "written more than once" in reason]
@@ -45,7 +43,6 @@ def test_w8_explain_does_not_promise_a_removal_before_anybody_compared_the_copie
     assert all("if it is identical" in reason for reason in copies)
 
 
-@pytest.mark.xfail(strict=True, reason="W8: explain says of a segment in a refused plan that only a threshold keeps it")
 def test_w8_explain_of_a_segment_names_what_blocks_it(refused: Topic) -> None:
     refused.lake.table(refused.table).transaction().set_properties(
         {"firn.min.cleanable.dirty.ratio": "1", "firn.full.interval.ms": "-1"}
@@ -61,9 +58,6 @@ TWICE = ((), [*updates("a=1"), *updates("a=1", "a=2", "b=1")])
 
 
 @pytest.mark.parametrize(("cleaned", "landed"), [LATE, TWICE], ids=["below a stamped tombstone", "copies"])
-@pytest.mark.xfail(
-    strict=True, reason="W8: explain promises a mask that leaves the record, and none where there is one"
-)
 def test_w8_explain_says_what_a_mask_hides(topic: Topic, cleaned: list[Record], landed: list[Record]) -> None:
     topic.create(mask_max_lag_ms="0")
     if cleaned:

@@ -15,6 +15,7 @@ from tests.support import lakes
 from tests.support.explained import HOUR, NEVER_FULL, create, dead
 from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
 
+A_COPY = "written more than once: another copy is kept, if it is identical"
 LAG = {"firn.min.compaction.lag.ms": str(HOUR)}
 
 
@@ -216,7 +217,7 @@ class TestRepeats:
         append(lake, [row(0), row(10, b"end")])
         kept = explain_key(lake, TABLE, (b"k",), NOW).kept
         assert {one.record.level: (one.reason.rule, one.reason.text) for one in kept} == {
-            0: ("C1", "written more than once: another copy is kept; the next full removes it, and is not due"),
+            0: ("C1", f"{A_COPY}; the next full removes it, and is not due"),
             3: ("C3", "the newest record of its key"),
         }
 
@@ -232,6 +233,6 @@ class TestRepeats:
         append(lake, [dead(5)])
         kept = explain_key(lake, TABLE, (b"k",), NOW).kept
         assert {one.record.level: (one.reason.rule, one.reason.text.partition(";")[0]) for one in kept} == {
-            0: ("C1", "written more than once: another copy is kept"),
+            0: ("C1", A_COPY),
             3: ("C9", "a tombstone whose delete horizon has passed"),
         }
