@@ -123,7 +123,7 @@ def _after(happens: Callable[[int], None], place: int, step: Callable[..., objec
 @pytest.fixture
 def topic(firn: Firn) -> Iterator[Topic]:
     """Two topic partitions with two segments each, in the lake that `firn` finds."""
-    assert firn
+    assert callable(firn)
     engine = LocalEngine(2)
     landed = Topic(Lake.load(), engine, TABLE).create(min_cleanable_dirty_ratio="0")
     for offset, pairs in ((0, ("a=1", "a=2")), (2, ("b=1", "b=2"))):
