@@ -8,6 +8,7 @@ is, as Firn's engine (``spark_engine``) or as the foreign tool that writes, read
 from __future__ import annotations
 
 import itertools
+import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pipeline.engine.spark import SparkEngine
     from pipeline.lake import Lake
     from tests.support.topics import Topic
+
+pytest_plugins = ["tests.support.seconds"]
 
 _numbers = itertools.count()
 
@@ -38,6 +41,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.getreports("passed"):
         for name, figure in report.user_properties:
             terminalreporter.write_line(f"{report.location[2]}: {name}: {figure}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_to_survive() -> None:
+    """No test outlives a power cut: SQLite need not wait for the disk."""
+    from sqlalchemy import Engine, event
+
+    @event.listens_for(Engine, "connect")
+    def asynchronous(connection: object, _: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = OFF")
 
 
 @pytest.fixture(scope="session")
