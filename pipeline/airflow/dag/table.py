@@ -66,7 +66,6 @@ def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
         auto_register=False,  # the DAG files take what was built whole
         is_paused_upon_creation=settings.paused,
         default_args=default_args(settings),
-        params=params(),
         deadline=deadlines(settings) or None,
     ) as dag:
         # Any: these are references to results here; the tasks receive the annotated types.
@@ -89,6 +88,8 @@ def build(settings: TableSettings, watched: Sequence[str]) -> DAG:
         swept = sweep.override(doc_md=lane_docs.TASKS["sweep"])(settings.name, dropped, jobs_of_lanes, outcomes)
         # A teardown runs in any case, and does not affect the state of the run.
         chain(outcomes, reported, judged, swept.as_teardown())
+    # Not earlier: a task made in a DAG with params gets a copy of each, and Airflow checks and stores them all again.
+    dag.params.update(params())
     return dag
 
 
