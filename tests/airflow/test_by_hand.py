@@ -47,7 +47,7 @@ class FileNotifier(BaseNotifier):
 
 
 @pytest.fixture(scope="module")
-def airflow(tmp_path_factory: pytest.TempPathFactory) -> LocalAirflow:
+def airflow(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> LocalAirflow:
     home = tmp_path_factory.mktemp("by-hand")
     # As an installation's own notifiers: where Airflow finds them.
     plugins = home / "airflow" / "plugins"
@@ -67,7 +67,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> LocalAirflow:
         KILLED: f'{NEVER}\nengine = "spark"\nspark_retries = 1',
         TORN: f"{NEVER}\n{told(home / 'notice.txt')}",
     }
-    made = make(home, {QUIET: NEVER} | own)
+    made = make(home, {QUIET: NEVER} | own, migrated)
     made.environment["AIRFLOW_CONN_SPARK_DOWN"] = json.dumps(UNREACHABLE)
     return made
 

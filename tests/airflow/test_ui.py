@@ -44,9 +44,10 @@ def state_of(page: Page) -> Locator:
 
 
 @pytest.fixture(scope="module")
-def airflow(tmp_path_factory: pytest.TempPathFactory) -> LocalAirflow:
+def airflow(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> LocalAirflow:
     # Nobody but the visitor starts the one, and nobody but the watcher the other.
-    made = make(tmp_path_factory.mktemp("shop"), {ORDERS: f"{LEAP_DAY}\nwatched = false", CARTS: LEAP_DAY})
+    tables = {ORDERS: f"{LEAP_DAY}\nwatched = false", CARTS: LEAP_DAY}
+    made = make(tmp_path_factory.mktemp("shop"), tables, migrated)
     made.land(ORDERS, {0: ["a=1", "b=1"], 1: ["x=1"], 2: ["q=1"]}, {0: ["a=2"], 1: ["x=2"], 2: ["q="]})
     return made
 

@@ -5,6 +5,7 @@ A server that does not answer in time fails an assertion: only `pytest.fail` is 
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -28,9 +29,9 @@ LANE = ["full.plan", "full.jobs.compact", "full.jobs.validate"]
 
 
 @pytest.fixture(scope="module")
-def airflow(tmp_path_factory: pytest.TempPathFactory) -> LocalAirflow:
+def airflow(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> LocalAirflow:
     tables = {DRY: NEVER, OLD: f"{NEVER}\napproval_minutes = 10080", CLEARED: NEVER}
-    return make(tmp_path_factory.mktemp("promises"), tables)
+    return make(tmp_path_factory.mktemp("promises"), tables, migrated)
 
 
 @pytest.fixture(scope="module")
