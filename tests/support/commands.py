@@ -2,11 +2,11 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.lake import Lake
+from tests.support import prepared
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,21 +25,14 @@ def environment(lake: Lake, **more: str) -> dict[str, str]:
     return inherited | configured | own | {"PYTHONPATH": str(ROOT)} | more
 
 
-def start(lake: Lake, *arguments: str, variables: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
+def start(lake: Lake, *arguments: str, variables: Mapping[str, str] | None = None) -> prepared.Prepared:
     """Start ``firn`` with ``arguments`` in its own process group."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "pipeline", *arguments],
-        env=environment(lake, **(variables or {})),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return prepared.start(arguments, environment(lake, **(variables or {})), ROOT)
 
 
 def firn(lake: Lake, *arguments: str, variables: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
     """Run ``firn`` to its end; its exit code and output are the caller's to look at."""
     process = start(lake, *arguments, variables=variables)
     out, err = process.communicate(timeout=300)
+    assert process.returncode is not None
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)

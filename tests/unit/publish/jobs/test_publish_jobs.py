@@ -1,7 +1,5 @@
 """One stage and one commit for several plans: all or those that fit, exact to the plan, whatever happens in between."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,7 +20,7 @@ from pipeline.staging.open import open_stage
 from pipeline.staging.stage import Stage, stages_of
 from tests.faults.variables import dying
 from tests.support import lakes
-from tests.support.commands import environment
+from tests.support.commands import firn
 from tests.support.forgetful import through
 from tests.support.jobs import PARTITIONS, bad_of, cleaned, done_of, input_gone, part, seen
 from tests.support.lakes import NOW, TABLE, Fates, Part, append, compacted_job, judged, row
@@ -201,9 +199,7 @@ def test_c25_killed_while_publishing(
     if conflict:
         input_gone(lake, stage)
     before = seen(lake)
-    command = [sys.executable, "-m", "pipeline", "publish", stage.identifier]
-    variables = environment(lake, **dying(tmp_path, when, "commit_table", nth))
-    killed = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    killed = firn(lake, "publish", stage.identifier, variables=dying(tmp_path, when, "commit_table", nth))
     assert killed.returncode == -9, killed.stderr
     # The conflict is that offset 0 of the first partition is gone already.
     after = cleaned(0, 1, 2)
