@@ -1,27 +1,20 @@
 """Every unit test that needs a lake gets an embedded one of its own, and no configuration of the person's."""
 
-import sqlite3
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-from sqlalchemy import Engine, event
-from sqlalchemy.pool import ConnectionPoolEntry
 
 from pipeline.lake import Lake, records
 from pipeline.plan import Plan
 from tests.support import lakes
-
-# Hypothesis fails an example that takes more than 200 ms: on a busy machine that says nothing about the code.
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
+from tests.support.templates import Templates
 
 
-@event.listens_for(Engine, "connect")
-def nothing_to_survive(connection: object, _: ConnectionPoolEntry) -> None:
-    """No test outlives a power cut: SQLite need not wait for the disk."""
-    if isinstance(connection, sqlite3.Connection):  # other tests of the same process have other databases
-        connection.execute("PRAGMA synchronous = OFF")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder that need no lake."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and "lake" not in getattr(item, "fixturenames", ()):
+            item.add_marker("pure")
 
 
 @pytest.fixture(autouse=True)
@@ -32,22 +25,36 @@ def nothing_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(scope="session")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    """What the lakes of this process begin with."""
+    return Templates(tmp_path_factory.mktemp("lakes"))
+
+
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def lake(templates: Templates) -> Lake:
     """An embedded lake without a table."""
-    return Lake.embedded(tmp_path / "home")
+    return templates.empty()
 
 
 @pytest.fixture
-def table(lake: Lake) -> str:
+def table(lake: Lake, templates: Templates) -> str:
     """The name of an empty table of records in ``lake``, with the default policy."""
-    records.create(lake, lakes.TABLE, {})
-    return lakes.TABLE
+
+    def make(lake: Lake) -> str:
+        records.create(lake, lakes.TABLE, {})
+        return lakes.TABLE
+
+    return templates.step(lake, "table", make)
 
 
 @pytest.fixture
-def plan(lake: Lake, table: str) -> Plan:
+def plan(lake: Lake, table: str, templates: Templates) -> Plan:
     """A full plan over two segments of orders-0, the first of which the second supersedes."""
     assert table
-    lakes.append_two(lake, lakes.row(0), lakes.row(1))
-    return lakes.only_plan(lake)
+
+    def make(lake: Lake) -> Plan:
+        lakes.append_two(lake, lakes.row(0), lakes.row(1))
+        return lakes.only_plan(lake)
+
+    return templates.step(lake, "plan", make)

@@ -11,16 +11,21 @@ from tests.support import lakes
 from tests.support.expiring import replaced
 from tests.support.lakes import TABLE, Fates, append_two, compacted, judged, row
 from tests.support.old_tombstones import MAX
+from tests.support.templates import Templates
 from tests.support.topics import Topic
 
 
 @pytest.fixture
-def compacted_stage(lake: Lake, table: str) -> Stage:
+def compacted_stage(lake: Lake, table: str, templates: Templates) -> Stage:
     """One that moves a record without a key to the quarantine; nobody has judged it yet."""
     assert table
-    append_two(lake, row(0, key=None, headers=[]), row(1, headers=[]))
-    kept = [row(0, key=None, headers=[], level=QUARANTINED), row(1, headers=[])]
-    return compacted(lake, lakes.only_plan(lake), kept, Fates(quarantined=1))
+
+    def make(lake: Lake) -> str:
+        append_two(lake, row(0, key=None, headers=[]), row(1, headers=[]))
+        kept = [row(0, key=None, headers=[], level=QUARANTINED), row(1, headers=[])]
+        return compacted(lake, lakes.only_plan(lake), kept, Fates(quarantined=1)).identifier
+
+    return Stage.load(lake, templates.step(lake, "compacted", make))
 
 
 @pytest.fixture
@@ -36,7 +41,7 @@ def limited(topic: Topic) -> Topic:
 
 
 @pytest.fixture
-def old(lake: Lake, table: str) -> set[Path]:
+def old(lake: Lake, table: str, templates: Templates) -> set[Path]:
     """Data files that only past snapshots reach."""
     assert table == TABLE
-    return replaced(lake)
+    return set(templates.step(lake, "replaced", replaced))

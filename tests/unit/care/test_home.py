@@ -32,12 +32,6 @@ class TestPlans:
     """Plan files are kept a day for who tries again, and as long as anybody waits for one."""
 
     @pytest.fixture
-    def plan(self, lake: Lake, table: str) -> Plan:
-        assert table == TABLE
-        append_two(lake, row(0), row(1))
-        return only_plan(lake)
-
-    @pytest.fixture
     def file(self, lake: Lake, plan: Plan) -> Path:
         return plan.write(lake.plans_folder)
 

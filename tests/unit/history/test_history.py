@@ -23,6 +23,7 @@ from pipeline.plan import Plan
 from pipeline.segments import read
 from tests.support import lakes
 from tests.support.lakes import NOW, append, only_plan, row
+from tests.support.templates import Templates
 
 COUNTS = RecordCounts(
     records_in=3, records_out=2, superseded=1, tombstones_removed=0, quarantined=0,
@@ -37,13 +38,16 @@ def commit(lake: Lake, properties: dict[str, str], branch: str = "main") -> Tabl
 
 
 @pytest.fixture
-def plan(lake: Lake, table: str) -> Plan:
+def plan(lake: Lake, table: str, templates: Templates) -> Plan:
     """A plan on a table whose branch ``side`` has one snapshot more than main."""
-    append(lake, [row(0)])
-    append(lake, [row(1)])
-    target = lake.table(table)
-    target.manage_snapshots().create_branch(lakes.snapshot(lake) or 0, "side").commit()
-    return only_plan(lake)
+
+    def make(lake: Lake) -> Plan:
+        append(lake, [row(0)])
+        append(lake, [row(1)])
+        lake.table(table).manage_snapshots().create_branch(lakes.snapshot(lake) or 0, "side").commit()
+        return only_plan(lake)
+
+    return templates.step(lake, "side", make)
 
 
 def told(lake: Lake, plan: Plan) -> dict[str, str]:

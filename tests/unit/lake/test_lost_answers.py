@@ -19,18 +19,23 @@ from tests.support import lakes
 from tests.support.forgetful import through
 from tests.support.lakes import TABLE, Fates, append, only_plan, ready, row
 from tests.support.stages import data_of
+from tests.support.templates import Templates
 
 WAYS = ["", "sql", "busy"]
 """Python's words, SQLAlchemy's, and a catalog that says it is busy."""
 
 
 @pytest.fixture
-def stage(lake: Lake, table: str) -> Stage:
+def stage(lake: Lake, table: str, templates: Templates) -> Stage:
     assert table
-    append(lake, [row(0, b"a"), row(1, b"b")])
-    append(lake, [row(2, b"a")])
-    append(lake, [row(3, b"z")])
-    return ready(lake, only_plan(lake), [row(1, b"b"), row(2, b"a"), row(3, b"z")], Fates(superseded=1))
+
+    def make(lake: Lake) -> str:
+        for rows in ([row(0, b"a"), row(1, b"b")], [row(2, b"a")], [row(3, b"z")]):
+            append(lake, rows)
+        kept = [row(1, b"b"), row(2, b"a"), row(3, b"z")]
+        return ready(lake, only_plan(lake), kept, Fates(superseded=1)).identifier
+
+    return Stage.load(lake, templates.step(lake, "answered", make))
 
 
 def keyless(lake: Lake) -> Stage:

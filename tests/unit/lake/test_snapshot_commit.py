@@ -21,13 +21,14 @@ from tests.support import lakes
 from tests.support.foreign import rewrite_manifests
 from tests.support.lakes import TABLE, append, row
 from tests.support.moving import audit, heads, null_key_stage, seen
+from tests.support.templates import Templates
 from tests.support.watched import Nth, watched
 
 
 @pytest.fixture
-def stage(lake: Lake, table: str) -> Stage:
+def stage(lake: Lake, table: str, templates: Templates) -> Stage:
     assert table
-    return null_key_stage(lake)
+    return Stage.load(lake, templates.step(lake, "null key", lambda lake: null_key_stage(lake).identifier))
 
 
 def moving(lake: Lake, stage: Stage) -> SnapshotCommit:

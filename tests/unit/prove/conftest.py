@@ -8,15 +8,21 @@ import pytest
 from pipeline.lake import Lake
 from tests.support.lakes import TABLE, append_file, on_disk, row
 from tests.support.proving import erase, request
+from tests.support.templates import Templates
 
 
 @pytest.fixture
-def landed(lake: Lake, table: str) -> list[str]:
+def landed(lake: Lake, table: str, templates: Templates) -> list[str]:
     """Three files of orders-0; the first two hold key a. They are named."""
-    files = [append_file(lake, rows) for rows in ([row(0, b"a"), row(1, b"b")], [row(2, b"a")], [row(3, b"d")])]
     assert table == TABLE
-    request(lake, b"a")
-    return files
+
+    def make(lake: Lake) -> tuple[str, ...]:
+        batches = ([row(0, b"a"), row(1, b"b")], [row(2, b"a")], [row(3, b"d")])
+        files = tuple(append_file(lake, rows) for rows in batches)
+        request(lake, b"a")
+        return files
+
+    return list(templates.step(lake, "landed", make))
 
 
 @pytest.fixture

@@ -6,9 +6,11 @@ from pipeline.lake import Lake
 from pipeline.plan import Plan
 from pipeline.staging.stage import Stage
 from tests.support.lakes import Fates, ready, row
+from tests.support.templates import Templates
 
 
 @pytest.fixture
-def stage(lake: Lake, plan: Plan) -> Stage:
+def stage(lake: Lake, plan: Plan, templates: Templates) -> Stage:
     """The stage of ``plan``, ready to be published."""
-    return ready(lake, plan, [row(1)], Fates(superseded=1))
+    name = templates.step(lake, "ready", lambda lake: ready(lake, plan, [row(1)], Fates(superseded=1)).identifier)
+    return Stage.load(lake, name)

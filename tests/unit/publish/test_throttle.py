@@ -14,7 +14,7 @@ from pipeline.plan import Plan
 from pipeline.publish import publish, throttle
 from pipeline.publish.throttle import BUSY, LOOK_SECONDS, PATIENCE_SECONDS, QUIET_SECONDS, Throttle, Time
 from tests.support import lakes
-from tests.support.lakes import TABLE, Fates, append, append_two, only_plan, ready, row
+from tests.support.lakes import TABLE, Fates, append, ready, row
 
 BETWEEN = 5
 
@@ -40,12 +40,6 @@ class Meanwhile:
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttle, "COMMITS_BETWEEN", BETWEEN)
-
-
-@pytest.fixture
-def plan(lake: Lake, table: str) -> Plan:
-    append_two(lake, row(0), row(1))
-    return only_plan(lake)
 
 
 def others(lake: Lake, times: int = 1) -> None:

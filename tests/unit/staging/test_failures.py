@@ -24,17 +24,22 @@ from tests.support.foreign import append_again
 from tests.support.lakes import NOW, TABLE, Fates, append, append_file, append_two, compacted, only_plan, ready, row
 from tests.support.late import late
 from tests.support.stages import data_of, document, documents_of
+from tests.support.templates import Templates
 
 REASON = "offset 7 holds two different records"
 
 
 @pytest.fixture
-def plan(lake: Lake, table: str) -> Plan:
+def plan(lake: Lake, table: str, templates: Templates) -> Plan:
     """The plan of `full` for orders-0; orders-1 and the topic payments have work as well."""
     assert table
-    append(lake, [row(0), row(1), row(0, partition=1), row(0, topic="payments")])
-    append(lake, [row(2)])
-    return next(one for one in planned(lake) if one.topic_partition == lakes.TOPIC_PARTITION)
+
+    def make(lake: Lake) -> Plan:
+        append(lake, [row(0), row(1), row(0, partition=1), row(0, topic="payments")])
+        append(lake, [row(2)])
+        return next(one for one in planned(lake) if one.topic_partition == lakes.TOPIC_PARTITION)
+
+    return templates.step(lake, "three plans", make)
 
 
 @pytest.fixture

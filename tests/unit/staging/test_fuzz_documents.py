@@ -46,7 +46,7 @@ from pipeline.status.gather import status_of, write_snapshot
 from pipeline.status.verdicts import last_verdicts
 from tests.support import lakes
 from tests.support.fuzz import HOSTILE_NAMES, JSON, damaged, fuzzed, fuzzed_less, refused_or
-from tests.support.lakes import NOW, TABLE, append_two, only_plan, ready, row
+from tests.support.lakes import NOW, TABLE, ready, row
 from tests.support.overviews import write_overview
 
 TEXTS = st.text(max_size=20) | st.sampled_from(HOSTILE_NAMES) | JSON.map(json.dumps)
@@ -56,12 +56,6 @@ NUMBERS = st.sampled_from(
 
 
 RECORDS = "firn.records-in"
-
-
-@pytest.fixture
-def plan(lake: Lake, table: str) -> Plan:
-    append_two(lake, row(0), row(1))
-    return only_plan(lake)
 
 
 class TestPlans:

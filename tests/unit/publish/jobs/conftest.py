@@ -8,18 +8,26 @@ from pipeline.sense import Lane
 from pipeline.staging.stage import Stage
 from tests.support.jobs import PARTITIONS, part
 from tests.support.lakes import NOW, append, compacted_job, judged, row
+from tests.support.templates import Templates
 
 
 @pytest.fixture
-def plans(lake: Lake, table: str) -> list[Plan]:
+def plans(lake: Lake, table: str, templates: Templates) -> list[Plan]:
     """Full plans of three topic partitions, in each of which offset 1 supersedes offset 0 of the key ``k``."""
-    for offset in range(2):
-        append(lake, [row(offset, partition=number, value=b"%d" % offset) for number in range(PARTITIONS)])
-    found = plan_table(lake, table, Lane.FULL, NOW, force=True)
-    return sorted(found, key=lambda plan: plan.partition)
+
+    def make(lake: Lake) -> tuple[Plan, ...]:
+        for offset in range(2):
+            append(lake, [row(offset, partition=number, value=b"%d" % offset) for number in range(PARTITIONS)])
+        return tuple(plan_table(lake, table, Lane.FULL, NOW, force=True))
+
+    return sorted(templates.step(lake, "plans", make), key=lambda plan: plan.partition)
 
 
 @pytest.fixture
-def stage(lake: Lake, plans: list[Plan]) -> Stage:
+def stage(lake: Lake, plans: list[Plan], templates: Templates) -> Stage:
     """Their stage, ready to be published."""
-    return judged(lake, compacted_job(lake, [part(plan) for plan in plans]))
+
+    def make(lake: Lake) -> str:
+        return judged(lake, compacted_job(lake, [part(plan) for plan in plans])).identifier
+
+    return Stage.load(lake, templates.step(lake, "ready", make))

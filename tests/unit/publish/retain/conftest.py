@@ -6,18 +6,27 @@ from pipeline.lake import Lake, records
 from pipeline.plan import Plan
 from tests.support.lakes import TABLE
 from tests.support.retained import DELETE, HOUR, land, plans
+from tests.support.templates import Templates
 
 
 @pytest.fixture
-def table(lake: Lake) -> str:
+def table(lake: Lake, templates: Templates) -> str:
     """An empty table that keeps records for an hour."""
-    records.create(lake, TABLE, DELETE)
-    return TABLE
+
+    def make(lake: Lake) -> str:
+        records.create(lake, TABLE, DELETE)
+        return TABLE
+
+    return templates.step(lake, "an hour", make)
 
 
 @pytest.fixture
-def plan(lake: Lake, table: str) -> Plan:
+def plan(lake: Lake, table: str, templates: Templates) -> Plan:
     """Drops the first two of four segments of orders-0: offsets 0 to 3 of 0 to 7."""
-    land(lake, 3 * HOUR, 2 * HOUR, 0, 0)
-    (made,) = plans(lake)
-    return made
+
+    def make(lake: Lake) -> Plan:
+        land(lake, 3 * HOUR, 2 * HOUR, 0, 0)
+        (made,) = plans(lake)
+        return made
+
+    return templates.step(lake, "four segments", make)
