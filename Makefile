@@ -13,10 +13,15 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 # What pytest prints last is what a person and the CI read.
 PYTEST := $(BIN)/python -m pytest
-# Three files at a time, one more than a small machine has cores, because tests of Airflow wait as long as they work: each
-# process has a Spark session of its own. In the order of the folders: pytest-xdist would begin with the files of many
-# tests, those of tests/unit, and end with one process on a single long test.
-WORKERS ?= --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+# Plain processes side by side, a set of folders each: one more than a small machine has cores, because tests of Airflow
+# wait as long as they work. Each process has a Spark session of its own. The sets take about the same time; a new folder
+# is part of the last one.
+SET_1 := tests/airflow tests/conformance
+SET_2 := tests/lanes tests/faults tests/spark
+SET_3 := $(filter-out $(SET_1) $(SET_2) tests/support tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
+UNIT_1 := $(addprefix tests/unit/,care cli expectations lake land)
+UNIT_2 := $(filter-out $(UNIT_1) tests/unit/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/)))
+SIDE_BY_SIDE := $(BIN)/python -m tests.support.processes
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Foreign writers, readers and peers of tests and benchmarks; the product has no jars of its own.
@@ -103,32 +108,39 @@ $(DONE)/stack-jars: infra/stack/jars.lock infra/setup/jars.py $(DONE)/python
 demo: setup ## compact a real changelog end to end through the Airflow DAG
 	@$(BIN)/python -m infra.demo.run
 
+.PHONY: test-setup
+test-setup: setup $(DONE)/jars $(DONE)/kafka-jars $(DONE)/stack-jars ## fetch what all tests need (done once; they do it when needed)
+
 .PHONY: test
 test: setup $(DONE)/jars $(DONE)/kafka-jars ## run all tests but those of the stack
-	@$(PYTEST) $(WORKERS) $(PYTEST_ARGS)
+	@$(SIDE_BY_SIDE) "$(SET_1)" "$(SET_2)" "$(SET_3)" -- $(PYTEST_ARGS)
 
 .PHONY: test-unit
-test-unit: setup ## run the tests that start no JVM (seconds)
-	@$(PYTEST) $(WORKERS) tests/unit $(PYTEST_ARGS)
+test-unit: setup ## run the tests that start neither a JVM nor Airflow (minutes)
+	@$(SIDE_BY_SIDE) "$(UNIT_1)" "$(UNIT_2)" -- $(PYTEST_ARGS)
+
+.PHONY: test-pure
+test-pure: setup ## run those of them that need no lake (a minute)
+	@$(SIDE_BY_SIDE) "$(UNIT_1)" "$(UNIT_2)" -- -m pure $(PYTEST_ARGS)
 
 EXAMPLES ?= 3000
 .PHONY: fuzz
 fuzz: setup ## damage plans, properties, landing files and status files in EXAMPLES=3000 ways each
-	@FIRN_FUZZ_EXAMPLES=$(EXAMPLES) $(PYTEST) $(WORKERS) tests/unit/land/test_fuzz_land.py tests/unit/staging/test_fuzz_documents.py $(PYTEST_ARGS)
+	@FIRN_FUZZ_EXAMPLES=$(EXAMPLES) $(SIDE_BY_SIDE) tests/unit/land/test_fuzz_land.py tests/unit/staging/test_fuzz_documents.py -- $(PYTEST_ARGS)
 
 HISTORIES ?= 300
 .PHONY: row-deletes
 row-deletes: setup $(DONE)/jars ## compare with Spark's and PyIceberg's readers on HISTORIES=300 random histories of row-level deletes
 	@FIRN_HISTORIES=$(HISTORIES) $(PYTEST) tests/spark/test_row_delete_histories.py $(PYTEST_ARGS)
 
-HISTORY_TESTS := $(addprefix tests/lanes/test_,equality_delete_histories.py explain.py histories.py lighten_histories.py \
-	mask_histories.py row_deletes.py wide_plans.py) \
-	$(addprefix tests/unit/,care/test_histories.py care/test_manifests_of_others.py expectations/test_wide.py \
+LANE_HISTORIES := $(addprefix tests/lanes/test_,equality_delete_histories.py explain.py histories.py lighten_histories.py \
+	mask_histories.py row_deletes.py wide_plans.py)
+OTHER_HISTORIES := $(addprefix tests/unit/,care/test_histories.py care/test_manifests_of_others.py expectations/test_wide.py \
 	publish/retain/test_retain_histories.py sense/test_survey.py) tests/spark/test_engines.py
 TIMES ?= 10
 .PHONY: histories
 histories: setup $(DONE)/jars ## try TIMES=10 times as many random histories as `make test` does
-	@FIRN_EXAMPLES=$(TIMES) $(PYTEST) $(WORKERS) $(HISTORY_TESTS) $(PYTEST_ARGS)
+	@FIRN_EXAMPLES=$(TIMES) $(SIDE_BY_SIDE) "$(LANE_HISTORIES)" "$(OTHER_HISTORIES)" -- $(PYTEST_ARGS)
 
 .PHONY: pictures
 pictures: setup ## take the pictures of Airflow's UI anew, into docs/images (as the browser test sees it)

@@ -1,0 +1,100 @@
+"""Runs pytest in several plain processes side by side, each with folders of its own: two cores are busy, and no process
+collects what another one runs.
+
+    python -m tests.support.processes "tests/unit" "tests/lanes tests/faults" -- -k tombstone
+
+Prints what each process said when it has ended, then seconds per folder and the closing lines of all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.seconds import FOLDER, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOOK_SECONDS = 0.2
+FAILED = 1
+MEMORY = Path("/dev/shm")  # a file system in memory, where Linux has one
+ROOM_BYTES = 8 << 30
+"""Free bytes in MEMORY from which tests use it: they leave hundreds of thousands of small files, and a disk is slow."""
+
+
+class Process:
+    """One pytest and its log."""
+
+    def __init__(self, paths: str, options: list[str], folder: Path) -> None:
+        self.paths = paths
+        self.log = folder / f"{paths.replace('/', '-').replace(' ', '_')[:80]}.log"
+        with self.log.open("w") as log:
+            self.running = subprocess.Popen(
+                [sys.executable, "-m", "pytest", *paths.split(), *options],
+                env=os.environ | {FOLDER: str(folder), "TMPDIR": str(folder)},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def closing_line(self) -> str:
+        """The last line, in which pytest counts its tests."""
+        return self.log.read_text().strip().splitlines()[-1]
+
+
+def main(arguments: list[str]) -> int:
+    """Run all sets of paths; the exit code is 0 when no process failed and at least one ran a test."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(FAILED))  # so that nothing goes on without this process
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    with tempfile.TemporaryDirectory(prefix="firn-tests-", dir=_in_memory()) as name:
+        folder = Path(name)
+        processes = [Process(paths, arguments[end + 1 :], folder) for paths in arguments[:end]]
+        try:
+            codes = [_end(process) for process in _as_they_end(processes)]
+        finally:
+            for process in processes:
+                process.running.send_signal(signal.SIGINT)  # its fixtures end what they started
+                process.running.wait()
+        print("\n== seconds per folder")
+        for line in table(json.loads(path.read_text()) for path in folder.glob("*.json")):
+            print(line)
+        print("\n== pytest said")
+        for process in processes:
+            print(f"{process.paths}: {process.closing_line}")
+    ran = {code for code in codes if code != pytest.ExitCode.NO_TESTS_COLLECTED}
+    return 0 if ran == {pytest.ExitCode.OK} else FAILED
+
+
+def _in_memory() -> Path | None:
+    """Where all files of the tests go: into memory if there is room, else where temporary files go (None)."""
+    return MEMORY if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM_BYTES else None
+
+
+def _as_they_end(processes: list[Process]) -> Iterator[Process]:
+    waiting = list(processes)
+    while waiting:
+        for process in waiting:
+            if process.running.poll() is not None:
+                yield process
+        waiting = [process for process in waiting if process.running.returncode is None]
+        time.sleep(LOOK_SECONDS)
+
+
+def _end(process: Process) -> int:
+    print(f"\n== {process.paths}\n{process.log.read_text()}", flush=True)
+    return process.running.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
