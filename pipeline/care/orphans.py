@@ -79,7 +79,7 @@ def _deleted(
     """Data files first: as long as one can't be deleted, the metadata stay that tell that the table has named it."""
     grouped = places.group(going)
     failed = False
-    for (kind, folder), own in sorted(grouped.items(), key=lambda one: places.is_metadata(one[0][1])):
+    for (kind, folder), own in sorted(grouped.items(), key=lambda one: (places.is_metadata(one[0][1]), one[0])):
         if failed and places.is_metadata(folder):
             yield Garbage.of_files(kind, folder, own, now_ms, goes=False, reason="files that they name are still there")
             continue
@@ -92,7 +92,7 @@ def _deleted(
 
 
 def _staying(places: Places, files: Iterable[Stored], reason: str, now_ms: int) -> Iterator[Garbage]:
-    for (kind, folder), own in places.group(files).items():
+    for (kind, folder), own in sorted(places.group(files).items()):
         yield Garbage.of_files(kind, folder, own, now_ms, goes=False, reason=reason)
 
 
