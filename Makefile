@@ -13,12 +13,14 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 # What pytest prints last is what a person and the CI read.
 PYTEST := $(BIN)/python -m pytest
-# Plain processes side by side, a set of folders each: one more than a small machine has cores, because tests of Airflow
-# wait as long as they work. Each process has a Spark session of its own. The sets take about the same time; a new folder
-# is part of the last one.
-SET_1 := tests/airflow tests/conformance
-SET_2 := tests/lanes tests/faults tests/spark
-SET_3 := $(filter-out $(SET_1) $(SET_2) tests/support tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
+# Plain processes side by side, a set of folders each, which take about the same time: more than a small machine has
+# cores, because tests of Airflow wait as long as they work. Each process has a Spark session of its own. A new folder is
+# part of the last set.
+SET_1 := $(addprefix tests/airflow/test_,by_hand.py promises.py watcher.py)
+SET_2 := $(filter-out $(SET_1),$(wildcard tests/airflow/test_*.py)) tests/conformance
+SET_3 := tests/lanes tests/faults tests/spark
+SET_4 := $(filter-out tests/airflow tests/conformance $(SET_3) tests/support tests/__pycache__,\
+	$(patsubst %/,%,$(wildcard tests/*/)))
 UNIT_1 := $(addprefix tests/unit/,care cli expectations lake land)
 UNIT_2 := $(filter-out $(UNIT_1) tests/unit/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/)))
 SIDE_BY_SIDE := $(BIN)/python -m tests.support.processes
@@ -113,7 +115,7 @@ test-setup: setup $(DONE)/jars $(DONE)/kafka-jars $(DONE)/stack-jars ## fetch wh
 
 .PHONY: test
 test: setup $(DONE)/jars $(DONE)/kafka-jars ## run all tests but those of the stack
-	@$(SIDE_BY_SIDE) "$(SET_1)" "$(SET_2)" "$(SET_3)" -- $(PYTEST_ARGS)
+	@$(SIDE_BY_SIDE) "$(SET_1)" "$(SET_2)" "$(SET_3)" "$(SET_4)" -- $(PYTEST_ARGS)
 
 .PHONY: test-unit
 test-unit: setup ## run the tests that start neither a JVM nor Airflow (minutes)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from tests.support.seconds import FOLDER, table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+CLOSING = re.compile(r"=+ .* in [0-9.]+s.* =+")
 LOOK_SECONDS = 0.2
 FAILED = 1
 MEMORY = Path("/dev/shm")  # a file system in memory, where Linux has one
@@ -36,9 +38,9 @@ ROOM_BYTES = 8 << 30
 class Process:
     """One pytest and its log."""
 
-    def __init__(self, paths: str, options: list[str], folder: Path) -> None:
+    def __init__(self, number: int, paths: str, options: list[str], folder: Path) -> None:
         self.paths = paths
-        self.log = folder / f"{paths.replace('/', '-').replace(' ', '_')[:80]}.log"
+        self.log = folder / f"{number}.log"
         with self.log.open("w") as log:
             self.running = subprocess.Popen(
                 [sys.executable, "-m", "pytest", *paths.split(), *options],
@@ -49,8 +51,9 @@ class Process:
 
     @property
     def closing_line(self) -> str:
-        """The last line, in which pytest counts its tests."""
-        return self.log.read_text().strip().splitlines()[-1]
+        """The line in which pytest counts its tests; libraries may say something after it."""
+        lines = self.log.read_text().strip().splitlines()
+        return next((line for line in reversed(lines) if CLOSING.fullmatch(line)), lines[-1] if lines else "nothing")
 
 
 def main(arguments: list[str]) -> int:
@@ -59,7 +62,8 @@ def main(arguments: list[str]) -> int:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     with tempfile.TemporaryDirectory(prefix="firn-tests-", dir=_in_memory()) as name:
         folder = Path(name)
-        processes = [Process(paths, arguments[end + 1 :], folder) for paths in arguments[:end]]
+        sets, options = arguments[:end], arguments[end + 1 :]
+        processes = [Process(number, paths, options, folder) for number, paths in enumerate(sets)]
         try:
             codes = [_end(process) for process in _as_they_end(processes)]
         finally:
