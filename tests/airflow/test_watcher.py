@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -65,11 +66,13 @@ def test_a_crossed_threshold_starts_the_dag_and_publishing_tells_who_waits(
     assert [event["payload"]["crossed"] for event in due] == [1, 1]
 
 
-def test_r19_beside_a_torn_table_nothing_is_fired_twice(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_r19_beside_a_torn_table_nothing_is_fired_twice(
+    tmp_path_factory: pytest.TempPathFactory, migrated: Path
+) -> None:
     torn, stuck, dag_id = "t.torn", "t.stuck", "firn__t__stuck"
     # The runs of the one fail at once, so that its work stays due.
     own = {torn: "", stuck: 'schedule = "0 0 29 2 *"\nengine = "spark"\nconnection = "spark_nowhere"'}
-    airflow = make(tmp_path_factory.mktemp("torn"), own)
+    airflow = make(tmp_path_factory.mktemp("torn"), own, migrated)
     airflow.land(torn, {0: ["a=1"]})
     tear_manifest(airflow.lake, torn)
     with serving(airflow) as server:
