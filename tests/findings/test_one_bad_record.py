@@ -108,8 +108,8 @@ def _with_bounds(file: DataFile, bounds: Mapping[int, bytes]) -> DataFile:
     """``file`` with other bounds of some columns, by field id, and the length that it has on the disk now."""
     lower, upper = (dict(known or {}) | dict(bounds) for known in (file.lower_bounds, file.upper_bounds))
     size = lakes.on_disk(file.file_path).stat().st_size
-    names = ("content", "file_path", "file_format", "partition", "record_count", "column_sizes")
-    names += ("value_counts", "null_value_counts", "nan_value_counts")
+    names = ["content", "file_path", "file_format", "partition", "record_count", "column_sizes"]
+    names += ["value_counts", "null_value_counts", "nan_value_counts"]
     like = DataFile.from_args(
         **{name: getattr(file, name) for name in names},
         lower_bounds=lower,
@@ -133,7 +133,7 @@ def _with_bounds(file: DataFile, bounds: Mapping[int, bytes]) -> DataFile:
 def test_r17_a_nonsensical_write_property_is_named(dirty: Topic, name: str, value: str) -> None:
     with dirty.lake.table(dirty.table).transaction() as transaction:
         transaction.set_properties({name: value})
-    said = []
+    said: list[str] = []
     try:
         for lane in run(dirty.lake, dirty.table, NOW + DAY, dirty.engines):
             said += map(str, lane.failures.values())
