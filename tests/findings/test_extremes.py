@@ -1,12 +1,8 @@
 """Records at the ends of what Kafka's types can hold: every command serves them."""
 
-import sys
-
 import pytest
 
-from pipeline.cli import main
-from tests.support.commands import environment
-from tests.support.in_process import Firn, Ran, refused
+from tests.support.in_process import Firn, Ran, command_on, refused
 from tests.support.topics import Record, Topic, updates
 
 LAST = 2**63 - 1
@@ -26,17 +22,7 @@ COMMANDS = (
 @pytest.fixture
 def firn(topic: Topic, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firn:
     """Run ``firn`` in this process, on the topic's lake."""
-    for name, value in environment(topic.lake).items():
-        monkeypatch.setenv(name, value)
-
-    def run(*arguments: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["firn", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        printed = capsys.readouterr()
-        return Ran(int(left.value.code or 0), printed.out, printed.err)
-
-    return run
+    return command_on(topic.lake, monkeypatch, capsys)
 
 
 def fill(topic: Topic) -> None:

@@ -1,6 +1,5 @@
 """Two processes do the same work: the slower one finds it done and says so in one line; nothing is done twice (C22)."""
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -11,7 +10,6 @@ import pytest
 
 from pipeline.care.jobs import discard
 from pipeline.care.sweep import sweep
-from pipeline.cli import main
 from pipeline.compact.compact import compact
 from pipeline.engine.local import LocalEngine
 from pipeline.errors import ConflictError
@@ -22,7 +20,7 @@ from pipeline.sense import Lane
 from pipeline.staging.stage import stages_of
 from pipeline.validate import validate
 from tests.support.examples import TIMES
-from tests.support.in_process import Firn, Ran
+from tests.support.in_process import Firn, Ran, command
 from tests.support.topics import NOW, Topic, updates
 
 TABLE = "shop.orders"
@@ -47,15 +45,7 @@ def firn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
     """`firn` in this process, on the embedded lake of an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FIRN_ENGINE", "local")
-
-    def command(*arguments: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["firn", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        printed = capsys.readouterr()
-        return Ran(int(left.value.code or 0), printed.out, printed.err)
-
-    return command
+    return command(monkeypatch, capsys)
 
 
 @dataclass
@@ -200,7 +190,7 @@ def test_r26_a_task_of_airflow_that_loses_a_race_is_tried_again(
 def test_r26_a_stage_that_somebody_discarded_is_an_error_as_before(
     firn: Firn, topic: Topic, interrupted: Callable[[Callable[[int], None]], None], at: int
 ) -> None:
-    """Nobody has done its work: its inputs are live."""
+    """A missing stage of a plan that no process has published, whose inputs are live, is refused."""
 
     def happens(place: int) -> None:
         for stage in stages_of(topic.lake, TABLE) if place == at else ():

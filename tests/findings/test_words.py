@@ -1,17 +1,14 @@
 """What the commands say where nothing is wrong, or something else than it seems."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from pipeline.cli import main
 from pipeline.explain import explain_partition
 from pipeline.lake import Lake, records
 from pipeline.lake.topic_partition import TopicPartition
-from tests.support.commands import environment
-from tests.support.in_process import Firn, Ran, refused
+from tests.support.in_process import Firn, command_on, refused
 from tests.support.lakes import NOW, append, row
 
 YEAR_MS = 365 * 86_400_000
@@ -26,17 +23,7 @@ def lake(tmp_path: Path) -> Lake:
 @pytest.fixture
 def firn(lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firn:
     """Run ``firn`` in this process, on that lake."""
-    for name, value in environment(lake).items():
-        monkeypatch.setenv(name, value)
-
-    def run(*arguments: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["firn", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        printed = capsys.readouterr()
-        return Ran(int(left.value.code or 0), printed.out, printed.err)
-
-    return run
+    return command_on(lake, monkeypatch, capsys)
 
 
 def test_r30_a_folder_is_called_a_folder(firn: Firn, lake: Lake, tmp_path: Path) -> None:
