@@ -16,8 +16,8 @@ PYTEST := $(BIN)/python -m pytest
 # Plain processes side by side, a set of folders each, which take about the same time: more than a small machine has
 # cores, because tests of Airflow wait as long as they work. Each process has a Spark session of its own. A new folder is
 # part of the last set.
-SET_1 := $(addprefix tests/airflow/test_,by_hand.py promises.py watcher.py)
-SET_2 := $(filter-out $(SET_1),$(wildcard tests/airflow/test_*.py)) tests/conformance
+SET_1 := tests/airflow/running
+SET_2 := $(wildcard tests/airflow/test_*.py) tests/conformance
 SET_3 := tests/lanes tests/faults tests/spark
 SET_4 := $(filter-out tests/airflow tests/conformance $(SET_3) tests/support tests/__pycache__,\
 	$(patsubst %/,%,$(wildcard tests/*/)))

@@ -12,6 +12,8 @@ from pipeline.lake import Lake
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PORT = 8080
+WRITER_WAITS = 60
+"""Seconds that a component waits for SQLite's one writer. With five, the default, busy machines refuse requests."""
 
 
 def environment(home: Path, port: int = PORT) -> dict[str, str]:
@@ -29,6 +31,7 @@ def environment(home: Path, port: int = PORT) -> dict[str, str]:
         "FIRN_HOME": str(home),
         "PYICEBERG_DEFAULT_CATALOG": lake.name,
         "AIRFLOW_HOME": str(home / "airflow"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow/airflow.db?timeout={WRITER_WAITS}",
         "AIRFLOW__CORE__DAGS_FOLDER": str(CHECKOUT / "dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",

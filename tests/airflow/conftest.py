@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,16 +20,13 @@ from infra.airflow import settings
 from pipeline.airflow.configuration import dag_id_of
 from pipeline.lake import Lake, records
 from pipeline.land import land
-from tests.airflow.server import Server, serving
 
 MINUTES = 10 * 60  # seconds: far more than a run takes; a hang must not hold up everything
 
-TABLES = ("t.busy", "t.elsewhere", "t.idle", "t.old", "t.refused", "t.shown", "t.torn", "t.watched")
+TABLES = ("t.busy", "t.elsewhere", "t.idle", "t.old", "t.refused", "t.shown", "t.torn")
 SETTINGS = {
     "t.busy": 'engine = "spark"',
     "t.elsewhere": 'engine = "auto"\nconnection = "spark_elsewhere"',
-    # By the clock in leap years: what starts it sooner is something else.
-    "t.watched": 'schedule = "0 0 29 2 *"',
 }
 THRESHOLDS = {
     "firn.merge.segments": "2",
@@ -159,10 +156,3 @@ def airflow(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> LocalAi
     """The one that the tests of DAGs share, with TABLES."""
     tables = {table: SETTINGS.get(table, "") for table in TABLES}
     return make(tmp_path_factory.mktemp("airflow"), tables, migrated)
-
-
-@pytest.fixture
-def server(airflow: LocalAirflow) -> Iterator[Server]:
-    """All components of that Airflow running."""
-    with serving(airflow) as running:
-        yield running

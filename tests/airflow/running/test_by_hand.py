@@ -1,11 +1,9 @@
 """Runs that people start, answer, backfill and mend, in an Airflow that runs: through the API that its UI uses."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
@@ -16,66 +14,16 @@ from pipeline.airflow.configuration import dag_id_of
 from pipeline.care.sweep import retry
 from pipeline.staging.stage import stages_of
 from pipeline.status import read
-from tests.airflow.conftest import LocalAirflow, make
-from tests.airflow.server import Server, question, serving
+from tests.airflow.conftest import LocalAirflow
+from tests.airflow.running.tables import ASKED, CUT_OFF, DOWN, FILLED, KILLED, QUIET, TORN
+from tests.airflow.server import Server, question
 from tests.support.lakes import on_disk
 
-ASKED, DOWN, FILLED, KILLED, QUIET, TORN = "t.asked", "t.down", "t.backfilled", "t.killed", "t.quiet", "t.torn"
-CUT_OFF = "t.cut_off"
-NEVER = 'schedule = "0 0 29 2 *"\nwatched = false'
-UNREACHABLE = {"conn_type": "spark", "host": "spark://127.0.0.1", "port": 1}
-DAILY = 'schedule = "0 0 * * *"\nwatched = false'
 DONE_WITHIN = 5 * 60  # seconds
 HEARTBEATS = 40  # seconds in which a task hears that it shall end; less than Spark looks for a master
 LATE_WITHIN = 3 * 60
 TWO_BATCHES = ({0: ["a=1", "b=1"], 1: ["x=1"]}, {0: ["a=2", "b="], 1: ["x=2"]})
 FULL = {"lane": "full", "force": True}
-NOTIFIER = """
-from pathlib import Path
-from airflow.sdk import BaseNotifier
-
-class FileNotifier(BaseNotifier):
-    template_fields = ("text",)
-
-    def __init__(self, path, text):
-        super().__init__()
-        self.path, self.text = path, text
-
-    def notify(self, context):
-        Path(self.path).write_text(self.text)
-"""
-
-
-@pytest.fixture(scope="module")
-def airflow(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> LocalAirflow:
-    home = tmp_path_factory.mktemp("by-hand")
-    # As an installation's own notifiers: where Airflow finds them.
-    plugins = home / "airflow" / "plugins"
-    plugins.mkdir(parents=True)
-    (plugins / "notice.py").write_text(NOTIFIER)
-
-    def told(path: Path) -> str:
-        return f"notify = [{{ class = 'notice.FileNotifier', path = '{path}', text = '{{{{ exception }}}}' }}]"
-
-    own = {
-        # Spark takes long enough to start that the catalog can go away meanwhile.
-        CUT_OFF: f'{NEVER}\nengine = "spark"',
-        ASKED: f"{NEVER}\ndeadline_minutes = 1\n{told(home / 'late.txt')}",
-        # Tried once: a master that is down is as good as a catalog that is, and would be asked again and again.
-        DOWN: f'{NEVER}\nengine = "spark"\nconnection = "spark_down"\nretries = 0',
-        FILLED: DAILY,
-        KILLED: f'{NEVER}\nengine = "spark"\nspark_retries = 1',
-        TORN: f"{NEVER}\n{told(home / 'notice.txt')}",
-    }
-    made = make(home, {QUIET: NEVER} | own, migrated)
-    made.environment["AIRFLOW_CONN_SPARK_DOWN"] = json.dumps(UNREACHABLE)
-    return made
-
-
-@pytest.fixture(scope="module")
-def server(airflow: LocalAirflow) -> Iterator[Server]:
-    with serving(airflow) as running:
-        yield running
 
 
 def trigger(server: Server, dag_id: str, conf: dict[str, object], **others: object) -> str:

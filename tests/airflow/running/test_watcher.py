@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.airflow.configuration import dag_id_of
 from tests.airflow.conftest import LocalAirflow, make
+from tests.airflow.running.tables import LEAP_DAY, WATCHED
 from tests.airflow.server import Server, serving
 from tests.support.tampering import tear_manifest
 
-TABLE, DAG_ID = "t.watched", "firn__t__watched"
+DAG_ID = dag_id_of(WATCHED)
 WATCHED_WITHIN = 60  # seconds
 HEARD_WITHIN = 60  # seconds; it takes a few
 DONE_WITHIN = 5 * 60
@@ -23,46 +25,46 @@ def test_a_crossed_threshold_starts_the_dag_and_publishing_tells_who_waits(
     # Only `merge` can be due, with the second segment: the records are as old as 1970, and were never cleaned.
     no_clean = {"firn.clean.segments": "9", "firn.clean.tail.fraction": "inf"}
     no_full = {"firn.min.cleanable.dirty.ratio": "1", "firn.full.interval.ms": "-1"}
-    airflow.lake.set_properties(TABLE, no_clean | no_full)
-    airflow.land(TABLE, {0: ["a=1"]})
+    airflow.lake.set_properties(WATCHED, no_clean | no_full)
+    airflow.land(WATCHED, {0: ["a=1"]})
     server.unpause(DAG_ID)
     # A watcher starts at the next parse after the DAG was unpaused.
     server.until(lambda: watching(server), WATCHED_WITHIN)
     # A look at the table leaves its manifests in the cache.
-    cached = f"{airflow.lake.table(TABLE).metadata.table_uuid}/*.arrow"
+    cached = f"{airflow.lake.table(WATCHED).metadata.table_uuid}/*.arrow"
     server.until(lambda: list(airflow.lake.cache_folder.rglob(cached)), WATCHED_WITHIN)
     assert server.runs(DAG_ID) == []
     record_property("MiB resident of the triggerer's processes while it waits", server.resident("triggerer"))
 
-    airflow.land(TABLE, {0: ["a=2"]}, first=1)
+    airflow.land(WATCHED, {0: ["a=2"]}, first=1)
     crossed = time.monotonic()
     (run,) = server.until(lambda: server.runs(DAG_ID), HEARD_WITHIN)
     record_property("s from the crossing to the run", round(time.monotonic() - crossed, 1))
     assert run["run_type"] == "asset_triggered"
     # Airflow 3.3 can't list events while a run that one of them has made waits for its start.
     server.until(lambda: server.runs(DAG_ID)[0]["start_date"], HEARD_WITHIN)
-    (event,) = server.events_of(f"{TABLE} is due")
+    (event,) = server.events_of(f"{WATCHED} is due")
     assert "orders-0 merge: 2 segments" in json.dumps(event)
 
     server.until(lambda: server.runs(DAG_ID)[0]["state"] in ("success", "failed"), DONE_WITHIN)
     record_property("s from the crossing to everything published and reported", round(time.monotonic() - crossed, 1))
     assert server.runs(DAG_ID)[0]["state"] == "success"
-    assert airflow.levels(TABLE) == {0: [1]}
-    told = [(event["lane"], event["records_in"], event["records_out"]) for event in server.events_of(TABLE)]
+    assert airflow.levels(WATCHED) == {0: [1]}
+    told = [(event["lane"], event["records_in"], event["records_out"]) for event in server.events_of(WATCHED)]
     assert told == [("merge", 2, 2)]
     # What the run has done itself crosses nothing.
     assert len(server.runs(DAG_ID)) == 1
 
     # A triggerer that dies, and what is crossed while there is none.
     server.kill("triggerer")
-    airflow.land(TABLE, {0: ["a=3"]}, first=2)
-    airflow.land(TABLE, {0: ["a=4"]}, first=3)
+    airflow.land(WATCHED, {0: ["a=3"]}, first=2)
+    airflow.land(WATCHED, {0: ["a=4"]}, first=3)
     server.start("triggerer")
     server.until(lambda: watching(server), WATCHED_WITHIN)
     server.until(lambda: len(server.runs(DAG_ID)) == 2, HEARD_WITHIN)
     server.until(lambda: {run["state"] for run in server.runs(DAG_ID)} == {"success"}, DONE_WITHIN)
-    assert airflow.levels(TABLE) == {0: [1, 1]}
-    due = server.events_of(f"{TABLE} is due")
+    assert airflow.levels(WATCHED) == {0: [1, 1]}
+    due = server.events_of(f"{WATCHED} is due")
     assert [event["payload"]["crossed"] for event in due] == [1, 1]
 
 
@@ -71,7 +73,7 @@ def test_r19_beside_a_torn_table_nothing_is_fired_twice(
 ) -> None:
     torn, stuck, dag_id = "t.torn", "t.stuck", "firn__t__stuck"
     # The runs of the one fail at once, so that its work stays due.
-    own = {torn: "", stuck: 'schedule = "0 0 29 2 *"\nengine = "spark"\nconnection = "spark_nowhere"'}
+    own = {torn: "", stuck: f'{LEAP_DAY}\nengine = "spark"\nconnection = "spark_nowhere"'}
     airflow = make(tmp_path_factory.mktemp("torn"), own, migrated)
     airflow.land(torn, {0: ["a=1"]})
     tear_manifest(airflow.lake, torn)

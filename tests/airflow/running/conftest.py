@@ -1,0 +1,47 @@
+"""One Airflow, with all of its components running, for the tests of this folder: each has tables of its own in it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.airflow.conftest import LocalAirflow, make
+from tests.airflow.running import tables
+from tests.airflow.server import Server, serving
+
+UNREACHABLE = {"conn_type": "spark", "host": "spark://127.0.0.1", "port": 1}
+NOTIFIER = """
+from pathlib import Path
+from airflow.sdk import BaseNotifier
+
+class FileNotifier(BaseNotifier):
+    template_fields = ("text",)
+
+    def __init__(self, path, text):
+        super().__init__()
+        self.path, self.text = path, text
+
+    def notify(self, context):
+        Path(self.path).write_text(self.text)
+"""
+
+
+@pytest.fixture(scope="session")
+def airflow(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> LocalAirflow:
+    """An Airflow with the tables of `tables.py`, a connection to a master that is down, and a notifier."""
+    home = tmp_path_factory.mktemp("running")
+    # As an installation's own notifiers: where Airflow finds them.
+    plugins = home / "airflow" / "plugins"
+    plugins.mkdir(parents=True)
+    (plugins / "notice.py").write_text(NOTIFIER)
+    made = make(home, tables.lines(home), migrated)
+    made.environment["AIRFLOW_CONN_SPARK_DOWN"] = json.dumps(UNREACHABLE)
+    return made
+
+
+@pytest.fixture(scope="session")
+def server(airflow: LocalAirflow) -> Iterator[Server]:
+    """All components of that Airflow."""
+    with serving(airflow) as running:
+        yield running
