@@ -246,6 +246,10 @@ format: setup ## ruff: mend what can be mended, and format
 types: setup ## mypy, strict
 	@$(BIN)/mypy
 
+.PHONY: layout
+layout: setup ## count folders, floors, lines, classes and functions of the code
+	@$(BIN)/python -m tests.nets.layout
+
 # An environment of its own: the auditor's dependencies are none of Firn's.
 $(DONE)/audit: infra/setup/audit.lock $(DONE)/uv
 	@$(UV) venv --quiet --clear --python $(CACHE)/uv/bin/python $(CACHE)/audit

@@ -1,0 +1,48 @@
+"""The code grows in no respect unnoticed: the figures of `make layout` are held."""
+
+import pytest
+
+from tests.nets import layout
+
+AT_MOST = {
+    "folders in the package": 25,
+    "boxes": 33,
+    "floors": 14,
+    "circles": 0,
+    "product lines": 40_383,
+    "product lines that are not blank": 33_306,
+    "files": 367,
+    "classes": 413,
+    "functions": 2_461,
+    "infra lines": 5_961,
+    "test lines": 47_500,
+    "modules above 350 lines": 1,
+    "modules that commit": 3,
+    "modules that delete": 5,
+}
+AT_LEAST = {"docstrings, %": 76.1}
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, float]:
+    return layout.measured()
+
+
+def test_every_figure_is_held(measured: dict[str, float]) -> None:
+    assert measured.keys() == AT_MOST.keys() | AT_LEAST.keys()
+
+
+@pytest.mark.parametrize("figure", AT_MOST)
+def test_no_figure_has_grown(measured: dict[str, float], figure: str) -> None:
+    assert measured[figure] <= AT_MOST[figure]
+
+
+@pytest.mark.parametrize("figure", AT_LEAST)
+def test_no_figure_has_shrunk(measured: dict[str, float], figure: str) -> None:
+    assert measured[figure] >= AT_LEAST[figure]
+
+
+def test_floors_are_the_longest_chain_and_a_circle_is_one_step() -> None:
+    chain = {"roof": {"top"}, "top": {"left", "right"}, "left": {"right", "base"}, "right": {"left"}, "base": set()}
+    assert layout.floors(chain) == 4
+    assert layout.circles(chain) == [{"left", "right"}]
