@@ -190,11 +190,16 @@ BENCH := $(BENCH_JVM) SPARK_DRIVER_MEMORY=6g $(BIN)/python -m infra.bench
 SCALE ?= 1
 FAMILIES ?=
 .PHONY: bench
-bench: setup $(DONE)/jars $(DONE)/kafka-jars ## measure beside peers on the same files, into docs/performance.md (SCALE=1: about an hour)
+ifdef BASE
+bench: setup ## measure beside peers on the same files, into docs/performance.md (about an hour); BASE=COMMIT: beside that commit
+	@$(BIN)/python -m infra.bench.paired $(BASE) --scale $(SCALE) --only "$(FAMILIES)"
+else
+bench: setup $(DONE)/jars $(DONE)/kafka-jars
 	@$(BIN)/python -m infra.bench.sense
 	$(BIN)/python -m infra.bench.demo
 	$(BENCH).mask --full
 	$(BENCH) --scale $(SCALE) --only "$(FAMILIES)" --docs
+endif
 
 .PHONY: bench-quick
 bench-quick: setup $(DONE)/jars $(DONE)/kafka-jars ## the same in a few minutes, into .firn/bench/report
