@@ -48,7 +48,7 @@ SCHEMA = pa.schema(
         "timestampType": pa.int32(),
     }
 )
-console = Console(highlight=False)
+console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
 
 
 @dataclass(frozen=True)
