@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import pandas as pd
@@ -18,10 +20,14 @@ from expectations.store import BATCH, context_in_memory
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from great_expectations.core.batch_definition import BatchDefinition
+
 Line: TypeAlias = "dict[str, Any]"
 """A row of the table of findings, as `Row.to_dict` returns it."""
 
 FINDINGS = "firn.findings"
+_ONE_AT_A_TIME = Lock()
+"""The data source judges the batch that it was given last."""
 
 
 class FindingsMetric(TableMetricProvider):
@@ -83,12 +89,18 @@ def _told(row: dict[str, Any]) -> dict[str, Any]:
 def validated(lane: str, lines: Sequence[Line], *, shared: bool) -> dict[str, Any]:
     """The validation result of `lines`, JSON-ready: one expectation per line, described by its sentence; with `shared`
     one per promise about any of the plans."""
-    context = context_in_memory()
-    source, asset = BATCH.split("-")
-    definition = context.data_sources.add_pandas(source).add_dataframe_asset(asset)
-    batch = definition.add_batch_definition_whole_dataframe(asset).get_batch({"dataframe": _batch_of(lines)})
-    result: Any = batch.validate(_shared_suite_of(lane, lines) if shared else _suite_of(lane, lines))
+    suite = _shared_suite_of(lane, lines) if shared else _suite_of(lane, lines)
+    with _ONE_AT_A_TIME:
+        result: Any = _table_of_findings().get_batch({"dataframe": _batch_of(lines)}).validate(suite)
     return dict(result.to_json_dict())
+
+
+@cache
+def _table_of_findings() -> BatchDefinition[Any]:
+    """The table of findings, as Great Expectations knows it. Made once: it takes as long as a validation."""
+    source, asset = BATCH.split("-")
+    definition = context_in_memory().data_sources.add_pandas(source).add_dataframe_asset(asset)
+    return definition.add_batch_definition_whole_dataframe(asset)
 
 
 def _batch_of(lines: Iterable[Line]) -> pd.DataFrame:
