@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 LOOK_SECONDS = 0.5
-HEARD_WITHIN = 60  # seconds
+HEARD_WITHIN = 4 * 60  # seconds
 
 
 @dataclass(frozen=True)

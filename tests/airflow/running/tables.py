@@ -4,6 +4,7 @@ from pathlib import Path
 
 ASKED, CUT_OFF, DOWN, FILLED = "t.asked", "t.cut_off", "t.down", "t.backfilled"
 KILLED, QUIET, TORN, WATCHED = "t.killed", "t.quiet", "t.torn", "t.watched"
+STUCK, TORN_WATCHED = "t.stuck", "t.torn_watched"
 DRY, OLD, CLEARED = "t.dry", "t.old_stage", "t.cleared"
 
 LEAP_DAY = 'schedule = "0 0 29 2 *"'
@@ -30,6 +31,9 @@ def lines(home: Path) -> dict[str, str]:
         KILLED: f'{NEVER}\nengine = "spark"\nspark_retries = 1',
         OLD: f"{NEVER}\napproval_minutes = 10080",
         QUIET: NEVER,
+        # Its runs fail at once, so that its work stays due.
+        STUCK: f'{LEAP_DAY}\nengine = "spark"\nconnection = "spark_nowhere"',
         TORN: f"{NEVER}\n{told('notice.txt')}",
+        TORN_WATCHED: LEAP_DAY,
         WATCHED: LEAP_DAY,
     }

@@ -3,19 +3,16 @@
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
-
-import pytest
 
 from pipeline.airflow.configuration import dag_id_of
-from tests.airflow.conftest import LocalAirflow, make
-from tests.airflow.running.tables import LEAP_DAY, WATCHED
-from tests.airflow.server import Server, serving
+from tests.airflow.conftest import LocalAirflow
+from tests.airflow.running.tables import STUCK, TORN_WATCHED, WATCHED
+from tests.airflow.server import Server
 from tests.support.tampering import tear_manifest
 
 DAG_ID = dag_id_of(WATCHED)
-WATCHED_WITHIN = 60  # seconds
-HEARD_WITHIN = 60  # seconds; it takes a few
+WATCHED_WITHIN = 4 * 60  # seconds; a hang must not hold up everything, and a busy machine fail nothing
+HEARD_WITHIN = 4 * 60  # seconds; it takes a few
 DONE_WITHIN = 5 * 60
 
 
@@ -68,32 +65,26 @@ def test_a_crossed_threshold_starts_the_dag_and_publishing_tells_who_waits(
     assert [event["payload"]["crossed"] for event in due] == [1, 1]
 
 
-def test_r19_beside_a_torn_table_nothing_is_fired_twice(
-    tmp_path_factory: pytest.TempPathFactory, migrated: Path
-) -> None:
-    torn, stuck, dag_id = "t.torn", "t.stuck", "firn__t__stuck"
-    # The runs of the one fail at once, so that its work stays due.
-    own = {torn: "", stuck: f'{LEAP_DAY}\nengine = "spark"\nconnection = "spark_nowhere"'}
-    airflow = make(tmp_path_factory.mktemp("torn"), own, migrated)
-    airflow.land(torn, {0: ["a=1"]})
-    tear_manifest(airflow.lake, torn)
-    with serving(airflow) as server:
-        server.unpause(dag_id)
-        airflow.land(stuck, {0: ["a=1"]})
-        airflow.land(stuck, {0: ["a=2"]}, first=1)
-        server.until(lambda: len(server.runs(dag_id)) == 1, WATCHED_WITHIN + HEARD_WITHIN)
-        assert server.logs("triggerer", f"{torn} can't be watched at the moment")
-        server.until(lambda: server.runs(dag_id)[0]["state"] == "failed", DONE_WITHIN)
+def test_r19_beside_a_torn_table_nothing_is_fired_twice(airflow: LocalAirflow, server: Server) -> None:
+    dag_id = dag_id_of(STUCK)
+    airflow.land(TORN_WATCHED, {0: ["a=1"]})
+    tear_manifest(airflow.lake, TORN_WATCHED)
+    server.unpause(dag_id)
+    airflow.land(STUCK, {0: ["a=1"]})
+    airflow.land(STUCK, {0: ["a=2"]}, first=1)
+    server.until(lambda: len(server.runs(dag_id)) == 1, WATCHED_WITHIN + HEARD_WITHIN)
+    assert server.logs("triggerer", f"{TORN_WATCHED} can't be watched at the moment")
+    server.until(lambda: server.runs(dag_id)[0]["state"] == "failed", DONE_WITHIN)
 
-        server.kill("triggerer")
-        server.start("triggerer")
-        server.until(lambda: watching(server), WATCHED_WITHIN)
-        # What is crossed now is told, and not again what was due before.
-        airflow.land(stuck, {1: ["a=1"]})
-        airflow.land(stuck, {1: ["a=2"]}, first=1)
-        server.until(lambda: len(server.runs(dag_id)) == 2, HEARD_WITHIN)
-        server.until(lambda: {run["state"] for run in server.runs(dag_id)} == {"failed"}, DONE_WITHIN)
-        events = [event["payload"] for event in server.events_of(f"{stuck} is due")]
+    server.kill("triggerer")
+    server.start("triggerer")
+    server.until(lambda: watching(server), WATCHED_WITHIN)
+    # What is crossed now is told, and not again what was due before.
+    airflow.land(STUCK, {1: ["a=1"]})
+    airflow.land(STUCK, {1: ["a=2"]}, first=1)
+    server.until(lambda: len(server.runs(dag_id)) == 2, HEARD_WITHIN)
+    server.until(lambda: {run["state"] for run in server.runs(dag_id)} == {"failed"}, DONE_WITHIN)
+    events = [event["payload"] for event in server.events_of(f"{STUCK} is due")]
     assert [{reason.split(" ")[0] for reason in event["reasons"]} for event in events] == [{"orders-0"}, {"orders-1"}]
 
 
