@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 LOOK_SECONDS = 0.5
 HEARD_WITHIN = 4 * 60  # seconds
+ANSWER_WITHIN = 3 * 60
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def ask(url: str, method: str, body: object, headers: dict[str, str]) -> dict[st
     """One request with a JSON body, and the JSON that answers it."""
     data = None if body is None else json.dumps(body).encode()
     request = Request(url, data, headers | {"Content-Type": "application/json"}, method=method)  # noqa: S310
-    with urlopen(request, timeout=30) as answer:  # noqa: S310
+    with urlopen(request, timeout=ANSWER_WITHIN) as answer:  # noqa: S310
         found: dict[str, Any] = json.load(answer)
         return found
 
