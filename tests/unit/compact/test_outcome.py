@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.compact.latest_per_key import latest_per_key
@@ -211,6 +211,7 @@ def test_c3_every_key_keeps_its_newest_record_until_that_is_a_tombstone_that_may
 
 
 @given(cases())
+@example(Case((Record(8, None), Record(9, None)), Parameters(9, None, NOW, NOW))).via("rare among those that are drawn")
 def test_c4_the_end_of_the_log_stays(case: Case) -> None:
     ends = [(one, fate) for one, fate, _ in judged(case) if one.offset == case.plan.log_end_offset and not one.removed]
     assert {fate for one, fate in ends if not one.repeated} <= {Outcome.KEPT}

@@ -90,6 +90,7 @@ def test_c9_a_late_record_below_a_stamped_tombstone_may_stay_or_go() -> None:
     assert broken(INPUTS, [one for one in VISIBLE if one != LATE_D]) == {}
     copy = replace(STAMPED_D, level=0, delete_horizon=None)
     assert broken([*INPUTS, copy], [*VISIBLE, copy]) == {}
+    assert broken([copy, *INPUTS], [copy, *VISIBLE]) == {}
     unstamped = [replace(one, delete_horizon=None) if one == STAMPED_D else one for one in INPUTS]
     visible = [replace(one, delete_horizon=None) if one == STAMPED_D else one for one in VISIBLE]
     assert broken(unstamped, visible) == {"still_visible": 1}

@@ -108,6 +108,12 @@ def test_a_commit_to_come_counts_as_the_newest_snapshot() -> None:
     assert not retained("lake.t", found, NOW, ["side"]).expired_refs
 
 
+def test_so_does_each_of_several() -> None:
+    found = metadata(CHAIN[:3], {MAIN_BRANCH: branch(3)}).model_copy(update={"properties": {MIN_SNAPSHOTS: "3"}})
+    assert kept(found, moving=[MAIN_BRANCH]) == [2, 3]
+    assert kept(found, moving=[MAIN_BRANCH, MAIN_BRANCH]) == [3]
+
+
 @pytest.mark.parametrize("name", [MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS, MAX_REF_AGE])
 @pytest.mark.parametrize("value", ["", "-1", "5d", "1.5", "9" * 30])
 def test_c26_limits_that_are_no_numbers_are_refused(name: str, value: str) -> None:

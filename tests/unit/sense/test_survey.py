@@ -180,11 +180,19 @@ def test_c12_in_a_table_as_the_lanes_leave_it_just_that_is_found(
     assert [survey.arrays.topic_partition(place) for place in survey.places(lane, force)] == expected
 
 
-@pytest.mark.parametrize(("horizon", "asked"), [(None, False), (NOW + 1, False), (NOW, True)])
+@pytest.mark.parametrize(
+    ("first", "last", "asked"),
+    [
+        (None, None, False),
+        (NOW + 1, NOW + 1, False),
+        (NOW, NOW, True),
+        pytest.param(NOW + 1, NOW, True, id="bounds that contradict each other leave nobody out"),
+    ],
+)
 def test_c12_a_clean_tail_is_asked_for_only_when_its_tombstones_are_known_to_be_past_their_horizon(
-    horizon: int | None, asked: bool
+    first: int | None, last: int | None, asked: bool
 ) -> None:
-    own = segment("tail", 0, 9, level=3, stamped=9, first_horizon_ms=horizon, last_horizon_ms=horizon)
+    own = segment("tail", 0, 9, level=3, stamped=9, first_horizon_ms=first, last_horizon_ms=last)
     survey = DueSurvey(Arrays.of([own]), Policies(Policy(), {}), NOW)
     assert bool(survey.places(Lane.FULL)) is asked
 
