@@ -172,6 +172,16 @@ faults-rooms: setup $(DONE)/jars ## random faults while records are landed, expi
 faults-care: setup ## random faults and other writers while tables are cared for, SEEDS=1-500 (less than a second each)
 	@$(BIN)/python -m tests.faults.harness --care --seeds $(SEEDS) --catalog $(CATALOG)
 
+# Which of the flips or defects in tests/nets: 1-10, or 3,17; all where it is empty.
+NUMBERS ?=
+.PHONY: mutants
+mutants: setup ## make 200 flips of the rules, one at a time: the tests must notice those that tests/nets/mutants.toml says they do
+	@$(BIN)/python -m tests.nets.mutants --numbers "$(NUMBERS)"
+
+.PHONY: defects
+defects: setup ## put 40 defects of this project's history back, one at a time: each must turn the tests red
+	@$(BIN)/python -m tests.nets.defects --numbers "$(NUMBERS)"
+
 SOAK_SECONDS ?= 1800
 .PHONY: soak
 soak: setup $(DONE)/jars ## appenders, compactors, readers, other tools and faults at once, for SOAK_SECONDS=1800
