@@ -89,8 +89,9 @@ class Hunters:
         files = {one.number: self._stored(how, one.module, one.now, one.then, *one.tests) for one in mistakes}
         left = []
         for mistake in mistakes:
-            if files[mistake.number].exists():
-                yield Noticed(**json.loads(files[mistake.number].read_text()) | {"number": mistake.number})
+            noticed = _read(files[mistake.number], mistake)
+            if noticed and (noticed.red or noticed.in_time or noticed.seconds >= self._seconds):
+                yield noticed
             else:
                 left.append((mistake, batches[mistake.number], self._seconds))
         for running in as_completed([self._pool.submit(_noticed, one) for one in left]):
@@ -149,6 +150,11 @@ def _noticed(task: tuple[Mistake, Sequence[Sequence[str]], float]) -> Noticed:
             if ended.code is None:
                 return Noticed(mistake.number, None, tests, seconds - left, in_time=False)
     return Noticed(mistake.number, None, tests, seconds - left, in_time=True)
+
+
+def _read(file: Path, mistake: Mistake) -> Noticed | None:
+    """What an earlier run has found out."""
+    return Noticed(**json.loads(file.read_text()) | {"number": mistake.number}) if file.exists() else None
 
 
 def _batches(reaching: Sequence[Reaching]) -> list[list[str]]:

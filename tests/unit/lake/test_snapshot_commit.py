@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 from pyiceberg.exceptions import BadRequestError, CommitFailedException
+from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
@@ -234,3 +235,25 @@ def test_c22_files_of_several_partition_specs_go_with_one_commit(lake: Lake, tab
     gone = SnapshotCommit(lake.table(table), {MAIN_BRANCH: Change(removed=[file.file_path for file in files])})
     commit(lake, gone)
     assert lakes.offsets(lake) == []
+
+
+def test_what_a_commit_removes_is_listed_by_its_own_snapshot_alone(lake: Lake, table: str) -> None:
+    """Who reads changes finds it there (Iceberg spec, "Manifests")."""
+    append(lake, [row(0)])
+    (file,) = (task.file for task in lake.table(table).scan().plan_files())
+    commit(lake, SnapshotCommit(lake.table(table), {MAIN_BRANCH: Change(removed=[file.file_path])}))
+    assert removed(lake.table(table)) == [file.file_path]
+    commit(lake, SnapshotCommit(lake.table(table), {MAIN_BRANCH: Change()}))
+    assert removed(lake.table(table)) == []
+
+
+def removed(target: Table) -> list[str]:
+    """The data files that the current snapshot lists as removed."""
+    current = target.current_snapshot()
+    assert current is not None
+    return [
+        entry.data_file.file_path
+        for manifest in current.manifests(target.io)
+        for entry in manifest.fetch_manifest_entry(target.io, discard_deleted=False)
+        if entry.status == ManifestEntryStatus.DELETED
+    ]
