@@ -5,12 +5,14 @@ from operator import attrgetter
 
 import pytest
 
+from pipeline.care.sweep import sweep
 from pipeline.engine import Engine
 from pipeline.lake import Lake
 from pipeline.lake.branches import MASKS, on_branch
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.masks.memory import Compared
 from pipeline.masks.stored import read_masks
+from pipeline.publish import publish
 from pipeline.sense import sense_table
 from pipeline.sense.state import PartitionState
 from tests.support.hiding import delete, deletes
@@ -275,3 +277,12 @@ class TestDeleteFiles:
         topic.clean("mask", force=True)
         (plan,) = topic.plans("full", force=True)
         assert [one.may_stay for one in plan.inputs] == [False, True, False]
+
+
+def test_c25_a_mask_that_waits_for_its_publication_is_not_swept(topic: Topic) -> None:
+    """Its inputs stay live, before and after: only the history tells whether it was published."""
+    topic.land(updates("a=1", "b=1", "a=2"), updates("c=1", start=3))
+    (stage,) = topic.validated(topic.plans("mask", force=True))
+    assert sweep(topic.lake, topic.table).discarded == {}
+    publish(topic.lake, stage)
+    assert topic.seen() == [*updates("b=1", "a=2", start=1), *updates("c=1", start=3)]

@@ -115,8 +115,11 @@ def hunters(cache: Path, seconds: float) -> Iterator[Hunters]:
     try:
         for number in range(PROCESSES):
             trees.put(Tree.copied(folder / str(number)))
-        with ProcessPoolExecutor(PROCESSES, context, _take_tree, (trees,)) as pool:
+        pool = ProcessPoolExecutor(PROCESSES, context, _take_tree, (trees,))
+        try:
             yield Hunters(pool, cache, seconds)
+        finally:
+            pool.shutdown(cancel_futures=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -166,8 +166,8 @@ def _statement(mistake: Mistake) -> frozenset[int]:
     )
     line = source.count("\n", 0, source.index(mistake.now) + same) + 1
     spans = [_header(node) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt)]
-    holding = (span for span in spans if line in span)
-    return frozenset(min(holding, key=lambda span: len(span), default=range(line, line + 1)))
+    narrowest: range = min((span for span in spans if line in span), key=len, default=range(line, line + 1))
+    return frozenset(narrowest)
 
 
 def _header(statement: ast.stmt) -> range:

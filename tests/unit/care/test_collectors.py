@@ -98,6 +98,23 @@ class TestCollectorDies:
         assert stages_of(lake, TABLE) == []
         assert not whole(lake, stage)
 
+    def test_c25_documents_stay_while_a_manifest_that_they_lead_to_can_not_be_deleted(
+        self, lake: Lake, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        delete = PyArrowLocalFileSystem.delete_file
+
+        def refuse(files: PyArrowLocalFileSystem, path: str) -> None:
+            if path.endswith(".avro"):
+                raise OSError(f"{path}: try again later")
+            delete(files, path)
+
+        with monkeypatch.context() as store:
+            store.setattr(PyArrowLocalFileSystem, "delete_file", refuse, raising=False)
+            discard(lake, stage.identifier)
+        assert stages_of(lake, TABLE) == [stage.identifier]
+        assert stage.identifier in sweep(lake, TABLE).discarded
+        assert stages_of(lake, TABLE) == []
+
 
 class TestNewerSnapshot:
     """A commit that was prepared on the snapshot before is refused from then on."""
