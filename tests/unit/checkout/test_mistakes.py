@@ -1,6 +1,7 @@
 """The lists of flips and of defects move with the code: each text is in its module once, and makes a mistake there."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,17 @@ from tests.nets.sql_flips import sql_flips
 ROOT = Path(__file__).parents[3]
 
 
+@cache
+def parsed(path: str) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
 @pytest.mark.parametrize(("mistakes", "count"), [(mutants(), 200), (defects(), 40)], ids=["mutants", "defects"])
 def test_every_mistake_can_be_made(mistakes: list[Mistake], count: int) -> None:
     assert [one.number for one in mistakes] == list(range(1, count + 1))
     for mistake in mistakes:
-        source = (ROOT / mistake.module).read_text(encoding="utf-8")
-        wrong = mistake.made_in(source)
-        assert ast.dump(ast.parse(wrong)) != ast.dump(ast.parse(source)), mistake
+        wrong = mistake.made_in((ROOT / mistake.module).read_text(encoding="utf-8"))
+        assert ast.dump(ast.parse(wrong)) != ast.dump(parsed(mistake.module)), mistake
 
 
 @pytest.mark.parametrize("mistakes", [mutants(), defects()], ids=["mutants", "defects"])
@@ -27,7 +32,7 @@ def test_the_tests_that_notice_them_are_there(mistakes: list[Mistake]) -> None:
     for mistake in mistakes:
         for test in mistake.tests:
             path, *names = test.split("::")
-            body: list[ast.stmt] = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+            body = parsed(path).body
             for name in names:
                 (named,) = (one for one in body if isinstance(one, ast.ClassDef | ast.FunctionDef) and one.name == name)
                 body = named.body

@@ -214,6 +214,12 @@ def test_c2_c16_a_superseded_record_left_behind_is_found(tmp_path: Path) -> None
     assert [(sample.offset, sample.key) for sample in finding.samples] == [(-1, "b")]
 
 
+def test_c9_c16_a_removed_tombstone_supersedes_nothing_that_was_left_in_place(tmp_path: Path) -> None:
+    removed = Record(-9, b"tail-1", None, level=-2, delete_horizon=PAST)
+    sides = {1: ([*INPUTS, removed], TAIL_OUTPUTS)}
+    assert failed(judge_plans(tmp_path, sides, FULL, left=of(1, LEFT))[1]) == {}
+
+
 @pytest.mark.parametrize(
     ("horizon", "clean_below", "broken"),
     [(None, None, True), (PAST, None, True), (LATER, None, False), (None, -9, False), (PAST, -9, False)],
