@@ -9,15 +9,14 @@ from typing import Annotated
 
 import typer
 
-from tests.nets.hunt import hunters
-from tests.nets.mistakes import ROOT, chosen, defects
+from tests.nets.hunt import CACHE, hunters
+from tests.nets.mistakes import chosen, defects
 
 
 def main(
     numbers: Annotated[str, typer.Option(help="Which of them, such as 1-10 or 3,17; all by default.")] = "",
     seconds: Annotated[float, typer.Option(help="Maximum time that tests are run with one of them.")] = 180.0,
-    cache: Annotated[Path, typer.Option(help="Keeps what was found, for a run that goes on.")] = ROOT
-    / ".cache/mutants",
+    cache: Annotated[Path, typer.Option(help="Keeps what was found, for a run that goes on.")] = CACHE,
 ) -> None:
     """Run the tests with each defect."""
     every = {one.number: one for one in chosen(defects(), numbers)}

@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.nets.mistakes import Mistake
+from tests.nets.mistakes import ROOT, Mistake
 from tests.nets.prepared_pytest import prepare, run
 from tests.nets.reached import Reaching, measure, nearest, parts, state_of_code
 from tests.nets.tree import Tree
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue
 
 PROCESSES: Final = 2
+CACHE: Final = ROOT / ".cache/mutants"
+"""Where everything that was found is kept by default."""
 FIRST_SECONDS: Final = 12.0
 """Time that the tests of the first run take when nothing is wrong: collecting the files of many costs seconds."""
 SOUND_SECONDS: Final = 1800.0

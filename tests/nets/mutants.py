@@ -11,15 +11,14 @@ from typing import Annotated
 import typer
 
 from tests.nets.draw import write
-from tests.nets.hunt import Noticed, hunters
-from tests.nets.mistakes import ROOT, Mistake, chosen, mutants
+from tests.nets.hunt import CACHE, Noticed, hunters
+from tests.nets.mistakes import Mistake, chosen, mutants
 
 
 def main(
     numbers: Annotated[str, typer.Option(help="Which of them, such as 1-10 or 3,17; all by default.")] = "",
     seconds: Annotated[float, typer.Option(help="Maximum time that tests are run with a flip.")] = 60.0,
-    cache: Annotated[Path, typer.Option(help="Keeps what was found, for a run that goes on.")] = ROOT
-    / ".cache/mutants",
+    cache: Annotated[Path, typer.Option(help="Keeps what was found, for a run that goes on.")] = CACHE,
     among: Annotated[str, typer.Option(help="Folders of unit tests and files of lane tests, by comma; else all.")] = "",
     listed: Annotated[bool, typer.Option("--write", help="List what was found.")] = False,
 ) -> None:
@@ -33,6 +32,7 @@ def main(
         for noticed in found.known(wanted):
             if noticed.red:
                 killed[noticed.number] = noticed.red
+                print(f"{every[noticed.number]}: killed as before, {noticed.seconds:.0f} s", flush=True)
         for noticed in found.reached([one for one in wanted if one.number not in killed], among):
             if noticed.red:
                 killed[noticed.number] = noticed.red
