@@ -182,6 +182,12 @@ mutants: setup ## make 200 flips of the rules, one at a time: the tests must not
 defects: setup ## put 40 defects of this project's history back, one at a time: each must turn the tests red
 	@$(BIN)/python -m tests.nets.defects --numbers "$(NUMBERS)"
 
+TRIALS ?= 1-1000
+KINDS ?=
+.PHONY: trials
+trials: setup ## histories, faults, neighbours and writers drawn from SEEDS=1-1000, of KINDS=commit,... (three CPU seconds each); SEEDS=7 KINDS=commit tells one
+	@$(BIN)/python -m tests.trials --seeds $(if $(filter file,$(origin SEEDS)),$(TRIALS),$(SEEDS)) --kinds "$(KINDS)"
+
 SOAK_SECONDS ?= 1800
 .PHONY: soak
 soak: setup $(DONE)/jars ## appenders, compactors, readers, other tools and faults at once, for SOAK_SECONDS=1800

@@ -1,0 +1,254 @@
+"""What must hold whatever happens (I1 to I8 of the trials); imports nothing of Firn, and looks after every step."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from pyiceberg.table import CommitTableResponse
+
+from tests.trials.catalog import Request
+from tests.trials.content import Branches, unsettled, wrong
+from tests.trials.files import Files
+from tests.trials.lines import EMPTY, Line
+from tests.trials.store import on_disk
+from tests.trials.violation import Violation
+
+SEVEN_DAYS: Final = 7 * 86_400_000
+QUARANTINE: Final = "firn_quarantine"
+REMOVED_TOMBSTONES: Final = "firn_tombstones"
+
+
+def is_firns(path: str) -> bool:
+    """True for a file in a folder of Firn's own: its jobs' data and documents, and plans documents."""
+    return "/_firn/" in path or "/commits/" in path
+
+
+class Outcome(Protocol):
+    """How a step ended, as the checker needs it."""
+
+    @property
+    def how(self) -> str: ...
+
+    @property
+    def said(self) -> str: ...
+
+    @property
+    def blocked(self) -> tuple[str, ...]: ...
+
+
+class Surroundings(Protocol):
+    """The parts of the world that the checker asks."""
+
+    now: int
+
+    @property
+    def fate(self) -> str: ...
+
+
+@dataclass
+class Pointer:
+    """A catalog's word about a table: the metadata file, and since when it is the one."""
+
+    location: str
+    main: bool
+    """True for the catalog that Firn works on."""
+    committed_ms: int | None = None
+
+
+@dataclass
+class Checker:
+    """The state that is needed to tell what is wrong, and what was found."""
+
+    world: Surroundings
+    main: str
+    """The name of the pointer that Firn works on."""
+    violations: list[Violation] = field(default_factory=list)
+    files: Files = field(default_factory=Files)
+    lines: dict[int, Line] = field(default_factory=dict)
+    """What main shows, by snapshot."""
+    pointers: dict[str, Pointer] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+    """Paths that a pointer has ever reached."""
+    deleted: set[str] = field(default_factory=set)
+    """Reached paths whose deletion was told already."""
+    orphans_may_go: bool = False
+    """The operator's word: firn.care.orphans."""
+    requested: dict[tuple[int, bytes], int] = field(default_factory=dict)
+    """The offset below which records of a key are to be erased."""
+    step: str = ""
+    unreadable: bool = False
+    """True once a file of the current snapshot is gone: nothing more can be told."""
+    _landed: dict[int, int] = field(default_factory=dict)
+
+    def found(self, invariant: str, what: str, details: object = "") -> None:
+        """Note a violation, once for each ``what``."""
+        if not any((one.invariant, one.what) == (invariant, what) for one in self.violations):
+            self.violations.append(Violation(invariant, what, str(details)))
+
+    # Commits and deletions, at their moment.
+
+    def committed(self, request: Request, response: CommitTableResponse) -> None:
+        """A catalog has applied a request."""
+        name = request.pointer
+        before = self.pointers.get(name)
+        pointer = Pointer(response.metadata_location, name == self.main, self.world.now)
+        self.pointers[name] = pointer
+        after = self.files.document(pointer.location)
+        if before:
+            self._numbers(self.files.document(before.location), after)
+        added = request.onto_main
+        if added:
+            base = self.lines.get(added[0].parent_snapshot_id or 0, EMPTY)
+            for one in added[:-1]:
+                self.lines[one.snapshot_id] = base
+            self.lines[added[-1].snapshot_id] = request.effect.change(base)
+        self.named |= self.files.reach(pointer.location).lengths.keys()
+
+    def _numbers(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        if after["last-sequence-number"] < before["last-sequence-number"]:
+            self.found("I3", f"last-sequence-number falls in {self.step}")
+
+    def deleting(self, path: str) -> None:
+        """A file is about to go by Firn's hand (I2)."""
+        for pointer in self._in_use():
+            reach = self.files.reach(pointer.location)
+            if path in reach.lengths:
+                self.deleted.add(path)
+                where = "main" if pointer.main else "another catalog or table"
+                after = f" after a request {self.world.fate}" if self.world.fate else ""
+                self.found("I2", f"{self.step} deletes a {reach.kinds[path]} that {where} reaches{after}", path)
+        if not (path in self.named or is_firns(path) or path.endswith(".metadata.json") or self.orphans_may_go):
+            self.found("I2", f"{self.step} deletes a file that was never named", path)
+
+    def _in_use(self) -> list[Pointer]:
+        limit = self.world.now - SEVEN_DAYS
+        return [
+            one
+            for one in self.pointers.values()
+            if one.main or (one.committed_ms is not None and one.committed_ms > limit)
+        ]
+
+    # After each step.
+
+    def look(self, step: str, ended: Outcome, fate: str) -> None:
+        """Everything that can be told after a step of Firn."""
+        self._told(step, ended, fate)
+        self._whole()
+        if not self.unreadable:
+            self._once()
+            self._content()
+
+    def landed(self, batch: int, ended: Outcome) -> None:
+        """An acknowledged landing is there (I3)."""
+        line = self.line
+        if ended.how == "done" and batch not in line.batches:
+            self.found("I3", "an acknowledged landing is not there")
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the catalog that Firn works on says now."""
+        return self.files.document(self.pointers[self.main].location)
+
+    @property
+    def head(self) -> int | None:
+        """Main's snapshot."""
+        main: int | None = self.metadata.get("refs", {}).get("main", {}).get("snapshot-id")
+        return main
+
+    @property
+    def line(self) -> Line:
+        """What main shows now."""
+        return self.lines.get(self.head or 0, EMPTY)
+
+    def _told(self, step: str, ended: Outcome, fate: str) -> None:
+        """I8: whatever ends a step is told in one line that names the table."""
+        if ended.how == "crashed":
+            kind = ended.said.partition(":")[0]
+            self.found("I8", f"{step} crashes with {kind}{f' after a request {fate}' if fate else ''}", ended.said)
+        elif ended.how in ("refused", "conflict") and "shop." not in ended.said:
+            self.found("I8", f"{step} is {ended.how} without the table's name", ended.said)
+
+    def _whole(self) -> None:
+        """I1: what a pointer in use reaches is there with its length."""
+        for pointer in self._in_use():
+            reach = self.files.reach(pointer.location)
+            for path, length in reach.lengths.items():
+                where, kind = Path(path), reach.kinds[path]
+                there = where.exists()
+                if there and length in (None, where.stat().st_size):
+                    continue
+                self.unreadable = self.unreadable or pointer.main
+                if path not in self.deleted:
+                    name = "main" if pointer.main else "another catalog or table"
+                    self.found(
+                        "I1", f"a {kind} that {name} reaches {'has another length' if there else 'is gone'}", path
+                    )
+
+    def _once(self) -> None:
+        """I3: each append is there at most once, and each job."""
+        times = Counter(self.line.batches)
+        if twice := [batch for batch, count in times.items() if count > 1]:
+            self.found("I3", "an append is there twice", twice)
+        jobs = Counter(
+            job for summary in self.summaries() if (job := summary.get("firn.job-id") or summary.get("firn.plan-id"))
+        )
+        if twice_jobs := [job for job, count in jobs.items() if count > 1]:
+            self.found("I3", "a job is there twice", twice_jobs)
+
+    def summaries(self) -> Iterator[dict[str, str]]:
+        """The summaries from main's head back to the first snapshot whose parent has expired."""
+        known = {one["snapshot-id"]: one for one in self.metadata.get("snapshots", [])}
+        at = known.get(self.head)
+        while at is not None:
+            yield at.get("summary", {})
+            at = known.get(at.get("parent-snapshot-id"))
+
+    def branches(self) -> Branches:
+        """What readers of main and of Firn's side branches see."""
+        refs = self.metadata.get("refs", {})
+
+        def on(branch: str) -> Any:
+            return self.files.rows(self.metadata, refs.get(branch, {}).get("snapshot-id"))
+
+        return Branches(on("main"), on(QUARANTINE), on(REMOVED_TOMBSTONES))
+
+    def _content(self) -> None:
+        """I5: what readers see is what the model says."""
+        for what, details in wrong(self.line, self.branches(), self.requested):
+            self.found("I5", what, details)
+
+    def settled(self) -> None:
+        """I5, once everything has been cleaned and nothing is under way."""
+        if not self.unreadable:
+            for what, details in unsettled(self.line, self.branches(), self.requested, self.world.now):
+                self.found("I5", what, details)
+
+    def leftovers(self, below: str, older_than: int, time_of: Any) -> None:
+        """I7: nothing that was once named, or that is Firn's own, is left past its age.
+
+        Former metadata files count once the current one names them no more.
+        """
+        reached: set[str] = set()
+        for pointer in self._in_use():
+            reached |= self.files.reach(pointer.location).lengths.keys()
+            log = self.files.document(pointer.location).get("metadata-log", [])
+            reached |= {on_disk(one["metadata-file"]) for one in log}
+        for path in _files(below):
+            own = path in self.named or is_firns(path)
+            if own and path not in reached and time_of(path) < older_than:
+                self.found("I7", f"a {_kind(path)} that nothing reaches is left", path)
+
+
+def _files(folder: str) -> Iterator[str]:
+    yield from (str(path) for path in sorted(Path(folder).rglob("*")) if path.is_file())
+
+
+def _kind(path: str) -> str:
+    name = path.rpartition("/")[2]
+    if is_firns(path):
+        return "file of Firn's own"
+    if name.endswith(".metadata.json"):
+        return "metadata file"
+    return "manifest or list" if name.endswith(".avro") else "data file"

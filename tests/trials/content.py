@@ -1,0 +1,102 @@
+"""What readers may see of a line of records (C1 to C9): nothing invented, nothing lost, nothing twice."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tests.trials.files import Row
+from tests.trials.lines import Line
+from tests.trials.records import Record
+
+Wrong = tuple[str, object]
+Requested = Mapping[tuple[int, bytes], int]
+
+
+class Branches(NamedTuple):
+    """The rows on main and on Firn's side branches."""
+
+    main: Sequence[Row]
+    quarantine: Sequence[Row]
+    removed_tombstones: Sequence[Row]
+
+
+def wrong(line: Line, seen: Branches, requested: Requested) -> Iterator[Wrong]:
+    """What readers see and must not, or do not see and must."""
+    visible = {row.record for row in seen.main}
+    quarantined = [row.record for row in seen.quarantine]
+    removed = {row.record for row in seen.removed_tombstones}
+    yield from _invented(line, seen)
+    ends = line.ends().values()
+    yield from (("the end of a log is gone", end) for end in ends if end not in visible)
+    for since in {0, line.restart}:
+        # A topic that was made again is another one: nothing in it is older than what was there before.
+        generation = line.records[since:] if since else line.records[: line.restart or None]
+        if line.restart and not since:
+            continue
+        yield from _lost(line, set(generation), line.newest(since), visible, removed, requested)
+    kept = set(quarantined)
+    yield from (
+        ("a record without a key is neither in the table nor in quarantine", one)
+        for one in line.records
+        if one.key is None and one not in visible and one not in kept
+    )
+    yield from (("a record is in quarantine twice", one) for one, times in Counter(quarantined).items() if times > 1)
+
+
+def _invented(line: Line, seen: Branches) -> Iterator[Wrong]:
+    appended = Counter(line.records)
+    places = {one.place for one in line.records}
+    for record, times in Counter(row.record for row in seen.main).items():
+        if record not in appended:
+            what = "a record has changed" if record.place in places else "a record is there that this line never had"
+            yield what, record
+        elif times > appended[record]:
+            yield "a record is seen twice", record
+
+
+def _lost(
+    line: Line,
+    generation: set[Record],
+    newest: Mapping[tuple[int, bytes], Record],
+    visible: set[Record],
+    removed: set[Record],
+    requested: Requested,
+) -> Iterator[Wrong]:
+    again = "of a topic that was made again " if line.restart else ""
+    for key, record in newest.items():
+        if record in visible or record in removed or record not in generation:
+            continue
+        if record.offset < requested.get(key, 0):
+            continue
+        if record.value is None:
+            yield f"a tombstone {again}is gone and not kept", record
+        else:
+            yield f"the newest record {again}of a key is gone", record
+
+
+def unsettled(line: Line, seen: Branches, requested: Requested, now_ms: int) -> Iterator[Wrong]:
+    """What is left although everything was cleaned and nothing is under way."""
+    if line.restart:
+        return
+    newest = set(line.newest().values())
+    ends = set(line.ends().values())
+    for row in seen.main:
+        record = row.record
+        if record in ends:
+            continue
+        if record not in newest and record.key is not None:
+            yield "a superseded record is still there", record
+        elif record.key is None:
+            yield "a record without a key is still there", record
+        elif record.offset < requested.get((record.partition, record.key), 0):
+            yield "a record that is to be erased is still there", record
+        elif record.value is None and row.horizon_ms is not None and row.horizon_ms > now_ms + 86_400_000:
+            yield "a tombstone stays for more than a day", record
+    for row in seen.main:
+        if (
+            row.record.value is None
+            and row.record not in ends
+            and row.horizon_ms is not None
+            and row.horizon_ms < now_ms - 3_600_000
+        ):
+            yield "a tombstone is there past its horizon", row.record

@@ -1,0 +1,73 @@
+"""What main shows at each of its snapshots, as its writers know it: the records appended on that line, in order."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tests.trials.records import Record
+
+
+@dataclass(frozen=True)
+class Line:
+    """The content of main at one snapshot."""
+
+    records: tuple[Record, ...] = ()
+    """Everything appended since the line began, less what users deleted."""
+    batches: tuple[int, ...] = ()
+    """The appends in their order, each of which may be there once."""
+    restart: int = 0
+    """Place in ``records`` at which the topic was made again; 0: it was not."""
+    progress: Mapping[str, str] = field(default_factory=dict)
+    """What each writer committed last, by writer."""
+
+    def ends(self) -> Mapping[int, Record]:
+        """The record with the highest offset of each partition, of the topic as it is now."""
+        return {one.partition: one for one in sorted(self.records[self.restart :], key=lambda one: one.offset)}
+
+    def newest(self, since: int = 0) -> Mapping[tuple[int, bytes], Record]:
+        """The newest record of each key of a partition, by offset, among ``records`` from that place on."""
+        keyed = (one for one in sorted(self.records[since:], key=lambda one: one.offset))
+        return {(one.partition, one.key): one for one in keyed if one.key is not None}
+
+
+EMPTY: Final = Line()
+
+
+def _same(line: Line) -> Line:
+    return line
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a commit on main does to its line. Without an argument readers see the same afterwards."""
+
+    change: Callable[[Line], Line] = field(default=_same)
+
+
+def appends(batch: int, records: tuple[Record, ...], progress: Mapping[str, str] | None = None) -> Effect:
+    """An append of ``records``, by a writer that says how far it has come."""
+
+    def change(line: Line) -> Line:
+        return replace(
+            line,
+            records=(*line.records, *records),
+            batches=(*line.batches, batch),
+            progress={**line.progress, **(progress or {})},
+        )
+
+    return Effect(change)
+
+
+def restarts(batch: int, records: tuple[Record, ...]) -> Effect:
+    """The first append of a topic that was deleted and made again."""
+    return Effect(lambda line: replace(appends(batch, records).change(line), restart=len(line.records)))
+
+
+def overwrites(batch: int, records: tuple[Record, ...]) -> Effect:
+    """A load of ``records`` in place of everything."""
+    return Effect(lambda line: replace(line, records=records, batches=(*line.batches, batch), restart=0))
+
+
+def deletes(goes: Callable[[Record], bool]) -> Effect:
+    """A user's DELETE FROM."""
+    return Effect(lambda line: replace(line, records=tuple(one for one in line.records if not goes(one)), restart=0))

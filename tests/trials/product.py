@@ -1,0 +1,162 @@
+"""Firn, as the trials use it: the only module of them that imports it, so that a rename touches one file.
+
+Every step runs in this process with engine ``local``, by a clock that the trial sets, and says how it ended.
+"""
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+
+from pipeline import clock
+from pipeline.adopt import Choice, adopt
+from pipeline.care import care_table
+from pipeline.engine.local import LocalEngine
+from pipeline.erase.ask import ask
+from pipeline.erase.stored import read_erasures
+from pipeline.errors import FirnError
+from pipeline.lake import Lake, records
+from pipeline.land import land
+from pipeline.prove.certify import certify
+from pipeline.prove.status import status
+from pipeline.run import run
+from pipeline.sense import Lane
+from pipeline.status.gather import status_of
+from tests.trials.faults import Killed
+
+ALL_LANES: Final = tuple(Lane)
+FULL: Final = (Lane.FULL,)
+ERASE: Final = (Lane.ERASE,)
+MASK: Final = (Lane.MASK,)
+
+_ENDS: Final = {1: "refused", 3: "conflict", 4: "unavailable", 5: "unknown"}
+
+
+class _Machine:
+    """The clock of the machine that Firn runs on, for what no argument tells."""
+
+    now: Callable[[], int] = staticmethod(clock.now_ms)
+
+
+_MACHINE: Final = _Machine()
+
+
+@contextmanager
+def own_clock() -> Iterator[None]:
+    """Within, Firn's machine shows the time of the trial."""
+    with patch.object(clock, "now_ms", lambda: _MACHINE.now()):
+        yield
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a step ended.
+
+    ``how``: done, refused, conflict, unavailable, unknown, crashed or killed.
+    """
+
+    how: str
+    said: str = ""
+    """The error's message; of a crash its class and last lines."""
+    blocked: tuple[str, ...] = ()
+    """What a run could not do, by topic partition and lane."""
+
+    @property
+    def acknowledged(self) -> bool:
+        return self.how == "done"
+
+
+class Product:
+    """Firn on one catalog. Its clock is ``now``, which may be another than the world's."""
+
+    def __init__(self, name: str, properties: dict[str, str], home: Path, now: Callable[[], int]) -> None:
+        self.lake = Lake(name, properties, home)
+        self._now = now
+        self._engine = LocalEngine(1)
+        _MACHINE.now = now
+
+    @property
+    def catalog(self) -> object:
+        return self.lake.catalog
+
+    def create(self, table: str, properties: dict[str, str]) -> None:
+        records.create(self.lake, table, properties)
+
+    def adopt_by_key(self, table: str, key: str, offset: str, properties: dict[str, str]) -> Ended:
+        """Adopt a table that has a key and an offset, and no topics."""
+        return self._ended(lambda: adopt(self.lake, table, Choice((key,), offset), properties))
+
+    def land(self, table: str, path: Path) -> Ended:
+        return self._ended(lambda: land(self.lake, table, [path]))
+
+    def run(self, table: str, lanes: Sequence[Lane] = ALL_LANES, *, force: bool = False) -> Ended:
+        blocked: list[str] = []
+
+        def all_lanes() -> None:
+            for lane in run(self.lake, table, self._now(), lambda _: self._engine, tuple(lanes), force):
+                blocked.extend(f"{title}: {error}" for title, error in lane.failures.items())
+
+        ended = self._ended(all_lanes)
+        return Ended(ended.how, ended.said, tuple(blocked))
+
+    def care(self, table: str) -> Ended:
+        blocked: list[str] = []
+
+        def every_part() -> None:
+            findings = care_table(self.lake, table, self._now(), remove=True)
+            blocked.extend(f"{one.name}: {one.reason}" for one in findings if one.exit_code)
+
+        ended = self._ended(every_part)
+        return Ended(ended.how, ended.said, tuple(blocked))
+
+    def ask(self, table: str, keys: Sequence[bytes], within_ms: int) -> Ended:
+        """Request that keys are erased."""
+        asked = [(key,) for key in keys]
+        return self._ended(lambda: ask(self.lake, table, asked, self._now(), None, within_ms))
+
+    def certify(self, table: str) -> Ended:
+        return self._ended(lambda: certify(self.lake, table, self._now(), self._engine))
+
+    def certified(self, table: str) -> list[int]:
+        """Ids of the requests that have a certificate."""
+        erasures = read_erasures(self.lake.table(table))
+        return [request for request in erasures.ids if erasures.certificate_of(request) is not None]
+
+    def certificates(self, table: str) -> list[str]:
+        """The documents of all certificates."""
+        return [one.document for one in read_erasures(self.lake.table(table)).certificates]
+
+    def erased(self, table: str) -> bool:
+        """True when status says of every request that it is erased, or more."""
+        told = status(self.lake, table, self._now())
+        return bool(told) and all(one.state(self._now()) != "open" for one in told)
+
+    def status(self, table: str) -> Ended:
+        """What is told of the table; ``blocked`` is what it says that waits."""
+        blocked: list[str] = []
+
+        def gathered() -> None:
+            for one in status_of(self.lake, table, self._now()):
+                blocked.extend(one.strays)
+                blocked.extend(
+                    f"{part.topic}-{part.partition}: {why}" for part in one.partitions for why in part.blockers
+                )
+
+        ended = self._ended(gathered)
+        return Ended(ended.how, ended.said, tuple(blocked))
+
+    def _ended(self, step: Callable[[], object]) -> Ended:
+        try:
+            step()
+        except FirnError as error:
+            return Ended(_ENDS[error.exit_code], str(error))
+        except Killed:
+            return Ended("killed")
+        except Exception as error:  # noqa: BLE001  # whatever it is, the checker hears of it
+            return Ended(
+                "crashed", f"{type(error).__name__}: {error}\n{''.join(traceback.format_tb(error.__traceback__)[-3:])}"
+            )
+        return Ended("done")

@@ -1,0 +1,91 @@
+"""One seed: what its kind draws, then rounds without a fault."""
+
+import shutil
+import sqlite3
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+import tenacity.nap
+from sqlalchemy import Engine, event
+
+from tests.trials.kinds import KINDS, settle
+from tests.trials.product import own_clock
+from tests.trials.store import behind_the_store
+from tests.trials.violation import Violation
+from tests.trials.world import World
+
+
+@dataclass
+class Told:
+    """What a seed has shown."""
+
+    seed: int
+    kind: str
+    violations: list[Violation] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    drawn: Counter[str] = field(default_factory=Counter)
+    took: Counter[str] = field(default_factory=Counter)
+
+
+class _Patience:
+    """Time for those who try again: it passes at once."""
+
+    @staticmethod
+    def sleep(seconds: float) -> None:
+        """Nothing waits in a trial."""
+
+
+@contextmanager
+def prepared() -> Iterator[None]:
+    """Make this process one of trials, for a while: no waits, a disk that is watched, a catalog that no power cut
+    threatens, and Firn by the trial's clock."""
+    with (
+        behind_the_store(),
+        patch.object(tenacity.nap, "time", _Patience),
+        own_clock(),
+        _without_sync(),
+    ):
+        yield
+
+
+@contextmanager
+def _without_sync() -> Iterator[None]:
+    def asynchronous(connection: object, _: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = OFF")
+
+    event.listen(Engine, "connect", asynchronous)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "connect", asynchronous)
+
+
+def kind_of(seed: int, kinds: list[str]) -> str:
+    """The kind that ``seed`` draws of those asked for."""
+    return Random(f"kind {seed}").choice(kinds)  # noqa: S311  # a seed is what it is for
+
+
+def trial(seed: int, kind: str) -> Told:
+    """Everything that the seed says, in a folder of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="firn-trial-"))
+    try:
+        world = World(Random(f"{kind} {seed}"), folder)  # noqa: S311
+        world.others.create_namespace("shop")
+        KINDS[kind](world)
+        settle(world)
+    finally:
+        shutil.rmtree(folder)
+    return Told(seed, kind, world.checker.violations, world.log, world.drawn, world.took)
+
+
+def trials(seeds: list[tuple[int, str]]) -> list[Told]:
+    """The trials of seeds and their kinds, one after the other."""
+    with prepared():
+        return [trial(seed, kind) for seed, kind in seeds]
