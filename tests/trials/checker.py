@@ -1,7 +1,7 @@
 """What must hold whatever happens (I1 to I8 of the trials); imports nothing of Firn, and looks after every step."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -12,6 +12,8 @@ from tests.trials.catalog import Request
 from tests.trials.content import Branches, unsettled, wrong
 from tests.trials.files import Files
 from tests.trials.lines import EMPTY, Line
+from tests.trials.lookups import differences
+from tests.trials.search import holds
 from tests.trials.store import on_disk
 from tests.trials.violation import Violation
 
@@ -68,19 +70,29 @@ class Checker:
     files: Files = field(default_factory=Files)
     lines: dict[int, Line] = field(default_factory=dict)
     """What main shows, by snapshot."""
+    by_firn: set[int] = field(default_factory=set)
+    """Snapshots on main that Firn has added."""
     pointers: dict[str, Pointer] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
     """Paths that a pointer has ever reached."""
+    named_here: set[str] = field(default_factory=set)
+    """Those that the pointer that Firn works on has reached."""
+    prefixes: set[str] = field(default_factory=set)
+    """Folders that the table has or had, with a slash at their end."""
     deleted: set[str] = field(default_factory=set)
     """Reached paths whose deletion was told already."""
     orphans_may_go: bool = False
     """The operator's word: firn.care.orphans."""
+    healthy: set[int] | None = None
+    """Partitions that nothing is wrong with; None: all."""
+    may_be_blocked: bool = False
+    """True where the trial has given a topic partition a reason to wait."""
     requested: dict[tuple[int, bytes], int] = field(default_factory=dict)
     """The offset below which records of a key are to be erased."""
     step: str = ""
     unreadable: bool = False
     """True once a file of the current snapshot is gone: nothing more can be told."""
-    _landed: dict[int, int] = field(default_factory=dict)
+    _lost_writers: set[str] = field(default_factory=set)
 
     def found(self, invariant: str, what: str, details: object = "") -> None:
         """Note a violation, once for each ``what``."""
@@ -99,12 +111,23 @@ class Checker:
         if before:
             self._numbers(self.files.document(before.location), after)
         added = request.onto_main
+        if request.catalog.by_firn:
+            self.by_firn |= {one.snapshot_id for one in added}
         if added:
             base = self.lines.get(added[0].parent_snapshot_id or 0, EMPTY)
             for one in added[:-1]:
                 self.lines[one.snapshot_id] = base
             self.lines[added[-1].snapshot_id] = request.effect.change(base)
-        self.named |= self.files.reach(pointer.location).lengths.keys()
+        reached = self.files.reach(pointer.location).lengths.keys()
+        self.named |= reached
+        if pointer.main:
+            self.named_here |= reached
+            self._prefixes(after)
+
+    def _prefixes(self, metadata: dict[str, Any]) -> None:
+        own = metadata.get("properties", {})
+        told = (own[name] for name in ("write.data.path", "write.metadata.path") if name in own)
+        self.prefixes |= {f"{on_disk(one).rstrip('/')}/" for one in (metadata["location"], *told)}
 
     def _numbers(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         if after["last-sequence-number"] < before["last-sequence-number"]:
@@ -121,6 +144,8 @@ class Checker:
                 self.found("I2", f"{self.step} deletes a {reach.kinds[path]} that {where} reaches{after}", path)
         if not (path in self.named or is_firns(path) or path.endswith(".metadata.json") or self.orphans_may_go):
             self.found("I2", f"{self.step} deletes a file that was never named", path)
+        if not any(path.startswith(prefix) for prefix in self.prefixes):
+            self.found("I2", f"{self.step} deletes a file outside the table's folders", path)
 
     def _in_use(self) -> list[Pointer]:
         limit = self.world.now - SEVEN_DAYS
@@ -135,10 +160,18 @@ class Checker:
     def look(self, step: str, ended: Outcome, fate: str) -> None:
         """Everything that can be told after a step of Firn."""
         self._told(step, ended, fate)
+        self.look_around()
+
+    def look_around(self) -> None:
+        """Everything that can be told at any time."""
         self._whole()
         if not self.unreadable:
             self._once()
             self._content()
+            for writer, details in differences(self.line.progress, list(self.summaries())):
+                if writer not in self._lost_writers:
+                    self._lost_writers.add(writer)
+                    self.found("I4", f"{writer} does not find its last commit after {self.step}", details)
 
     def landed(self, batch: int, ended: Outcome) -> None:
         """An acknowledged landing is there (I3)."""
@@ -191,18 +224,20 @@ class Checker:
         times = Counter(self.line.batches)
         if twice := [batch for batch, count in times.items() if count > 1]:
             self.found("I3", "an append is there twice", twice)
-        jobs = Counter(
-            job for summary in self.summaries() if (job := summary.get("firn.job-id") or summary.get("firn.plan-id"))
-        )
+        own = (summary for snapshot_id, summary in self._line() if snapshot_id in self.by_firn)
+        jobs = Counter(job for one in own if (job := one.get("firn.job-id") or one.get("firn.plan-id")))
         if twice_jobs := [job for job, count in jobs.items() if count > 1]:
             self.found("I3", "a job is there twice", twice_jobs)
 
     def summaries(self) -> Iterator[dict[str, str]]:
         """The summaries from main's head back to the first snapshot whose parent has expired."""
+        yield from (summary for _, summary in self._line())
+
+    def _line(self) -> Iterator[tuple[int, dict[str, str]]]:
         known = {one["snapshot-id"]: one for one in self.metadata.get("snapshots", [])}
         at = known.get(self.head)
         while at is not None:
-            yield at.get("summary", {})
+            yield at["snapshot-id"], at.get("summary", {})
             at = known.get(at.get("parent-snapshot-id"))
 
     def branches(self) -> Branches:
@@ -214,29 +249,75 @@ class Checker:
 
         return Branches(on("main"), on(QUARANTINE), on(REMOVED_TOMBSTONES))
 
+    def _of_healthy(self) -> Branches:
+        if self.healthy is None:
+            return self.branches()
+        return Branches(*([row for row in rows if row.record.partition in self.healthy] for rows in self.branches()))
+
     def _content(self) -> None:
         """I5: what readers see is what the model says."""
         for what, details in wrong(self.line, self.branches(), self.requested):
             self.found("I5", what, details)
 
-    def settled(self) -> None:
-        """I5, once everything has been cleaned and nothing is under way."""
+    def settled(self, blocked: Sequence[str]) -> None:
+        """I5, once everything has been cleaned and nothing is under way; ``blocked`` is what could not be."""
+        if blocked and not self.may_be_blocked:
+            self.found("I5", "a healthy topic partition is blocked", blocked[0])
         if not self.unreadable:
-            for what, details in unsettled(self.line, self.branches(), self.requested, self.world.now):
+            for what, details in unsettled(self.line, self._of_healthy(), self.requested, self.world.now):
                 self.found("I5", what, details)
 
-    def leftovers(self, below: str, older_than: int, time_of: Any) -> None:
+    def goes_on(self, ended: Outcome, partition: int) -> None:
+        """I8: after a run nothing is blocked of a partition that has no trouble of its own."""
+        if self.healthy and (named := [text for text in ended.blocked if f"orders-{partition} " in text]):
+            self.found("I8", "the trouble of one topic partition blocks another one", named[0])
+
+    def told_of(self, status: Outcome) -> None:
+        """I8: what waits is told."""
+        if self.healthy and not status.blocked and self._waits():
+            self.found("I8", "a topic partition waits and status does not say why")
+
+    def _waits(self) -> bool:
+        newest = set(self.line.newest().values())
+        seen = [row.record for row in self.branches().main if row.record.partition not in (self.healthy or ())]
+        return any(one not in newest for one in seen)
+
+    def searched(self, token: bytes, certificates: Sequence[str], planted: str) -> None:
+        """I6: what a certificate says is nowhere is in no file of the table, in no path and in no certificate."""
+        if any(token.decode() in text for text in certificates):
+            self.found("I6", f"a certificate shows the key: {planted}")
+        below = {path for prefix in self.prefixes for path in _files(prefix)}
+        for path in sorted(below | {one for one in self.named_here if Path(one).exists()}):
+            if token.decode() in path:
+                self.found("I6", f"certified, and a path shows the key: {planted}", path)
+            elif holds(path, token):
+                self.found("I6", f"certified, and a {_kind(path)} holds the key: {planted}", path)
+
+    def live_files(self) -> list[str]:
+        """Paths of main's data files."""
+        at = next((one for one in self.metadata.get("snapshots", []) if one["snapshot-id"] == self.head), None)
+        entries = self.files.live(at["manifest-list"]) if at else []
+        return sorted(on_disk(entry.data_file.file_path) for entry in entries)
+
+    def leftovers(self, older_than: int, time_of: Any) -> None:
         """I7: nothing that was once named, or that is Firn's own, is left past its age.
 
         Former metadata files count once the current one names them no more.
         """
+        there = {one["snapshot-id"] for one in self.metadata.get("snapshots", [])}
+        for one in self.metadata.get("partition-statistics", []):
+            if one["snapshot-id"] not in there:
+                self.found("I7", "partition statistics of an expired snapshot are left", one["statistics-path"])
         reached: set[str] = set()
         for pointer in self._in_use():
             reached |= self.files.reach(pointer.location).lengths.keys()
             log = self.files.document(pointer.location).get("metadata-log", [])
             reached |= {on_disk(one["metadata-file"]) for one in log}
-        for path in _files(below):
-            own = path in self.named or is_firns(path)
+        for path in sorted({path for prefix in self.prefixes for path in _files(prefix)}):
+            if self.may_be_blocked and "/metadata/_firn/" in path:
+                # Marks of failed plans stay as long as these wait.
+                continue
+            own = path in self.named_here or (is_firns(path) and path not in self.named)
             if own and path not in reached and time_of(path) < older_than:
                 self.found("I7", f"a {_kind(path)} that nothing reaches is left", path)
 

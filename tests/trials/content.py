@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tests.trials.files import Row
 from tests.trials.lines import Line
 from tests.trials.records import Record
 
+_DAY: Final = 86_400_000
 Wrong = tuple[str, object]
 Requested = Mapping[tuple[int, bytes], int]
 
@@ -79,24 +80,28 @@ def unsettled(line: Line, seen: Branches, requested: Requested, now_ms: int) -> 
     if line.restart:
         return
     newest = set(line.newest().values())
-    ends = set(line.ends().values())
+    highest = {row.record.partition: row.record for row in sorted(seen.main, key=lambda row: row.record.offset)}
+    ends = {*line.ends().values(), *highest.values()}
+    for record, times in Counter(row.record for row in seen.main).items():
+        if times > 1:
+            yield "a record that was sent again is there twice", record
     for row in seen.main:
-        record = row.record
-        if record in ends:
-            continue
-        if record not in newest and record.key is not None:
-            yield "a superseded record is still there", record
-        elif record.key is None:
-            yield "a record without a key is still there", record
-        elif record.offset < requested.get((record.partition, record.key), 0):
-            yield "a record that is to be erased is still there", record
-        elif record.value is None and row.horizon_ms is not None and row.horizon_ms > now_ms + 86_400_000:
-            yield "a tombstone stays for more than a day", record
-    for row in seen.main:
-        if (
-            row.record.value is None
-            and row.record not in ends
-            and row.horizon_ms is not None
-            and row.horizon_ms < now_ms - 3_600_000
-        ):
-            yield "a tombstone is there past its horizon", row.record
+        if row.record not in ends and (what := _should_be_gone(row, newest, requested, now_ms)):
+            yield what, row.record
+
+
+def _should_be_gone(row: Row, newest: set[Record], requested: Requested, now_ms: int) -> str | None:
+    """Why the row is one too many; None when it is not."""
+    record = row.record
+    if record.key is None:
+        return "a record without a key is still there"
+    if record.offset < requested.get((record.partition, record.key), 0):
+        return "a record that is to be erased is still there"
+    if record not in newest:
+        return "a superseded record is still there"
+    if record.value is None and row.horizon_ms is not None:
+        if row.horizon_ms > now_ms + _DAY:
+            return "a tombstone stays for more than a day"
+        if row.horizon_ms < now_ms - _DAY:
+            return "a tombstone is there a day past its horizon"
+    return None

@@ -96,6 +96,8 @@ class Script:
 
 
 NOTHING: Final = Script()
+FAULTS: Final = frozenset({*map(str, Fate), *map(str, Load), *map(str, Deletion)})
+"""The names of all faults: what else is injected is not drawn beforehand."""
 
 
 def commit_fault(random: Random, fates: tuple[Fate, ...] = tuple(Fate)) -> Script:

@@ -6,7 +6,7 @@ All that is read is immutable, so each file is read once, but for data files, in
 import gzip
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.fsspec import FsspecFileIO
-from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestFile, read_manifest_list
+from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus, ManifestFile, read_manifest_list
 
 from tests.trials.records import Record
 from tests.trials.store import on_disk
@@ -56,6 +56,7 @@ class Files:
         self._reach: dict[str, Reach] = {}
         self._whole: dict[str, Reach] = {}
         self._rows: dict[str, tuple[int, list[Row]]] = {}
+        self._damaged: dict[str, tuple[bytes, list[Row]]] = {}
 
     def document(self, location: str) -> dict[str, Any]:
         """The metadata file at ``location``."""
@@ -95,7 +96,7 @@ class Files:
             for manifest in self.manifests(location):
                 found.add(manifest.manifest_path, "manifest", manifest.manifest_length)
                 for entry in self.entries(manifest):
-                    if entry.status != 2:
+                    if entry.status != ManifestEntryStatus.DELETED:
                         file = entry.data_file
                         kind = "data file" if file.content == DataFileContent.DATA else "delete file"
                         found.add(file.file_path, kind, file.file_size_in_bytes)
@@ -116,6 +117,11 @@ class Files:
             self._entries[path] = manifest.fetch_manifest_entry(self._io, discard_deleted=False)
         return self._entries[path]
 
+    def live(self, location: str) -> list[ManifestEntry]:
+        """The entries of a manifest list's manifests that are not those of removed files."""
+        entries = (entry for manifest in self.manifests(location) for entry in self.entries(manifest))
+        return [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
+
     def rows(self, metadata: Mapping[str, Any], snapshot_id: int | None) -> list[Row]:
         """The rows that a reader of that snapshot sees: position deletes apply, equality deletes do not occur here.
 
@@ -124,12 +130,7 @@ class Files:
         snapshot = next((one for one in metadata.get("snapshots", []) if one["snapshot-id"] == snapshot_id), None)
         if snapshot is None:
             return []
-        entries = [
-            entry
-            for manifest in self.manifests(snapshot["manifest-list"])
-            for entry in self.entries(manifest)
-            if entry.status != 2
-        ]
+        entries = self.live(snapshot["manifest-list"])
         hidden: defaultdict[str, set[int]] = defaultdict(set)
         for entry in entries:
             if entry.data_file.content == DataFileContent.POSITION_DELETES:
@@ -138,7 +139,23 @@ class Files:
         paths = [on_disk(one.data_file.file_path) for one in entries if one.data_file.content == DataFileContent.DATA]
         return [row for path in paths for position, row in enumerate(self._held(path)) if position not in hidden[path]]
 
+    def damage(self, location: str, change: Callable[[bytes], bytes]) -> None:
+        """Change the content of a data file behind everybody's back; its rows here stay those that it held."""
+        path = on_disk(location)
+        content, rows = Path(path).read_bytes(), self._held(path)
+        self._damaged[path] = content, rows
+        Path(path).write_bytes(change(content))
+
+    def restore(self, location: str) -> None:
+        """Put back the content of a damaged file, if that is still there."""
+        path = Path(on_disk(location))
+        content, _ = self._damaged.pop(str(path))
+        if path.exists():
+            path.write_bytes(content)
+
     def _held(self, path: str) -> list[Row]:
+        if path in self._damaged:
+            return self._damaged[path][1]
         written = Path(path).stat().st_mtime_ns
         if path not in self._rows or self._rows[path][0] != written:
             self._rows[path] = (written, _rows_of(pq.ParquetFile(path).read()))

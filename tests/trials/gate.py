@@ -160,5 +160,4 @@ class Gate:
                 case Deletion.KILLED_AFTER:
                     # The file goes by the hand of this last call.
                     self.dead = True
-                    return True
         return True

@@ -17,12 +17,15 @@ class Line:
     """The appends in their order, each of which may be there once."""
     restart: int = 0
     """Place in ``records`` at which the topic was made again; 0: it was not."""
+    cut: frozenset[int] = frozenset()
+    """Partitions whose newest records a user has deleted: what the end of their log is nobody promises."""
     progress: Mapping[str, str] = field(default_factory=dict)
     """What each writer committed last, by writer."""
 
     def ends(self) -> Mapping[int, Record]:
         """The record with the highest offset of each partition, of the topic as it is now."""
-        return {one.partition: one for one in sorted(self.records[self.restart :], key=lambda one: one.offset)}
+        ends = {one.partition: one for one in sorted(self.records[self.restart :], key=lambda one: one.offset)}
+        return {partition: one for partition, one in ends.items() if partition not in self.cut}
 
     def newest(self, since: int = 0) -> Mapping[tuple[int, bytes], Record]:
         """The newest record of each key of a partition, by offset, among ``records`` from that place on."""
@@ -52,6 +55,7 @@ def appends(batch: int, records: tuple[Record, ...], progress: Mapping[str, str]
             line,
             records=(*line.records, *records),
             batches=(*line.batches, batch),
+            cut=line.cut - {one.partition for one in records},
             progress={**line.progress, **(progress or {})},
         )
 
@@ -65,9 +69,17 @@ def restarts(batch: int, records: tuple[Record, ...]) -> Effect:
 
 def overwrites(batch: int, records: tuple[Record, ...]) -> Effect:
     """A load of ``records`` in place of everything."""
-    return Effect(lambda line: replace(line, records=records, batches=(*line.batches, batch), restart=0))
+    return Effect(
+        lambda line: replace(line, records=records, batches=(*line.batches, batch), restart=0, cut=frozenset())
+    )
 
 
 def deletes(goes: Callable[[Record], bool]) -> Effect:
     """A user's DELETE FROM."""
-    return Effect(lambda line: replace(line, records=tuple(one for one in line.records if not goes(one)), restart=0))
+
+    def change(line: Line) -> Line:
+        cut = {partition for partition, end in line.ends().items() if goes(end)}
+        left = tuple(one for one in line.records if not goes(one))
+        return replace(line, records=left, restart=0, cut=line.cut | cut)
+
+    return Effect(change)

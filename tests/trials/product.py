@@ -13,7 +13,8 @@ from unittest.mock import patch
 
 from pipeline import clock
 from pipeline.adopt import Choice, adopt
-from pipeline.care import care_table
+from pipeline.care import care_table, delete
+from pipeline.care.sweep import retry
 from pipeline.engine.local import LocalEngine
 from pipeline.erase.ask import ask
 from pipeline.erase.stored import read_erasures
@@ -45,9 +46,9 @@ _MACHINE: Final = _Machine()
 
 
 @contextmanager
-def own_clock() -> Iterator[None]:
-    """Within, Firn's machine shows the time of the trial."""
-    with patch.object(clock, "now_ms", lambda: _MACHINE.now()):
+def one_by_one() -> Iterator[None]:
+    """Within, Firn's machine shows the time of the trial, and deletes files one by one: a seed does it all again."""
+    with patch.object(clock, "now_ms", lambda: _MACHINE.now()), patch.object(delete, "WORKERS", 1):
         yield
 
 
@@ -101,6 +102,10 @@ class Product:
 
         ended = self._ended(all_lanes)
         return Ended(ended.how, ended.said, tuple(blocked))
+
+    def retry(self, table: str) -> Ended:
+        """Forget what failed, after its cause was mended."""
+        return self._ended(lambda: retry(self.lake, table))
 
     def care(self, table: str) -> Ended:
         blocked: list[str] = []

@@ -1,6 +1,8 @@
 """What many seeds have shown: by finding, by what nobody knows, and how often each injection took effect."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console
@@ -16,8 +18,26 @@ OFTEN: Final = 20
 MANY: Final = 1000
 
 
-def summarise(done: list[Told], listed: list[Known], console: Console) -> bool:
-    """Print what was seen; whether all of it is known, and all that is known was seen."""
+@dataclass(frozen=True)
+class Verdict:
+    """What a run has shown."""
+
+    of_kind: Counter[str]
+    seen: Mapping[Known, list[int]]
+    """Seeds by what is listed."""
+    strange: Mapping[tuple[str, Violation], list[int]]
+    """Seeds by kind and by what is not."""
+    gone: list[Known]
+    """Entries of findings that enough seeds of their kind no longer show."""
+
+    @property
+    def passed(self) -> bool:
+        """True when all that was seen is known, and all that is known was seen."""
+        return not self.strange and not self.gone
+
+
+def verdict(done: list[Told], listed: list[Known]) -> Verdict:
+    """Sort what the seeds ``done`` have shown by what is ``listed``."""
     of_kind = Counter(told.kind for told in done)
     seen: defaultdict[Known, list[int]] = defaultdict(list)
     strange: defaultdict[tuple[str, Violation], list[int]] = defaultdict(list)
@@ -28,21 +48,19 @@ def summarise(done: list[Told], listed: list[Known], console: Console) -> bool:
                 seen[entry].append(told.seed)
             else:
                 strange[told.kind, one._replace(details="")].append(told.seed)
-    console.print(f"{len(done)} seeds: {', '.join(f'{count} {kind}' for kind, count in sorted(of_kind.items()))}")
-    for entry in listed:
-        numbers = sorted(set(seen[entry]))
-        console.print(
-            f"{entry.finding} ({entry.kind}, {entry.invariant}, {entry.what}): {_some(numbers)}", markup=False
-        )
-    for (kind, one), numbers in strange.items():
-        console.print(f"NOT KNOWN ({kind}) {one}: {_some(sorted(numbers))}", markup=False)
-    gone = [entry for entry in listed if of_kind[entry.kind] >= ENOUGH and not seen[entry]]
-    for entry in gone:
-        console.print(
-            f"NO LONGER SEEN: {entry.finding} ({entry.kind}, {entry.what}); known.toml lists it", markup=False
-        )
-    _injections(done, console)
-    return not strange and not gone
+    shown = {one.defect for one in seen}
+    gone = [entry for entry in listed if of_kind[entry.kind] >= ENOUGH and entry.defect not in shown]
+    return Verdict(of_kind, seen, strange, gone)
+
+
+def tell(found: Verdict, done: list[Told], console: Console) -> None:
+    """Print it, and how often each injection took effect."""
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.of_kind.items()))
+    lines = [f"{len(done)} seeds: {kinds}"]
+    lines += [f"{entry.title}: {_some(sorted(set(seeds)))}" for entry, seeds in found.seen.items()]
+    lines += [f"NOT KNOWN ({kind}) {one}: {_some(sorted(seeds))}" for (kind, one), seeds in found.strange.items()]
+    lines += [f"NO LONGER SEEN, take it out of known.toml: {entry.title}" for entry in found.gone]
+    console.print(*lines, *_injections(done), sep="\n", markup=False)
 
 
 def _some(numbers: list[int]) -> str:
@@ -50,7 +68,7 @@ def _some(numbers: list[int]) -> str:
     return f"{len(numbers)} seeds{': ' if numbers else ''}{shown}{' ...' if len(numbers) > 8 else ''}"
 
 
-def _injections(done: list[Told], console: Console) -> None:
+def _injections(done: list[Told]) -> Iterator[str]:
     drawn: Counter[str] = Counter()
     took: Counter[str] = Counter()
     for told in done:
@@ -58,4 +76,4 @@ def _injections(done: list[Told], console: Console) -> None:
         took.update(told.took)
     for name in sorted({*INJECTIONS, *drawn}):
         rare = " (RARE)" if len(done) >= MANY and took[name] < OFTEN else ""
-        console.print(f"  {name}: drawn {drawn[name]} times, took effect {took[name]} times{rare}")
+        yield f"  {name}: drawn {drawn[name]} times, took effect {took[name]} times{rare}"

@@ -33,6 +33,15 @@ class Known:
     why: str = ""
     """What it is, where no finding has a number for it."""
 
+    @property
+    def defect(self) -> tuple[str, str, str]:
+        """What several entries may show in several ways: the finding, in seeds of one kind."""
+        return self.finding, self.kind, self.why
+
+    @property
+    def title(self) -> str:
+        return f"{self.finding} ({self.kind}, {self.invariant}, {self.why or self.what})"
+
     def explains(self, kind: str, violation: Violation) -> bool:
         return (
             self.invariant == violation.invariant

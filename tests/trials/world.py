@@ -17,7 +17,7 @@ from pyiceberg.table.update import AddSnapshotUpdate
 from tests.trials import product as firn
 from tests.trials.catalog import Request, TrialCatalog
 from tests.trials.checker import Checker
-from tests.trials.faults import NOTHING, Script
+from tests.trials.faults import FAULTS, NOTHING, Script
 from tests.trials.gate import Gate, Held
 from tests.trials.lines import Effect, appends
 from tests.trials.records import Record, appending, landing
@@ -80,6 +80,9 @@ class World:
     held: list[Held] = field(default_factory=list)
     batches: int = 0
     offsets: Counter[int] = field(default_factory=Counter)
+    left_head: int | None = None
+    """Main's snapshot before the last rollback."""
+    tags: int = 0
     acting: Callable[[], object] = lambda: None
     """What another actor does right before a request of Firn's arrives."""
 
@@ -89,13 +92,15 @@ class World:
         self.checker = Checker(self, f"sqlite:///{self.folder / 'lake'}.db {TABLE}")
         self._gate: Gate | None = None
         self._past: dict[str, list[str]] = {}
-        self.firn = firn.Product("lake", self._properties("lake"), self.folder / "home", lambda: self.now + self.skew)
+        self.firn = firn.Product("lake", self.properties("lake"), self.folder / "home", lambda: self.now + self.skew)
         assert isinstance(self.firn.catalog, TrialCatalog)
         self._front: TrialCatalog = self.firn.catalog
+        self._front.by_firn = True
         self.others = self.another_catalog("lake")
         self._front.gate = _Others(self)
 
-    def _properties(self, name: str) -> dict[str, str]:
+    def properties(self, name: str) -> dict[str, str]:
+        """Those of the catalog with that database."""
         return {
             "py-catalog-impl": f"{TrialCatalog.__module__}.{TrialCatalog.__name__}",
             "uri": f"sqlite:///{self.folder / name}.db",
@@ -104,7 +109,7 @@ class World:
 
     def another_catalog(self, name: str) -> TrialCatalog:
         """A catalog object of somebody else's; of "lake" the same catalog as Firn's."""
-        catalog = load_catalog("lake", **self._properties(name))
+        catalog = load_catalog("lake", **self.properties(name))
         assert isinstance(catalog, TrialCatalog)
         catalog.gate = _Others(self)
         return catalog
@@ -151,6 +156,9 @@ class World:
         return self._past.get(identifier, [])
 
     def happened(self, injection: str) -> None:
+        """Count an injection that took effect."""
+        if injection not in FAULTS:
+            self.drawn[injection] += 1
         self.took[injection] += 1
         self.log.append(f"  {injection}")
 
@@ -208,6 +216,10 @@ class World:
         self.checker.landed(self.batches, ended)
         return ended
 
+    def ask(self, keys: list[bytes], within_ms: int, script: Script = NOTHING) -> firn.Ended:
+        """Request that ``keys`` are erased."""
+        return self.step("ask", lambda: self.firn.ask(TABLE, keys, within_ms), script)
+
     def append(self, records: tuple[Record, ...], effect: Effect | None = None, **summary: str) -> None:
         """Another writer appends ``records``."""
         self.batches += 1
@@ -217,12 +229,18 @@ class World:
             lambda table: table.append(appending(records), snapshot_properties=summary),
         )
 
-    def by_others(self, effect: Effect, change: Callable[[Table], object], catalog: TrialCatalog | None = None) -> None:
+    def by_others(
+        self,
+        effect: Effect,
+        change: Callable[[Table], object],
+        catalog: TrialCatalog | None = None,
+        identifier: str = TABLE,
+    ) -> None:
         """Somebody else changes the table, as ``effect`` says of main."""
         catalog = catalog or self.others
         catalog.effect = effect
         try:
-            change(catalog.load_table(TABLE))
+            change(catalog.load_table(identifier))
         finally:
             catalog.effect = None
 

@@ -1,0 +1,65 @@
+"""What every kind of seed begins and ends with, and steps of Firn that a fault may hit."""
+
+from typing import Final
+
+from tests.trials.faults import NOTHING, Script, commit_fault, deletion_fault, load_fault
+from tests.trials.product import FULL, MASK
+from tests.trials.world import AGE, HOUR, PROPERTIES, TABLE, World
+
+ROUNDS: Final = 3
+"""Rounds of care after the last fault, each but the last after a run."""
+
+
+def create(world: World, **properties: str) -> None:
+    """The table, as Firn makes it."""
+    orphans = world.random.random() < 0.7
+    world.checker.orphans_may_go = orphans
+    chosen = {"firn.care.orphans": str(orphans).lower(), **properties}
+    if world.random.random() < 0.3:
+        chosen["firn.mask.max.lag.ms"] = "0"
+    world.firn.create(TABLE, {**PROPERTIES, **chosen})
+
+
+def some_fault(world: World) -> Script:
+    """None, or one of any sort."""
+    draw = world.random.random()
+    if draw < 0.2:
+        return NOTHING
+    if draw < 0.7:
+        return commit_fault(world.random)
+    return (load_fault if draw < 0.85 else deletion_fault)(world.random)
+
+
+def land(world: World, script: Script) -> None:
+    world.land(world.records(), script)
+
+
+def run(world: World, script: Script) -> None:
+    world.run(script)
+
+
+def full(world: World, script: Script) -> None:
+    world.run(script, lanes=world.random.choice((FULL, MASK)), force=True)
+
+
+def care(world: World, script: Script) -> None:
+    world.now += world.random.choice((HOUR, 7 * HOUR))
+    world.care(script)
+
+
+def settle(world: World) -> None:
+    """Rounds without a fault, after which nothing is left to do and nothing is left over."""
+    for held in world.held:
+        world.arrive(held)
+    world.held.clear()
+    blocked: tuple[str, ...] = ()
+    for number in range(1, ROUNDS + 1):
+        if world.checker.unreadable:
+            return
+        world.now += AGE + HOUR
+        if number < ROUNDS:
+            blocked = world.run(lanes=FULL, force=True).blocked
+        if not world.checker.unreadable:
+            world.care()
+    world.checker.settled(blocked)
+    world.checker.leftovers(world.now - AGE - 2 * HOUR, world.store.time_of)

@@ -1,0 +1,18 @@
+"""Kind `commit`: every request, load and deletion of Firn can go wrong."""
+
+from tests.trials.acts import care, create, full, land, run, some_fault
+from tests.trials.world import AGE, HOUR, World
+
+
+def commits(world: World) -> None:
+    """Every request, load and deletion of Firn can go wrong, and another writer may be faster."""
+    create(world)
+    world.acting = lambda: world.append(world.records(1, 2))
+    world.append(world.records())
+    for _ in range(world.random.randint(3, 5)):
+        world.append(world.records())
+        world.now += world.random.choice((0, HOUR, 5 * HOUR, AGE + HOUR))
+        step = world.random.choice((land, run, run, full, care, care))
+        step(world, some_fault(world))
+        if world.checker.unreadable:
+            return

@@ -1,0 +1,52 @@
+"""Kind `store`: deletions that fail or lie, deaths between two of them, and a bit that flips in a file."""
+
+from tests.trials.acts import create
+from tests.trials.faults import NOTHING, Script, deletion_fault
+from tests.trials.product import FULL
+from tests.trials.world import AGE, HOUR, TABLE, World
+
+
+def stores(world: World) -> None:
+    """Much garbage, and a store that does not do what it is asked to."""
+    create(world, **{"write.metadata.previous-versions-max": world.random.choice(("3", "100"))})
+    world.append(world.records(2, 6))
+    for _ in range(3):
+        world.append(world.records(2, 5))
+        world.now += world.random.choice((HOUR, 5 * HOUR, AGE + HOUR))
+        world.run(_fault(world))
+        if world.random.random() < 0.3:
+            flipped_bit(world)
+        world.now += 7 * HOUR
+        world.care(_fault(world))
+        if world.checker.unreadable:
+            return
+
+
+def _fault(world: World) -> Script:
+    return deletion_fault(world.random) if world.random.random() < 0.7 else NOTHING
+
+
+def flipped_bit(world: World) -> None:
+    """A bit flips in a live file that Firn has written, and whose pages have checksums; then the file is restored."""
+    paths = [path for path in world.checker.live_files() if "/_firn/" in path]
+    if not paths:
+        return
+    path = world.random.choice(paths)
+    place = world.random.random()
+
+    def flip(content: bytes) -> bytes:
+        at = 4 + int(place * (len(content) - 12))
+        return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+    files = world.checker.files
+    files.damage(path, flip)
+    world.log.append(f"a bit flips in {path}")
+    world.happened("flipped bit")
+    world.append(world.records(2, 5))
+    world.run(lanes=FULL, force=True)
+    files.restore(path)
+    world.step("retry", lambda: world.firn.retry(TABLE))
+
+
+EVENTS = ("flipped bit",)
+"""What they are counted as."""
