@@ -192,7 +192,11 @@ def by_key(world: World, token: bytes) -> None:
     key = token.decode()
     rows = pa.Table.from_pylist([{"seq": 0, "entity": key}, {"seq": 1, "entity": "b"}, {"seq": 2, "entity": "c"}])
     world.by_others(Effect(), lambda table: table.append(rows), identifier=BY_KEY)
-    properties = {"firn.erase.history": "expire", "history.expire.max-snapshot-age-ms": str(6 * HOUR)}
+    properties = {
+        "firn.care.enabled": "true",
+        "firn.erase.history": "expire",
+        "history.expire.max-snapshot-age-ms": str(6 * HOUR),
+    }
     world.step("adopt", lambda: world.firn.adopt_by_key(BY_KEY, "entity", "seq", properties))
     asked = world.step("ask", lambda: world.firn.ask(BY_KEY, [token], 4 * DAY))
     world.happened("plant: table by key")

@@ -4,7 +4,7 @@ All walk back from main's head to the first snapshot whose parent has expired, w
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -79,7 +79,7 @@ WRITERS: Final = (
 )
 
 
-def differences(progress: Mapping[str, str], summaries: list[Summary]) -> Iterable[tuple[str, str]]:
+def differences(progress: Mapping[str, str], summaries: Sequence[Summary]) -> Iterable[tuple[str, str]]:
     """Writers that would not find what they committed last, and what they find."""
     for writer in WRITERS:
         told = writer.look_up(summaries)

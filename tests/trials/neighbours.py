@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
-from pyiceberg.table.update import AssertTableUUID, SetPartitionStatisticsUpdate
+from pyiceberg.table.update import AssertTableUUID, SetLocationUpdate, SetPartitionStatisticsUpdate
 
 from tests.trials import hands
 from tests.trials.acts import create
@@ -124,12 +124,9 @@ def location(world: World) -> None:
     """The table's location is another folder from now on."""
     folder = f"file://{world.folder}/warehouse/shop/renamed-{world.random.randint(1, 2)}"
     world.log.append(f"the location is {folder}")
-
-    def change(table: Table) -> None:
-        with table.transaction() as transaction:
-            transaction.update_location(folder)
-
-    world.by_others(Effect(), change)
+    world.by_others(
+        Effect(), lambda table: table.catalog.commit_table(table, (), (SetLocationUpdate(location=folder),))
+    )
     world.happened("a changed location")
 
 

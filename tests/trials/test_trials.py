@@ -36,6 +36,7 @@ def _process_of_trials() -> Iterator[None]:
         yield
 
 
+@pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
 @pytest.mark.parametrize(("seed", "kind"), [*seeds_of(today()), *FOUND])
 def test_a_seed_shows_nothing_that_is_not_known(seed: int, kind: str) -> None:
     told = trial(seed, kind)
