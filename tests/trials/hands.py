@@ -36,7 +36,10 @@ def roll_back(world: World) -> None:
 
 
 def roll_forward(world: World) -> None:
-    """Main goes back to the head that a rollback left."""
+    """Main goes back to the head that a rollback left; if there was none, it comes first, and Firn's next commit."""
+    if world.left_head is None:
+        roll_back(world)
+        world.run()
     if world.left_head and world.table().snapshot_by_id(world.left_head):
         _set_main(world, world.left_head)
         _offsets_of_main(world)

@@ -31,6 +31,9 @@ KINDS: Final[Mapping[str, Callable[[World], None]]] = {
     "erasure": erasures.erasures,
 }
 
+SHARES: Final[Mapping[str, int]] = dict.fromkeys(KINDS, 1) | {"commit": 2, "erasure": 4}
+"""How often a kind is drawn beside the others: so that each injection takes effect 20 times in 1,000 seeds of all."""
+
 INJECTIONS: Final = (
     *(*Fate, *Load, *Deletion),
     *(name for one in (hands, neighbours, writers, stores, poison, erasures) for name in one.EVENTS),

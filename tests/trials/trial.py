@@ -16,7 +16,7 @@ from unittest.mock import patch
 import tenacity.nap
 from sqlalchemy import Engine, event
 
-from tests.trials.kinds import KINDS
+from tests.trials.kinds import KINDS, SHARES
 from tests.trials.product import one_by_one
 from tests.trials.store import behind_the_store
 from tests.trials.violation import Violation
@@ -71,7 +71,9 @@ def _without_sync() -> Iterator[None]:
 
 def kind_of(seed: int, kinds: list[str]) -> str:
     """The kind that ``seed`` draws of those asked for."""
-    return Random(f"kind {seed}").choice(kinds)  # noqa: S311  # a seed is what it is for
+    shares = [SHARES[kind] for kind in kinds]
+    (kind,) = Random(f"kind {seed}").choices(kinds, shares)  # noqa: S311  # a seed is what it is for
+    return kind
 
 
 def trial(seed: int, kind: str) -> Told:
