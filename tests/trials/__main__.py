@@ -6,6 +6,7 @@ Exit code 1 on a violation that ``known.toml`` does not list, and on a listed on
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import Annotated, Final
 
@@ -15,7 +16,7 @@ from rich.console import Console
 from tests.trials.kinds import KINDS
 from tests.trials.summary import tell, verdict
 from tests.trials.trial import Told, kind_of, trials
-from tests.trials.violation import explanation, known
+from tests.trials.violation import Violation, explanation, known
 
 PER_PROCESS: Final = 25
 """Seeds that share a process: it pays for its imports once, and what it caches of their files stays small."""
@@ -55,15 +56,36 @@ def _all(work: list[tuple[int, str]], processes: int) -> Iterator[Told]:
     parts = [work[start : start + PER_PROCESS] for start in range(0, len(work), PER_PROCESS)]
     if len(parts) < processes:
         parts = [part for start in range(processes) if (part := work[start::processes])]
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        for done in pool.map(trials, parts):
-            for told in done:
-                strange = [one for one in told.violations if explanation(known(), told.kind, one) is None]
-                if strange:
-                    console.print(
-                        f"seed {told.seed} of kind {told.kind}:", *map(str, strange), sep="\n  ", markup=False
-                    )
+    with _pool(processes) as pool:
+        running = [(pool.submit(trials, part), part) for part in parts]
+        for future, part in running:
+            try:
+                done = future.result()
+            except BrokenProcessPool:
+                done = [_alone(seed, kind) for seed, kind in part]
+            _tell_strange(done)
             yield from done
+
+
+def _pool(processes: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1)
+
+
+def _alone(seed: int, kind: str) -> Told:
+    """The trial of one of several seeds, of which one has ended its process, in a process of its own."""
+    with _pool(1) as pool:
+        try:
+            (told,) = pool.submit(trials, [(seed, kind)]).result()
+        except BrokenProcessPool:
+            return Told(seed, kind, [Violation("trial", "ends its process")])
+    return told
+
+
+def _tell_strange(done: list[Told]) -> None:
+    for told in done:
+        strange = [one for one in told.violations if explanation(known(), told.kind, one) is None]
+        if strange:
+            console.print(f"seed {told.seed} of kind {told.kind}:", *map(str, strange), sep="\n  ", markup=False)
 
 
 # Processes of their own import this module again.
