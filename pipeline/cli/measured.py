@@ -1,9 +1,8 @@
-"""Shows the space of a table, Firn's work on it, and the money both cost, below its status."""
+"""Shows the space of a table and Firn's work on it, below its status."""
 
 from pipeline.cli import show
 from pipeline.status import Status
-from pipeline.status.document import Money, Space, TableSpace
-from pipeline.status.money import shown
+from pipeline.status.document import Space, TableSpace
 
 _OF_SPACE = {
     "main": "main_bytes",
@@ -16,7 +15,7 @@ _OF_SPACE = {
 
 
 def show_space(status: Status) -> None:
-    """Print the bytes of each topic and of the table, write amplification, bytes saved, and money if a price is set."""
+    """Print the bytes of each topic and of the table, write amplification and bytes saved."""
     summary = status.summary
     rows: list[tuple[str, Space]] = [(topic.topic, topic) for topic in status.details().topics]
     show.table(
@@ -36,8 +35,6 @@ def show_space(status: Status) -> None:
             f"wrote {summary.written_bytes:,} and saved {summary.saved_bytes:,}; write amplification "
             f"{'–' if amplification is None else f'{amplification:.2f}'}"
         )
-    if summary.money:
-        show.line(f"{status.table}: {_told(summary.money)}")
 
 
 def _inexact(space: TableSpace) -> list[str]:
@@ -52,14 +49,3 @@ def _inexact(space: TableSpace) -> list[str]:
             "each status reads some"
         )
     return notes
-
-
-def _told(money: Money) -> str:
-    parts = (
-        ("main costs {} a month", money.main_per_month),
-        ("history {} a month", money.history_per_month),
-        ("of which expiry would save {}", money.expirable_per_month),
-        ("compaction saved {} a month", money.saved_per_month),
-        ("it spent {} on cores", money.spent),
-    )
-    return ", ".join(text.format(shown(amount)) for text, amount in parts if amount is not None)

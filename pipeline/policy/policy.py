@@ -256,21 +256,6 @@ class Policy(BaseModel):
         description="Interval of scheduled runs, used to check that max.compaction.lag.ms can be met.",
     )
 
-    cost_per_gb_month: float = Field(
-        default=0.0,
-        ge=0,
-        allow_inf_nan=False,
-        alias="cost.per.gb.month",
-        description="Price of 10^9 stored bytes for a month, in any currency; 0: none is shown.",
-    )
-    cost_per_core_hour: float = Field(
-        default=0.0,
-        ge=0,
-        allow_inf_nan=False,
-        alias="cost.per.core.hour",
-        description="Price of a core for an hour, in the same currency; 0: none is shown.",
-    )
-
     care_enabled: bool = Field(
         default=True,
         alias="care.enabled",
@@ -413,6 +398,6 @@ TABLE_ONLY = frozenset(
         "late.max.ms",
         "side.branches",
     }
-    | {name for name in NAMES if name.startswith(("run.", "care.", "cost.", "erase."))} - {"erase.max.ms"}
+    | {name for name in NAMES if name.startswith(("run.", "care.", "erase."))} - {"erase.max.ms"}
 )
 """Configs that apply to all topics of a table together."""

@@ -183,20 +183,6 @@ class TableSpace(Space):
     """Number of commits whose removed files no manifest was read for: topics lack their part of them."""
 
 
-class Money(Fact):
-    """Costs of bytes and work, in the currency of the prices ``firn.cost.*``; None without the price."""
-
-    main_per_month: float | None
-    """Storage of main and of the side branches."""
-    history_per_month: float | None
-    """Storage of what only history holds; ``expirable_per_month`` of it would end with an expiry now."""
-    expirable_per_month: float | None
-    saved_per_month: float | None
-    """Storage of what compaction took out of main, as far as the table's snapshots reach."""
-    spent: float | None
-    """Core time of these compactions; validation and the engine's start are not in it."""
-
-
 class LaneWork(Fact):
     """Arrivals and Firn's work on them, back to the table's oldest snapshot."""
 
@@ -228,8 +214,6 @@ class Summary(LaneWork):
     """Longest wait of a cleanable record, milliseconds; None when nothing is cleanable."""
     quarantined_records: int
     space: TableSpace
-    money: Money | None
-    """None when no price is set."""
     last_publication: LaneCommit | None
     last_verdict: LaneVerdict | None
 

@@ -32,7 +32,6 @@ from pipeline.status.document import (
 )
 from pipeline.status.feasible import doubts, doubts_at_rate
 from pipeline.status.history import work_on
-from pipeline.status.money import money_of
 from pipeline.status.rows import rows_of
 from pipeline.status.space import history_of, space_of
 from pipeline.status.status import Status, write
@@ -119,7 +118,6 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
         max_lag_ms=max((part.lag_ms for part in parts if part.lag_ms is not None), default=None),
         quarantined_records=moved.total(),
         space=space,
-        money=money_of(policies.default, space, work),
         last_publication=next(iter(publications), None),
         last_verdict=next(iter(verdicts), None),
         **work.model_dump(),

@@ -143,7 +143,6 @@ def write_overview(
         "core_ms": 5 * HOUR,
         "since_ms": TAKEN - 30 * 24 * HOUR,
         "space": SPACE.model_copy(update={"main_bytes": sum(row["bytes"] for row in rows)}),
-        "money": None,
         "last_publication": publications[0],
         "last_verdict": verdicts[0],
     }

@@ -25,7 +25,7 @@ def send(lake: "Lake", table: str, now_ms: int) -> None:
 
 def metrics(summary: "Summary") -> Mapping[str, float]:
     """Metrics by name, without those that do not apply to the table's current state."""
-    last, space, money = summary.last_publication, summary.space, summary.money
+    last, space = summary.last_publication, summary.space
     values: dict[str, float | None] = {
         # Kafka's: the dirtiest log, the logs that can't be cleaned, the longest wait, the last cleaning.
         "max-dirty-percent": 100 * summary.max_dirty_ratio,
@@ -43,11 +43,4 @@ def metrics(summary: "Summary") -> Mapping[str, float]:
         "expirable-bytes": space.expirable_bytes,
         "compactable-bytes": space.compactable_bytes,
     }
-    if money:
-        values |= {
-            "main-cost-per-month": money.main_per_month,
-            "history-cost-per-month": money.history_per_month,
-            "saved-cost-per-month": money.saved_per_month,
-            "spent-cost": money.spent,
-        }
     return {name: value for name, value in values.items() if value is not None}

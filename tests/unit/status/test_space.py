@@ -1,4 +1,4 @@
-"""Bytes and money in the status of a table: live, held by history, to be freed; as text, page and metrics."""
+"""Bytes in the status of a table: live, held by history, to be freed; as text, page and metrics."""
 
 import html
 import re
@@ -12,15 +12,13 @@ from pipeline.airflow.site.page import overview_html, table_html
 from pipeline.cli.measured import show_space
 from pipeline.compact.compact import compact
 from pipeline.engine.local import LocalEngine
-from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.branches import QUARANTINED
 from pipeline.publish import publish
 from pipeline.staging.stage import Stage
 from pipeline.status import Query, Status, read
-from pipeline.status.document import Money, TopicSpace
+from pipeline.status.document import TopicSpace
 from pipeline.status.gather import status_of
-from pipeline.status.money import shown
 from tests.support.lakes import NOW, TABLE, Fates, append, judged, only_plan, ready, row
 from tests.support.overviews import SPACE, TAKEN, topic_of, write_overview
 
@@ -121,65 +119,17 @@ class TestFigures:
 
 
 @pytest.mark.usefixtures("table")
-class TestMoney:
-    """Only where a price is set."""
-
-    def test_no_price_no_money(self, lake: Lake) -> None:
-        clean(lake)
-        assert status(lake).summary.money is None
-
-    def test_the_table_s_prices(self, lake: Lake) -> None:
-        clean(lake)
-        lake.set_properties(TABLE, {"firn.cost.per.gb.month": "1000000"})
-        summary = status(lake).summary
-        space, money = summary.space, summary.money
-        assert money is not None
-        assert money.main_per_month == pytest.approx((space.main_bytes + space.side_bytes) / 1000)
-        assert money.history_per_month == pytest.approx(space.history_bytes / 1000)
-        assert money.saved_per_month == pytest.approx(summary.saved_bytes / 1000)
-        assert (money.expirable_per_month, money.spent) == (0, None)
-
-    def test_core_time_is_that_of_the_published_compactions(self, lake: Lake) -> None:
-        append(lake, [row(0), row(1)])
-        engine = LocalEngine(3)
-        (done,) = compact(lake, [only_plan(lake)], engine)
-        stage = judged(lake, Stage.load(lake, done.stage))
-        assert stage.result is not None
-        core_ms = stage.result.core_ms
-        assert core_ms > 0
-        assert core_ms % 3 == 0, "three tasks could run at once"
-        publish(lake, stage.identifier)
-        lake.set_properties(TABLE, {"firn.cost.per.core.hour": "3600000"})
-        summary = status(lake).summary
-        assert (summary.core_ms, summary.money and summary.money.spent) == (core_ms, core_ms)
-
-    def test_the_environment_s_price_is_for_tables_without_one(
-        self, lake: Lake, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("FIRN_COST_PER_CORE_HOUR", "0.05")
-        money = status(lake).summary.money
-        assert money == Money(
-            main_per_month=None, history_per_month=None, expirable_per_month=None, saved_per_month=None, spent=0.0
-        )
-
-    @pytest.mark.parametrize("price", ["dear", "-1", "nan", "inf"])
-    def test_c26_what_is_no_price_is_refused(self, lake: Lake, monkeypatch: pytest.MonkeyPatch, price: str) -> None:
-        monkeypatch.setenv("FIRN_COST_PER_GB_MONTH", price)
-        with pytest.raises(RefusedError, match=rf"FIRN_COST_PER_GB_MONTH is '{price}'; allowed: a price, 0 or more"):
-            status(lake)
-        monkeypatch.delenv("FIRN_COST_PER_GB_MONTH")
-        lake.set_properties(TABLE, {"firn.cost.per.gb.month": price})
-        with pytest.raises(RefusedError, match=r"property firn.cost.per.gb.month is"):
-            status(lake)
-
-    @pytest.mark.parametrize(
-        ("amount", "text"), [(0, "0.00"), (0.004, "< 0.01"), (1234.5, "1,234.50"), (-0.004, "-0.00"), (-3, "-3.00")]
-    )
-    def test_amounts(self, amount: float, text: str) -> None:
-        assert shown(amount) == text
-
-
-MONEY = Money(main_per_month=0.32, history_per_month=0.87, expirable_per_month=0.68, saved_per_month=1.43, spent=0.25)
+def test_core_time_is_that_of_the_published_compactions(lake: Lake) -> None:
+    append(lake, [row(0), row(1)])
+    engine = LocalEngine(3)
+    (done,) = compact(lake, [only_plan(lake)], engine)
+    stage = judged(lake, Stage.load(lake, done.stage))
+    assert stage.result is not None
+    core_ms = stage.result.core_ms
+    assert core_ms > 0
+    assert core_ms % 3 == 0, "three tasks could run at once"
+    publish(lake, stage.identifier)
+    assert status(lake).summary.core_ms == core_ms
 
 
 class TestShown:
@@ -202,7 +152,6 @@ class TestShown:
         assert f"orders │ {' │ '.join(figures)}" in re.sub(" +", " ", text)
         assert "91,000,000,000 bytes landed, compaction wrote 139,000,000,000 and saved 62,000,000,000" in text
         assert "write amplification 1.53" in text
-        assert "costs" not in text
 
     def test_what_is_not_exact_is_said(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         vague = SPACE.model_copy(
@@ -219,15 +168,6 @@ class TestShown:
         assert "4,950 commits" in page
         assert "≈ 38.0 GB in history" in seen(overview_html([found.summary], {}, TAKEN))
 
-    def test_money_in_the_terminal_and_on_the_page(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        found = self.written(tmp_path, money=MONEY)
-        show_space(found)
-        text = " ".join(capsys.readouterr().out.split())
-        assert "main costs 0.32 a month, history 0.87 a month, of which expiry would save 0.68" in text
-        assert "compaction saved 1.43 a month, it spent 0.25 on cores" in text
-        page = seen(table_html(found, Query(), TAKEN))
-        assert "Saved by compaction, per month 1.43 Spent on cores 0.25" in page
-
     def test_the_page_lists_the_largest_topics(self, tmp_path: Path) -> None:
         topics = tuple(topic_of(f"topic-{number:03}", main_bytes=number * GB) for number in range(120))
         page = seen(table_html(self.written(tmp_path, topics=topics), Query(), TAKEN))
@@ -242,7 +182,7 @@ class TestShown:
         assert "compactable-bytes" not in metrics(found.summary)
 
     def test_metrics(self, tmp_path: Path) -> None:
-        found = self.written(tmp_path / "a")
+        found = self.written(tmp_path)
         sent = metrics(found.summary)
         assert (sent["main-bytes"], sent["side-bytes"]) == (found.summary.bytes, 21_000_000)
         assert (sent["history-bytes"], sent["expirable-bytes"], sent["compactable-bytes"]) == (
@@ -250,7 +190,3 @@ class TestShown:
             29.5 * GB,
             3.1 * GB,
         )
-        assert not [name for name in sent if "cost" in name]
-        priced = metrics(self.written(tmp_path / "b", money=MONEY).summary)
-        assert (priced["main-cost-per-month"], priced["history-cost-per-month"]) == (0.32, 0.87)
-        assert (priced["saved-cost-per-month"], priced["spent-cost"]) == (1.43, 0.25)

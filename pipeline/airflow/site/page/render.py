@@ -88,7 +88,6 @@ def _environment() -> Environment:
         size=wording.size,
         percent=wording.percent,
         ratio=wording.ratio,
-        money=wording.money,
         span=wording.span,
         moment=wording.moment,
         segment=lambda name: quote(name, safe=""),

@@ -1,7 +1,6 @@
 """Formatting of sizes, shares, times and durations on the pages."""
 
 from pipeline.clock import show_ms
-from pipeline.status.money import shown
 
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
 _SPANS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
@@ -33,11 +32,6 @@ def percent(ratio: float) -> str:
 def ratio(value: float | None) -> str:
     """``1.42``; a dash for None."""
     return NOTHING if value is None else f"{value:,.2f}"
-
-
-def money(amount: float | None) -> str:
-    """An amount of the currency that the prices are in: ``12.40``; a dash for None."""
-    return NOTHING if amount is None else shown(amount)
 
 
 def ago(at_ms: int, now_ms: int) -> str:
