@@ -1,19 +1,343 @@
-"""Write and space amplification of a masked topic partition: the reference of docs/simulation.md."""
+"""Write and space amplification of a policy: the real planner on a virtual clock, over synthetic arrivals.
 
-from typing import Final
+    python -m infra.bench.amplification        the tables of docs/amplification.md
 
-from pipeline.simulate import Simulated, Workload, contenders, simulate
+`due` and `plan_partition` decide, and compaction's own rules say what becomes of a record. Only files are a model:
+which offsets are in which segment. The planner looks every minute. All work takes no time, a lane runs at most one plan
+per look, in the order of a run, and lane `mask` hides every superseded record of what it compares.
+"""
 
-REFERENCE: Final = "docs/simulation.md, reference, masked after 5 minutes"
-WORKLOAD: Final = Workload(rate=4, hours=1_000_000 / 4 / 3600, keys=50_000)
-POLICY: Final = {
-    "mask.max.lag.ms": "300000",
-    "full.interval.ms": "-1",
-    "merge.segments": "256",
-}
-"""What docs/simulation.md proposes where readers see one record per key by lane ``mask``."""
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+
+import numpy as np
+
+from infra.bench.arrivals import START_MS, Arrivals, Flags, Offsets, append, uniform
+from pipeline.compact.latest_per_key import latest_per_key
+from pipeline.compact.outcome import NO_HORIZON, Outcome, Parameters, Records, horizons, outcomes
+from pipeline.lake.folders import DATA_FOLDER
+from pipeline.lake.topic_partition import TopicPartition
+from pipeline.masks.memory import Compared
+from pipeline.plan import Plan, plan_partition
+from pipeline.plan.in_place import staying
+from pipeline.policy import Policies, Policy
+from pipeline.policy.policies import PREFIX
+from pipeline.segments import Segment, Segments
+from pipeline.segments.segment import LANDED, RUN
+from pipeline.sense import Lane, PartitionState, due
+from pipeline.sense.comparing import DueComparison
+from pipeline.sense.masking import UNMASKED, Masking
+
+EVERY_MS = 60_000
+TOPIC_PARTITION = TopicPartition("simulated", 0)
+FILE_BYTES, PATH_BYTES, ROW_BYTES = 1_300, 35, 3
+"""Of a position delete file: without rows, per data file that it names, and per row, as measured with zstd."""
+MASKED: Mapping[str, str] = {"mask.max.lag.ms": "300000", "full.interval.ms": "-1", "merge.segments": "256"}
+"""What docs/amplification.md proposes where readers see one record per key by lane `mask`."""
+COMMITS = 1 << 20
+"""Sequence numbers between two landings: for all commits until the next one."""
 
 
-def masked() -> Simulated:
-    """The reference under the proposed policy."""
-    return simulate(WORKLOAD, contenders(POLICY, ("firn",))[:1])[0]
+@dataclass(frozen=True)
+class DeleteFile:
+    """A position delete file of one level."""
+
+    level: int
+    sequence_number: int
+    bytes: int
+
+    def reaches(self, segment: Segment) -> bool:
+        """True when a reader of `segment` opens the file."""
+        return segment.level == self.level and segment.sequence_number <= self.sequence_number
+
+
+class Model:
+    """The segments of one topic partition, in offset order, and the offsets in each of them."""
+
+    def __init__(self, arrivals: Arrivals, policy: Policy, *, leaves_in_place: bool = True) -> None:
+        """`leaves_in_place`: segments of the tail that lose nothing are not rewritten. Kafka rewrites whole logs."""
+        self.segments: tuple[Segment, ...] = ()
+        self.delete_files: tuple[DeleteFile, ...] = ()
+        self.hidden: Flags = np.zeros(len(arrivals.keys), dtype=np.bool_)
+        """By offset: it is in the table, and no reader sees it."""
+        self.landed = 0
+        """Number of records that have landed."""
+        self.written_bytes = 0
+        self.plans: Counter[Lane] = Counter()
+        self._arrivals, self._policy, self._leaves_in_place = arrivals, policy, leaves_in_place
+        self._coming: list[Segment] = []
+        self._commits = 0
+        self._offsets: dict[str, Offsets] = {}
+        self._gone: Flags = np.zeros(len(arrivals.keys), dtype=np.bool_)
+        self._horizons = np.full(len(arrivals.keys), NO_HORIZON, dtype=np.int64)
+        self._masking: Masking = UNMASKED
+        self._compared = 0
+        """All records below this offset were compared with each other."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.bytes for file in (*self.segments, *self.delete_files))
+
+    def offsets(self, segment: Segment) -> Offsets:
+        """The offsets of its records, in order, hidden ones as well."""
+        return self._offsets[segment.path]
+
+    def is_due(self, now_ms: int) -> bool:
+        """True when a lane will have work at that time, if none works before."""
+        state = self._state(self.segments + self._until(now_ms), now_ms)
+        return any(due(lane, state) for lane in Lane)
+
+    def look(self, now_ms: int) -> None:
+        """Land what has come; then every lane in the order of a run, on what the lane before has left."""
+        self.land(now_ms)
+        for lane in Lane:
+            state = self._state(self.segments, now_ms)
+            if lane is Lane.MASK:
+                # No plan is made, as its thousands of inputs all stay.
+                work = due(lane, state)
+                if work and work.comparison:
+                    self._hide(work.comparison)
+                    self.plans[lane] += 1
+            elif plan := plan_partition(lane, Segments("t", "t", 1, {TOPIC_PARTITION: self.segments}), state):
+                self._apply(plan)
+                self.plans[lane] += 1
+
+    def land(self, now_ms: int) -> None:
+        """Land the segments whose time has come."""
+        landing = self._until(now_ms)
+        self.segments += landing
+        self._coming = self._coming[len(landing) :]
+        self.landed += len(landing) * self._arrivals.per_segment
+        self._commits *= not landing
+
+    def _until(self, now_ms: int) -> tuple[Segment, ...]:
+        """The segments that land until then."""
+        (end,) = self._arrivals.landed(np.array([now_ms])).tolist()
+        size = self._arrivals.per_segment
+        for base in range(self.landed + len(self._coming) * size, end, size):
+            at_ms, number = self._arrivals.record_at_ms(base + size - 1), base // size + 1
+            landed = self._segment(f"landed-{number:08}", LANDED, np.arange(base, base + size), at_ms, number * COMMITS)
+            self._coming.append(landed)
+        return tuple(self._coming[: (end - self.landed) // size])
+
+    def _state(self, segments: tuple[Segment, ...], now_ms: int) -> PartitionState:
+        return PartitionState(TOPIC_PARTITION, segments, self._policy, now_ms, masking=self._masking)
+
+    def _apply(self, plan: Plan) -> None:
+        """Replace the inputs of `plan` with its output."""
+        paths = {segment.path for segment in plan.inputs}
+        inputs = [segment for segment in self.segments if segment.path in paths]
+        self._commits += 1
+        match plan.lane:
+            case Lane.MERGE:
+                assert plan.inputs_per_segment
+                starts = range(0, len(inputs), plan.inputs_per_segment)
+                groups = [self._seen(*inputs[start : start + plan.inputs_per_segment]) for start in starts]
+                removed, added = inputs, [self._written(plan, offsets) for offsets in groups if len(offsets)]
+            case _:
+                removed, added = self._cleaned(plan, inputs)
+        for segment in removed:
+            offsets = self._offsets.pop(segment.path)
+            self._gone[offsets], self.hidden[offsets] = True, False
+        for segment in added:
+            self._gone[self._offsets[segment.path]] = False
+            self.written_bytes += segment.bytes
+        gone = {segment.path for segment in removed}
+        left = [segment for segment in self.segments if segment.path not in gone]
+        self.segments = tuple(sorted((*left, *added), key=lambda segment: segment.order))
+        self.delete_files = tuple(file for file in self.delete_files if any(map(file.reaches, self.segments)))
+
+    def _cleaned(self, plan: Plan, inputs: Sequence[Segment]) -> tuple[list[Segment], list[Segment]]:
+        """What a cleaning removes and adds: one record per key (C2), tombstones in their two stages (C7 to C9)."""
+        offsets = self._seen(*inputs)
+        newest, has_older = latest_per_key(self._arrivals.keys[offsets], offsets)
+        # None lands with a stamp, so any level will do.
+        keyless = np.zeros(len(offsets), dtype=np.bool_)
+        tombstone, horizon = self._arrivals.tombstones[offsets], self._horizons[offsets]
+        records = Records(offsets, keyless, newest, has_older, tombstone, horizon, level=RUN)
+        parameters = Parameters.of(plan)
+        kept = outcomes(records, parameters) == Outcome.KEPT
+        self._horizons[offsets] = horizons(records, parameters)
+        changed = ~kept | (self._horizons[offsets] != horizon)
+        ends = np.cumsum([segment.records - (segment.hidden or 0) for segment in inputs]).tolist()
+        spans = list(zip(inputs, [0, *ends[:-1]], ends, strict=True))
+        stay = frozenset[str]()
+        if self._leaves_in_place:
+            stay = staying(plan, {segment.path for segment, start, end in spans if changed[start:end].any()})
+        removed: list[Segment] = []
+        added: list[Segment] = []
+        for group in _packed(spans, kept, stay, plan.segment_bytes):
+            removed += (segment for segment, _, _ in group)
+            within = slice(group[0][1], group[-1][2])
+            held = offsets[within][kept[within]]
+            added += [self._written(plan, held)] if len(held) else []
+        return removed, added
+
+    def _hide(self, work: DueComparison) -> None:
+        """Hide every record that a newer one supersedes in what `work` compares (C28)."""
+        self._commits += 1
+        end = max(segment.last_offset for segment in work.segments) + 1
+        older = self._arrivals.previous[self._compared : end]
+        going = np.sort(older[older >= 0])
+        going = going[~self._gone[going]]
+        self.hidden[going] = True
+        self._compared = max(self._compared, end)
+        shown = list(self.segments)
+        starts = np.array([segment.base_offset for segment in shown], dtype=np.int64)
+        owners, counts = np.unique(np.searchsorted(starts, going, side="right") - 1, return_counts=True)
+        named: dict[int, list[int]] = defaultdict(list)
+        for owner, count in zip(owners.tolist(), counts.tolist(), strict=True):
+            shown[owner] = replace(shown[owner], hidden=(shown[owner].hidden or 0) + count)
+            named[shown[owner].level].append(count)
+        for level, rows in named.items():
+            if sum(file.level == level for file in self.delete_files) > self._policy.position_deletes_max:
+                self.delete_files = tuple(file for file in self.delete_files if file.level != level)
+                rows = [segment.hidden for segment in shown if segment.level == level and segment.hidden]
+            size = FILE_BYTES + PATH_BYTES * len(rows) + ROW_BYTES * sum(rows)
+            self.delete_files += (DeleteFile(level, self._number, size),)
+            self.written_bytes += size
+        self.segments = tuple(self._reached(segment) for segment in shown)
+        last = max(work.segments, key=lambda segment: segment.last_offset)
+        compared = Compared("", 0, self._number - 1, work.before, 0, end - 1, last.path, self._number)
+        self._masking = Masking(compared, {one.path: one.hidden for one in self.segments if one.hidden})
+
+    def _reached(self, segment: Segment) -> Segment:
+        """`segment` with the number of delete files that reach it."""
+        reaching = [file.sequence_number for file in self.delete_files if file.reaches(segment)]
+        if len(reaching) == segment.row_deletes and max(reaching, default=0) == segment.newest_delete:
+            return segment
+        return replace(segment, row_deletes=len(reaching), newest_delete=max(reaching, default=0))
+
+    @property
+    def _number(self) -> int:
+        """The sequence number of the newest commit."""
+        return self.landed // self._arrivals.per_segment * COMMITS + self._commits
+
+    def _seen(self, *segments: Segment) -> Offsets:
+        """The offsets that a reader of `segments` sees, in order."""
+        offsets = np.concatenate([self._offsets[segment.path] for segment in segments])
+        return offsets[~self.hidden[offsets]]
+
+    def _written(self, plan: Plan, offsets: Offsets) -> Segment:
+        """A segment written by `plan`. Firn's own files lie in their job's folder."""
+        path = f"simulated/{DATA_FOLDER}/{plan.id}/{offsets[0]}"
+        stamped = self._horizons[offsets][self._horizons[offsets] != NO_HORIZON]
+        return replace(
+            self._segment(path, plan.level_out, offsets, plan.now_ms, self._number),
+            by_firn=True,
+            whole=plan.waiting_segments == 0,
+            keys=len(offsets) if plan.level_out >= RUN else None,
+            stamped=len(stamped),
+            first_horizon_ms=int(stamped.min()) if len(stamped) else None,
+            last_horizon_ms=int(stamped.max()) if len(stamped) else None,
+        )
+
+    def _segment(self, path: str, level: int, offsets: Offsets, committed_ms: int, number: int) -> Segment:
+        """A segment with the facts that its metadata would have."""
+        self._offsets[path] = offsets
+        base, last = int(offsets[0]), int(offsets[-1])
+        return Segment(
+            path=path,
+            topic_partition=TOPIC_PARTITION,
+            level=level,
+            base_offset=base,
+            last_offset=last,
+            records=len(offsets),
+            bytes=int(self._arrivals.bytes[offsets].sum()),
+            tombstones=int(np.count_nonzero(self._arrivals.tombstones[offsets])),
+            null_keys=0,
+            oldest_ms=self._arrivals.record_at_ms(base),
+            newest_ms=self._arrivals.record_at_ms(last),
+            sequence_number=number,
+            row_deletes=0,
+            committed_ms=committed_ms,
+        )
+
+
+Span = tuple[Segment, int, int]
+"""An input, and the range of its visible records among the plan's (end exclusive)."""
+
+
+def _packed(spans: Sequence[Span], kept: Flags, stay: frozenset[str], size: int) -> Iterator[list[Span]]:
+    """Neighbours that become one segment: up to `size` bytes of remaining records, never across one left in place.
+
+    The packing is that of ``pipeline.compact.layout``: a segment is closed before the next is opened.
+    """
+    group: list[Span] = []
+    filled = 0.0
+    for segment, start, end in spans:
+        written = segment.bytes * np.count_nonzero(kept[start:end]) / max(1, segment.records)
+        if group and (segment.path in stay or filled + written > size):
+            yield group
+            group, filled = [], 0.0
+        if segment.path not in stay:
+            group.append((segment, start, end))
+            filled += written
+    if group:
+        yield group
+
+
+@dataclass(frozen=True)
+class Amplification:
+    """The figures of one policy."""
+
+    write: float
+    """Bytes that plans wrote / bytes that landed."""
+    space: float
+    """Mean over time of bytes in the table / bytes of the newest value per key, before and after every look."""
+    most_space: float
+    segments: float
+    """Mean over time, before every look."""
+    most_segments: int
+
+
+def amplification(arrivals: Arrivals, properties: Mapping[str, str]) -> Amplification:
+    """The figures of a policy (`properties` without prefix), until all has landed."""
+    named = {PREFIX + name: value for name, value in properties.items()}
+    # The rules of Kafka and WarpStream, which are profiles, rewrite whole logs.
+    policy = Policies.parse("of the model", named).default
+    model = Model(arrivals, policy, leaves_in_place="profile" not in properties)
+    looks = np.arange(START_MS + EVERY_MS, arrivals.record_at_ms(len(arrivals.keys)) + EVERY_MS, EVERY_MS)
+    live = np.cumsum(arrivals.live_bytes)[arrivals.landed(looks) - 1]
+    held, segments = np.zeros((2, len(looks))), np.zeros(len(looks))
+    for number, now_ms in enumerate(looks.tolist()):
+        model.land(now_ms)
+        held[0, number], segments[number] = model.bytes, len(model.segments)
+        if model.is_due(now_ms):
+            model.look(now_ms)
+        held[1, number] = model.bytes
+    space = held[:, live > 0] / live[live > 0]
+    write = model.written_bytes / int(arrivals.bytes[: model.landed].sum())
+    return Amplification(write, float(space.mean()), float(space.max()), float(segments.mean()), int(segments.max()))
+
+
+def main() -> int:
+    """Print a table for all arrivals and policies."""
+    every = {
+        "uniform": uniform(50_000),
+        "20 % tombstones": uniform(50_000, deletes=0.2),
+        "1,000 keys": uniform(1_000),
+        "1,000,000 keys": uniform(1_000_000),
+        "append, 10 % updates": append(0.1),
+        "append, 50 % updates": append(0.5),
+    }
+    policies: dict[str, Mapping[str, str]] = {
+        "Firn": {},
+        "masks": {"mask.max.lag.ms": "300000"},
+        "masks, few merges": MASKED,
+        "Kafka": {"profile": "kafka"},
+        "WarpStream": {"profile": "warpstream"},
+    }
+    print("| arrivals | rules | write | space | most space | segments | most |\n|---|---|---|---|---|---|---|")
+    for arriving, arrivals in every.items():
+        for rules, properties in policies.items():
+            figures = " | ".join(f"{figure:,.2f}" for figure in astuple(amplification(arrivals, properties)))
+            print(f"| {arriving} | {rules} | {figures} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -59,7 +59,6 @@ COMMANDS = {
         "explained",
         "Explain what is due for a topic partition, where a segment goes next, or why a record was kept.",
     ),
-    "simulate": Subcommand("simulated", "Simulate the planner on synthetic arrivals: amplification, lag, jobs."),
     "adopt": Subcommand("adopting", "Adopt an existing table with its own columns."),
     "release": Subcommand("adopting", "Stop maintaining an adopted table."),
 }

@@ -1,7 +1,7 @@
 """The rules of cleaning (C2 to C5, C7 to C10): the outcome of each record, and its delete horizon.
 
-This is the only place of these rules. Compacting calls it batch by batch, `explain` for the few records of one key,
-`simulate` for the records of a model. It is pure: arrays in, arrays out, one element per record.
+This is the only place of these rules. Compacting calls it batch by batch, `explain` for the few records of one key. It
+is pure: arrays in, arrays out, one element per record.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,67 @@
+"""The model of amplification beside the real lanes on the same arrivals: same segments, hidden records, deletes (C28)."""
+
+from collections import Counter
+
+from infra.bench.amplification import Model
+from infra.bench.arrivals import START_MS, Arrivals, uniform
+from pipeline import clock
+from pipeline.policy import Policies
+from pipeline.sense import Lane
+from tests.support.hiding import deletes
+from tests.support.topics import Record, Topic
+
+HOUR_MS = 3_600_000
+LOOK_MS = 2 * HOUR_MS
+POLICY = {
+    # What decides are numbers and clocks, which are the same for files of any size.
+    "merge_segments": "2",
+    "clean_segments": "2",
+    "clean_tail_fraction": "inf",
+    "tier_runs": "2",
+    "tier_size_ratio": "1000",
+    "leave_to_full_fraction": "inf",
+    "min_cleanable_dirty_ratio": "1",
+    "full_interval_ms": str(5 * HOUR_MS),
+    "mask_max_lag_ms": "1",
+    "mask_max_fraction": "1",
+    "position_deletes_max": "2",
+}
+
+
+def test_c28_the_model_hides_and_writes_what_the_lanes_do(topic: Topic) -> None:
+    drawn = uniform(6, records=56, deletes=0.1)
+    arrivals = Arrivals(drawn.keys, drawn.tombstones, rate=4 / 3600, per_segment=4)
+    model = Model(
+        arrivals,
+        Policies.parse(
+            "of the model", {f"firn.{name.replace('_', '.')}": value for name, value in POLICY.items()}
+        ).default,
+    )
+    topic.create(**POLICY)
+    begin_ms, landed = clock.now_ms(), 0
+    plans: Counter[Lane] = Counter()
+    for tick in range(START_MS + LOOK_MS, START_MS + 8 * LOOK_MS, LOOK_MS):
+        model.land(tick)
+        while landed < model.landed:
+            topic.land(
+                [
+                    Record(
+                        offset,
+                        b"k%d" % arrivals.keys[offset],
+                        None if arrivals.tombstones[offset] else b"x",
+                        timestamp_ms=begin_ms + arrivals.record_at_ms(offset) - START_MS,
+                    )
+                    for offset in range(landed, landed + 4)
+                ]
+            )
+            landed += 4
+        assert Counter(topic.levels()) == Counter(segment.level for segment in model.segments), tick
+        assert len(deletes(topic)) == len(model.delete_files), tick
+        runs = topic.run(begin_ms + tick - START_MS)
+        plans.update({run.lane: len(run.plans) for run in runs if run.plans})
+        model.look(tick)
+        seen = topic.seen()
+        assert sum(segment.records for segment in topic.segments()) - len(seen) == model.hidden.sum(), tick
+        assert len(seen) == len({record.key for record in seen}), "one record per key after every run"
+    assert plans == model.plans
+    assert {Lane.MASK, Lane.MERGE, Lane.CLEAN, Lane.FULL} <= plans.keys()
