@@ -3,9 +3,9 @@
 1 % of a tail is superseded, by uniform keys: lane ``mask`` hides those records, Spark deletes them by MERGE, and
 rewrites of the table show what hiding saves. Then both tables are read whole. A second table gets equality delete
 files: lane ``lighten`` turns them into position deletes, Spark rewrites the data; a third one many position delete
-files, which become one. Write amplification is that of ``infra.bench.amplification``. Before a time counts, the records that
-readers see are compared with those that the generator expects. Figures at full size go to HOME/report, where ``make
-bench`` finds them. A missed goal is a finding, not a failure.
+files, which become one. Write amplification is that of ``infra.bench.amplification``. Before a time counts, the
+records that readers see are compared with those that the generator expects. Figures at full size go to HOME/report,
+where ``make bench`` finds them. A missed goal is a finding, not a failure.
 """
 
 import argparse

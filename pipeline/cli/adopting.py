@@ -11,7 +11,7 @@ from pipeline.cli import show
 from pipeline.cli.options import AsJson, Properties, TableName, pairs
 from pipeline.lake import Lake
 from pipeline.policy import Policies
-from pipeline.status.feasible import doubts
+from pipeline.policy.feasibility import doubts
 
 
 def adopt(

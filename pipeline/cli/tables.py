@@ -12,9 +12,9 @@ from pipeline.cli.measured import show_space
 from pipeline.cli.options import AsJson, Now, Properties, TableName, at, pairs
 from pipeline.lake import Lake, records
 from pipeline.policy import Policies
+from pipeline.policy.feasibility import doubts
 from pipeline.status import Status
 from pipeline.status.checkpoint import checkpoint_text, write_checkpoint
-from pipeline.status.feasible import doubts
 from pipeline.status.gather import status_of
 
 _OF_LEVEL: Final = {name: name for name in ("level", "segments", "records", "bytes", "tombstones")} | {

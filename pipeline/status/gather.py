@@ -14,6 +14,7 @@ from pipeline.lake.mapping import COLUMNS
 from pipeline.plan import FailedPlan, failed_plans, plan_partition, waiting
 from pipeline.plan.open_jobs import OpenJob, open_jobs
 from pipeline.policy import Policies
+from pipeline.policy.feasibility import doubts
 from pipeline.quarantine import Batch, batches
 from pipeline.segments import Segments
 from pipeline.segments.segment import LEVELS
@@ -30,7 +31,6 @@ from pipeline.status.document import (
     Quarantined,
     Summary,
 )
-from pipeline.status.feasible import doubts, doubts_at_rate
 from pipeline.status.history import work_on
 from pipeline.status.rows import rows_of
 from pipeline.status.space import history_of, space_of
@@ -128,7 +128,7 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
         quarantine=_largest(quarantined),
         topics=topics,
         strays=tuple(str(stray) for stray in segments.strays),
-        doubts=(*wrong_limits, *doubts(policies), *doubts_at_rate(ordered)),
+        doubts=(*wrong_limits, *doubts(policies)),
     )
     return Status.of(lake.home, summary, details, rows_of(parts))
 

@@ -1,4 +1,4 @@
-"""The model of amplification beside the real lanes on the same arrivals: same segments, hidden records, deletes (C28)."""
+"""The model of amplification beside the real lanes on the same arrivals: same segments, hidden records and deletes."""
 
 from collections import Counter
 
