@@ -1,8 +1,7 @@
 """The digest that stands for a key in reports that do not show keys.
 
-It is a prefix of a SHA-256. A key has the same digest in every report, so it can be found again (`firn explain TABLE
---key sha256:…`). Anyone who can guess a key can check the guess: where that reveals too much, reports must show
-nothing.
+It is a prefix of a SHA-256. A key has the same digest in every report. Anyone who can guess a key can check the guess:
+where that reveals too much, reports must show nothing.
 """
 
 from __future__ import annotations

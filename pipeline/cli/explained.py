@@ -18,8 +18,6 @@ from pipeline.explain import (
     explain_key,
     explain_partition,
     explain_segment,
-    is_digest,
-    key_of_digest,
     parse_key,
 )
 from pipeline.lake import Lake
@@ -43,8 +41,7 @@ def explain(
         typer.Option(
             "--key",
             metavar="KEY",
-            help="Text, hex:<digits>, base64:<letters>, sha256:<digits> (as in reports), or null: for no key; once per "
-            "column of a composite key.",
+            help="Text, hex:<digits>, base64:<letters>, or null: for no key; once per column of a composite key.",
         ),
     ] = None,
     partition: Partition = None,
@@ -59,11 +56,9 @@ def explain(
         raise typer.BadParameter("give exactly one of TOPIC-PARTITION, --segment and --key")
     lake, now_ms = Lake.load(), at(now)
     if key:
-        meant = key_of_digest(lake, table, key[0], partition) if is_digest(key) else parse_key(key)
-        explained = explain_key(lake, table, meant, now_ms, partition, commits)
+        explained = explain_key(lake, table, parse_key(key), now_ms, partition, commits)
         if as_json:
-            # A key that was given by its digest is not shown: only users who may read the table may see it.
-            show.as_json(_document(explained) | ({"key": key[0]} if is_digest(key) else {}))
+            show.as_json(_document(explained))
         else:
             _show_key(explained, key, now_ms)
     elif topic_partition:

@@ -77,8 +77,7 @@ def _parse(text: str) -> bytes:
                 return text.encode()
     except (ValueError, binascii.Error) as error:
         raise RefusedError(
-            f"key {text!r} is not {kind}: {error}; allowed: text, text:<text>, hex:<digits>, base64:<letters>, "
-            "sha256:<digits>, null:"
+            f"key {text!r} is not {kind}: {error}; allowed: text, text:<text>, hex:<digits>, base64:<letters>, null:"
         ) from error
 
 

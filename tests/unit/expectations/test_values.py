@@ -144,3 +144,8 @@ def test_keys_of_all_types_are_shown_or_digested(
     key: object, uuids: tuple[bool, ...], shown: Shown, text: str | None
 ) -> None:
     assert shown_key(key, shown, uuids) == text
+
+
+def test_a_key_of_several_columns_has_one_digest() -> None:
+    assert digest([b"a", b"bc"]) != digest([b"ab", b"c"])
+    assert digest([b"a"]) == "sha256:ca978112ca1bbdca"

@@ -7,11 +7,10 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from expectations.digests import digest
 from pipeline.adopt import Choice, adopt
 from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
-from pipeline.explain import KeyExplanation, explain_key, key_of_digest, parse_key
+from pipeline.explain import KeyExplanation, explain_key, parse_key
 from pipeline.lake import Lake
 from pipeline.lake.branches import QUARANTINED
 from pipeline.lake.topic_partition import TopicPartition
@@ -183,32 +182,3 @@ def test_keys_are_text_unless_they_say_otherwise(text: str, key: bytes | None) -
 def test_c26_a_key_that_is_not_what_it_says_is_refused(text: str) -> None:
     with pytest.raises(RefusedError, match=r"key '.*' is not (hex|base64): .*; allowed: text, "):
         parse_key([text])
-
-
-class TestDigests:
-    """A report that shows no keys names them by digests; the key can be found again."""
-
-    def test_the_digest_of_a_report_finds_the_key(self, lake: Lake) -> None:
-        create(lake, {})
-        append(lake, [row(0), row(1, b"other"), row(2, None), row(3, b"")])
-        for key in (b"k", b"other", b""):
-            assert key_of_digest(lake, TABLE, digest([key])) == (key,)
-        assert key_of_digest(lake, TABLE, digest([b"k"]), TOPIC_PARTITION) == (b"k",)
-
-    @pytest.mark.parametrize(
-        ("text", "reason"),
-        [
-            (digest([b"gone"]), "no key in table lake.records has the digest sha256:"),
-            ("sha256:", "allowed: sha256: and 16 lower-case hexadecimal digits"),
-            ("sha256:" + "g" * 16, "allowed: sha256: and 16 lower-case hexadecimal digits"),
-        ],
-    )
-    def test_c26_any_other_is_refused(self, lake: Lake, text: str, reason: str) -> None:
-        create(lake, {})
-        append(lake, [row(0)])
-        with pytest.raises(RefusedError, match=reason):
-            key_of_digest(lake, TABLE, text)
-
-    def test_a_key_of_several_columns_has_one_digest(self) -> None:
-        assert digest([b"a", b"bc"]) != digest([b"ab", b"c"])
-        assert digest([b"a"]) == "sha256:ca978112ca1bbdca"
