@@ -11,7 +11,7 @@ from pipeline.cli import show
 from pipeline.cli.options import AsJson, EngineName, Now, TableName, at
 from pipeline.erase.ask import Asked, ask
 from pipeline.errors import RefusedError
-from pipeline.explain import is_digest, key_of_digest, parse_key
+from pipeline.explain import parse_key
 from pipeline.lake import Lake
 
 _SHOWN = 10
@@ -28,8 +28,7 @@ def erase(
         typer.Option(
             "--key",
             metavar="KEY",
-            help="Text, hex:<digits>, base64:<letters>, or sha256:<digits> (as in reports); once per column of a "
-            "composite key.",
+            help="Text, hex:<digits> or base64:<letters>; once per column of a composite key.",
         ),
     ] = None,
     keys: Annotated[
@@ -80,9 +79,9 @@ def erase(
         elif certify:
             proved.certify_requests(lake, table, request or [], now_ms, engine, as_json)
         else:
-            proved.verify_key(lake, table, _of_options(lake, table, key or []), topic, engine, as_json)
+            proved.verify_key(lake, table, _of_options(key or []), topic, engine, as_json)
         return
-    named = list(_of_file(keys)) if keys else [_of_options(lake, table, key or [])]
+    named = list(_of_file(keys)) if keys else [_of_options(key or [])]
     asked = ask(lake, table, named, now_ms, topic, within)
     if as_json:
         show.as_json(_document(asked))
@@ -90,8 +89,8 @@ def erase(
         _show(table, asked, now_ms)
 
 
-def _of_options(lake: Lake, table: str, texts: list[str]) -> tuple[bytes, ...]:
-    key = key_of_digest(lake, table, texts[0]) if is_digest(texts) else parse_key(texts)
+def _of_options(texts: list[str]) -> tuple[bytes, ...]:
+    key = parse_key(texts)
     if key is None:
         raise RefusedError("null: is no key; allowed: a key (records without one: `firn quarantine --clear`)")
     return key

@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from expectations.digests import digest
 from pipeline.compact.compact import compact
 from pipeline.engine import Engine
 from pipeline.errors import ConflictError, RefusedError
-from pipeline.explain.digested import key_of_digest
 from pipeline.explain.key import explain_key
 from pipeline.lake import Lake, hidden_records
 from pipeline.publish import publish
@@ -198,8 +196,6 @@ def test_explain_sees_what_readers_see(table: Upserts) -> None:
     explained = explain_key(table.topic.lake, name, (b"1",), NOW)
     assert [one.record.offset for one in explained.kept] == [2]
     assert [(one.record.offset, one.reason.rule) for one in explained.removed] == [(0, "C2")]
-    found = key_of_digest(table.topic.lake, name, digest([b"1"]))
-    assert found == (b"1",)
 
 
 @pytest.mark.parametrize("defect", ["ignores a delete", "applies one too many"])

@@ -49,11 +49,6 @@ def test_keys_of_a_file(firn: Firn, landed: str, lake: Lake, tmp_path: Path) -> 
     assert "nothing was changed" in firn("erase", landed, "--key", "text:", "--within", "31d").out, "the empty key"
 
 
-def test_a_key_by_its_digest_in_reports(firn: Firn, landed: str) -> None:
-    firn("erase", landed, "--key", "sha256:8254c329a92850f6", "--now", NOW)
-    assert "nothing was changed" in firn("erase", landed, "--key", "k", "--now", NOW).out
-
-
 @pytest.mark.parametrize(
     ("content", "text"),
     [
