@@ -26,7 +26,6 @@ from pipeline.care.in_use import Works
 from pipeline.care.limits import KeepLimits
 from pipeline.care.listing import Listing
 from pipeline.care.manifests import manifests_to_rewrite, rewrite_manifests
-from pipeline.care.old_tombstones import old_tombstones
 from pipeline.care.orphans import orphans
 from pipeline.care.plans import old_plans
 from pipeline.care.references import UnknownReferencesError, Unreferenced, is_in, metadata_locations
@@ -37,7 +36,6 @@ from pipeline.care.sweep import clear
 from pipeline.care.unreached import Coming
 from pipeline.care.whole import whole_table
 from pipeline.lake import Lake
-from pipeline.lake.branches import ERASURES
 from pipeline.lake.folders import Stored
 from pipeline.policy import Policies
 from pipeline.staging.stage import VERDICTS
@@ -50,8 +48,6 @@ class Part(StrEnum):
     """Results that nobody will publish."""
     SIDE_BRANCHES = "side branches"
     """Quarantined records and removed tombstones past their limit."""
-    REQUESTS = "requests"
-    """Old tombstones become requests to erase their keys."""
     MANIFESTS = "manifests"
     """Many small manifests become few."""
     ORPHANS = "orphans"
@@ -66,7 +62,7 @@ GC_ENABLED: Final = "gc.enabled"
 """Iceberg's property that allows to delete a table's files."""
 
 ALL: Final = frozenset(Part)
-HOURLY: Final = frozenset({Part.STAGES, Part.SIDE_BRANCHES, Part.REQUESTS})
+HOURLY: Final = frozenset({Part.STAGES, Part.SIDE_BRANCHES})
 """The parts that cost little."""
 
 
@@ -126,8 +122,6 @@ class _Care:
                 garbage.append(Garbage.of_error(Kind.STAGE, self.identifier, error))
         if Part.SIDE_BRANCHES in parts:
             garbage += self._side_branches()
-        if Part.REQUESTS in parts:
-            garbage += self._requests()
         if Part.MANIFESTS in parts and enabled and policy.care_manifests:
             garbage += self._manifests()
         listing = None
@@ -160,12 +154,6 @@ class _Care:
         garbage, self.lost = old_on_branches(self.lake, self.identifier, self.now_ms, remove=self.remove)
         for branch in self.lost:
             self.moving += [MAIN_BRANCH, branch]
-        return garbage
-
-    def _requests(self) -> list[Garbage]:
-        garbage, is_news = old_tombstones(self.lake, self.identifier, self.now_ms, remove=self.remove)
-        if is_news:
-            self.moving += [MAIN_BRANCH, ERASURES]
         return garbage
 
     def _manifests(self) -> list[Garbage]:

@@ -86,24 +86,6 @@ class Destroyed:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """How far the tombstones of one topic partition were looked at (`firn.erase.max.ms`).
-
-    Of every file with a sequence number up to ``sequence_number``, on main and on `firn_tombstones`, the tombstones
-    with timestamps up to ``until_ms`` are requested.
-    """
-
-    topic: str
-    partition: int
-    until_ms: int
-    sequence_number: int
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-
-@dataclass(frozen=True, slots=True)
 class Certificate:
     """The proof that no file of the table held a record that a request means, when it was issued (epoch milliseconds).
 
@@ -127,8 +109,6 @@ class Erasures:
     """The newest of each topic partition."""
     destroyed: tuple[Destroyed, ...] = ()
     certificates: tuple[Certificate, ...] = ()
-    looked: tuple[Looked, ...] = ()
-    """The newest of each topic partition whose tombstones are requests."""
 
     def of(self, topic_partition: TopicPartition) -> tuple[Request, ...]:
         """The requests of ``topic_partition``, in the order of their ids."""
@@ -154,10 +134,6 @@ class Erasures:
         """The requests for the key with this ``digest`` in ``topic_partition``."""
         return self._by_key.get((topic_partition, digest), ())
 
-    def looked_at(self, topic_partition: TopicPartition) -> Looked | None:
-        """How far the tombstones of ``topic_partition`` were looked at; None before the first time."""
-        return self._looked.get(topic_partition)
-
     @property
     def topic_partitions(self) -> tuple[TopicPartition, ...]:
         """The topic partitions with requests, sorted."""
@@ -180,10 +156,6 @@ class Erasures:
     @cached_property
     def _progress(self) -> dict[TopicPartition, Progress]:
         return {one.topic_partition: one for one in self.progress}
-
-    @cached_property
-    def _looked(self) -> dict[TopicPartition, Looked]:
-        return {one.topic_partition: one for one in self.looked}
 
     @cached_property
     def _certificates(self) -> dict[int, Certificate]:

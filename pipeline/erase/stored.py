@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from pipeline.erase.requests import Certificate, Destroyed, Erasures, Looked, Progress, Request
+from pipeline.erase.requests import Certificate, Destroyed, Erasures, Progress, Request
 from pipeline.errors import RefusedError
 from pipeline.lake.branch_file import location_at, location_on
 from pipeline.lake.branches import ERASURES
@@ -21,8 +21,6 @@ REQUESTS: Final = "firn-erasure-requests-v1"
 PROGRESS: Final = "firn-erasure-progress-v1"
 DESTROYED: Final = "firn-erasure-destroyed-v1"
 CERTIFICATES: Final = "firn-certificates-v1"
-LOOKED: Final = "firn-erasure-looked-v1"
-"""Only in tables whose tombstones are requests."""
 _KEY_OF_DIGESTS: Final = "secret"
 """Property of the blob of requests: the secret in hexadecimal."""
 _LOST: Final = (
@@ -37,7 +35,6 @@ def blobs_of(erasures: Erasures) -> list[Blob]:
         Blob(PROGRESS, rows_as_bytes(Progress, erasures.progress)),
         Blob(DESTROYED, rows_as_bytes(Destroyed, erasures.destroyed)),
         Blob(CERTIFICATES, json.dumps([asdict(one) for one in erasures.certificates]).encode()),
-        *([Blob(LOOKED, rows_as_bytes(Looked, erasures.looked))] if erasures.looked else []),
     ]
 
 
@@ -66,7 +63,6 @@ def _read_file(table: Table, location: str) -> Erasures:
             rows_of(Progress, blobs[PROGRESS]),
             rows_of(Destroyed, blobs[DESTROYED]),
             tuple(Certificate(**one) for one in json.loads(blobs[CERTIFICATES].content)),
-            rows_of(Looked, blobs[LOOKED]) if LOOKED in blobs else (),
         )
     except (KeyError, ValueError, TypeError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]

@@ -16,7 +16,6 @@ from pipeline.policy.policy import (
     DEFAULT,
     NAMES,
     NEVER,
-    REQUESTED_AFTER,
     TABLE_ONLY,
     UNLIMITED,
     Policy,
@@ -198,14 +197,6 @@ def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
     if policy.compacts and policy.deletes and UNLIMITED < policy.retention_ms < lag:
         # Retention would drop records within the time in which cleaning must leave them alone.
         yield "retention.ms", policy.retention_ms, f"at least min.compaction.lag.ms, which is {lag}, or {UNLIMITED}"
-    least = max(1, REQUESTED_AFTER * policy.delete_retention_ms)
-    if UNLIMITED < policy.erase_max_ms < least:
-        # A requested tombstone goes, whatever its horizon says.
-        reason = (
-            f"at least {least}, as a quarter of it passes before a tombstone is erased, and readers have to see it "
-            f"for delete.retention.ms, which is {policy.delete_retention_ms}; or {UNLIMITED}"
-        )
-        yield "erase.max.ms", policy.erase_max_ms, reason
     for name in ("max.input.bytes", "plan.max.bytes", "run.max.bytes"):
         limit = getattr(policy, NAMES[name])
         # Firn must be able to read its own segments again. A default adapts to that, an explicit value is refused.

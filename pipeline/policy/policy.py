@@ -28,9 +28,6 @@ Validation = Literal["fingerprint", "full"]
 NEVER = -1
 """Value of an interval that never ends."""
 
-REQUESTED_AFTER = 4
-"""A tombstone becomes a request once it is older than ``erase.max.ms`` divided by this."""
-
 
 class Policy(BaseModel):
     """The configs of one topic. Durations are milliseconds, sizes are bytes of data files."""
@@ -311,14 +308,6 @@ class Policy(BaseModel):
         alias="erase.within.ms",
         description="How long after a request to erase keys no file may hold them any more, unless the request says.",
     )
-    erase_max_ms: int = Field(
-        default=UNLIMITED,
-        ge=UNLIMITED,
-        le=1000 * 365 * DAY_MS,
-        alias="erase.max.ms",
-        description="No file may hold a tombstone, or an older record of its key, this long after its timestamp; -1: "
-        "tombstones are no requests.",
-    )
     erase_history: Literal["keep", "expire"] = Field(
         default="keep",
         alias="erase.history",
@@ -398,6 +387,6 @@ TABLE_ONLY = frozenset(
         "late.max.ms",
         "side.branches",
     }
-    | {name for name in NAMES if name.startswith(("run.", "care.", "erase."))} - {"erase.max.ms"}
+    | {name for name in NAMES if name.startswith(("run.", "care.", "erase."))}
 )
 """Configs that apply to all topics of a table together."""

@@ -1,4 +1,4 @@
-"""Stages to be collected, history to expire, and a topic whose tombstones become requests."""
+"""Stages to be collected, and history to expire."""
 
 from pathlib import Path
 
@@ -10,9 +10,7 @@ from pipeline.staging.stage import Stage
 from tests.support import lakes
 from tests.support.expiring import replaced
 from tests.support.lakes import TABLE, Fates, append_two, compacted, judged, row
-from tests.support.old_tombstones import MAX
 from tests.support.templates import Templates
-from tests.support.topics import Topic
 
 
 @pytest.fixture
@@ -32,12 +30,6 @@ def compacted_stage(lake: Lake, table: str, templates: Templates) -> Stage:
 def stage(lake: Lake, compacted_stage: Stage) -> Stage:
     """The same, ready to be published."""
     return judged(lake, compacted_stage)
-
-
-@pytest.fixture
-def limited(topic: Topic) -> Topic:
-    """A topic whose tombstones become requests after ten days, to be fulfilled within forty."""
-    return topic.create(erase_max_ms=str(MAX))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pyiceberg.table.update import RemoveStatisticsUpdate
 from pipeline import clock
 from pipeline.care import care_table
 from pipeline.erase.change import ErasuresChange, change_erasures
-from pipeline.erase.requests import Certificate, Destroyed, Erasures, Looked, Progress, Request
+from pipeline.erase.requests import Certificate, Destroyed, Erasures, Progress, Request
 from pipeline.erase.stored import location_of, read_erasures
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
@@ -60,7 +60,6 @@ def test_what_is_stored_is_read_again(lake: Lake, table: str) -> None:
         (replace(progress(1), committed=5), replace(progress(2, 1), before=7, committed=6)),
         (Destroyed("orders", 0, 1, 99, "file:///a", 12, "ab", 3),),
         (Certificate(1, 7, '{"a": 1}'), Certificate(1, 8, "{}")),
-        (Looked("orders", 0, 5, 6),),
     )
     change_erasures(lake, table, lambda _: whole)
     found = read_erasures(lake.table(table))
@@ -70,8 +69,6 @@ def test_what_is_stored_is_read_again(lake: Lake, table: str) -> None:
     assert [one.id for one in found.of(TOPIC_PARTITION)] == [1, 2]
     assert found.certificate_of(1) == Certificate(1, 8, "{}")
     assert found.certificate_of(2) is None
-    assert found.looked_at(TOPIC_PARTITION) == Looked("orders", 0, 5, 6)
-    assert found.with_progress([progress(3)]).looked == whole.looked
 
 
 @pytest.mark.usefixtures("asked")

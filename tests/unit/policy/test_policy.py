@@ -26,7 +26,6 @@ SPECIAL = {
     "null.keys": "fail",
     "profile": "kafka",
     "erase.history": "expire",
-    "erase.max.ms": "345600000",
     "erase.object.versions": "none",
     "min.cleanable.dirty.ratio": "1",
     "tombstone.fraction": "1",
@@ -178,9 +177,6 @@ def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:
         ("run.max.jobs", "1.5", "a valid integer"),
         ("run.max.wait.ms", "-1", "greater than or equal to 0"),
         ("run.interval.ms", "0", "greater than or equal to 1"),
-        ("erase.max.ms", "-2", "greater than or equal to -1"),
-        ("erase.max.ms", "40d", "a valid integer"),
-        ("erase.max.ms", str(LONG_MAX), "less than or equal to 31536000000000"),
     ],
 )
 def test_c26_a_wrong_value_is_refused_with_property_value_and_what_is_allowed(
@@ -230,16 +226,6 @@ def test_c21_retention_below_the_lag_is_refused(policy: str) -> None:
 def test_c26_a_wrong_topic_value_names_the_topics_property() -> None:
     message = refusal({"firn.merge.segments": "2", "firn.topic.a.b.merge.segments": "many"})
     assert "property firn.topic.a.b.merge.segments is 'many'" in message
-
-
-def test_c21_tombstones_are_not_erased_before_readers_have_seen_them() -> None:
-    properties = {"firn.erase.max.ms": "3999", "firn.delete.retention.ms": "1000"}
-    message = refusal(properties)
-    assert "firn.erase.max.ms is 3999; allowed: at least 4000, as a quarter of it passes" in message
-    assert Policies.parse("lake.t", properties | {"firn.erase.max.ms": "4000"}).default.erase_max_ms == 4000
-    assert "allowed: at least 1," in refusal({"firn.erase.max.ms": "0", "firn.delete.retention.ms": "0"})
-    assert "topic.a.erase.max.ms" in refusal({"firn.topic.a.erase.max.ms": "3999"})
-    assert Policies.parse("lake.t", {}).default.erase_max_ms == -1
 
 
 def test_c21_contradicting_lags_are_refused() -> None:
