@@ -79,7 +79,7 @@ class Model:
     @property
     def bytes(self) -> int:
         """Bytes of all files."""
-        return sum(file.bytes for file in (*self.segments, *self.delete_files))
+        return sum(segment.bytes for segment in self.segments) + sum(file.bytes for file in self.delete_files)
 
     def offsets(self, segment: Segment) -> Offsets:
         """The offsets of its records, in order, hidden ones as well."""
@@ -218,8 +218,8 @@ class Model:
 
     def _seen(self, *segments: Segment) -> Offsets:
         """The offsets that a reader of `segments` sees, in order."""
-        offsets = np.concatenate([self._offsets[segment.path] for segment in segments])
-        return offsets[~self.hidden[offsets]]
+        offsets: Offsets = np.concatenate([self._offsets[segment.path] for segment in segments])
+        return np.asarray(offsets[~self.hidden[offsets]])
 
     def _written(self, plan: Plan, offsets: Offsets) -> Segment:
         """A segment written by `plan`. Firn's own files lie in their job's folder."""

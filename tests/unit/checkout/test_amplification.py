@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from infra.bench.amplification import MASKED, Model, amplification
 from infra.bench.arrivals import START_MS, Arrivals, append, uniform
 from pipeline.policy import Policies, Policy
-from pipeline.segments.segment import RUN, TAIL
+from pipeline.segments.segment import LEVELS, RUN, TAIL
 from pipeline.sense import Lane
 
 SECOND = 1000
@@ -38,7 +38,7 @@ def looks(properties: dict[str, str], arrivals: Arrivals, **how: Any) -> Iterato
 
 def levels(model: Model) -> list[int]:
     """Number of segments by level."""
-    return np.bincount([segment.level for segment in model.segments], minlength=4).tolist()
+    return [sum(segment.level == level for segment in model.segments) for level in LEVELS]
 
 
 def test_c12_full_cleans_of_one_key() -> None:

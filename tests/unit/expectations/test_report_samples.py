@@ -12,7 +12,6 @@ from pipeline.airflow.site.page import overview_html, reports_html, table_html
 from pipeline.cli import main
 from pipeline.compact.compact import compact
 from pipeline.engine.local import LocalEngine
-from pipeline.explain import explain_key, key_of_digest
 from pipeline.lake import Lake
 from pipeline.plan import jobs_of
 from pipeline.publish import publish_job
@@ -146,10 +145,6 @@ def test_no_output_shows_more_than_it_may(
     assert (name in everything.decode(errors="replace")) == (samples == "keys")
     if samples == "keys":
         assert name.encode() in reported
-        key = key_of_digest(topic.lake, topic.table, name)
-        assert key == (SECRETS["key"],)
-        assert explain_key(topic.lake, topic.table, key, NOW).kept
-        assert SECRETS["key"].decode() not in firn("explain", topic.table, "--key", name, "--json")
 
 
 def of_table(reports: Path, table: str) -> list[Path]:
