@@ -36,8 +36,6 @@ FILE_BYTES, PATH_BYTES, ROW_BYTES = 1_300, 35, 3
 """Of a position delete file: without rows, per data file that it names, and per row, as measured with zstd."""
 MASKED: Mapping[str, str] = {"mask.max.lag.ms": "300000", "full.interval.ms": "-1", "merge.segments": "256"}
 """What docs/amplification.md proposes where readers see one record per key by lane `mask`."""
-COMMITS = 1 << 20
-"""Sequence numbers between two landings: for all commits until the next one."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +65,8 @@ class Model:
         self.written_bytes = 0
         self.plans: Counter[Lane] = Counter()
         self._arrivals, self._policy, self._leaves_in_place = arrivals, policy, leaves_in_place
-        self._coming: list[Segment] = []
         self._commits = 0
+        """The sequence number of the newest commit."""
         self._offsets: dict[str, Offsets] = {}
         self._gone: Flags = np.zeros(len(arrivals.keys), dtype=np.bool_)
         self._horizons = np.full(len(arrivals.keys), NO_HORIZON, dtype=np.int64)
@@ -86,15 +84,15 @@ class Model:
         return self._offsets[segment.path]
 
     def is_due(self, now_ms: int) -> bool:
-        """True when a lane will have work at that time, if none works before."""
-        state = self._state(self.segments + self._until(now_ms), now_ms)
+        """True when a lane has work at that time, on what has landed."""
+        state = self._state(now_ms)
         return any(due(lane, state) for lane in Lane)
 
     def look(self, now_ms: int) -> None:
         """Land what has come; then every lane in the order of a run, on what the lane before has left."""
         self.land(now_ms)
         for lane in Lane:
-            state = self._state(self.segments, now_ms)
+            state = self._state(now_ms)
             if lane is Lane.MASK:
                 # No plan is made, as its thousands of inputs all stay.
                 work = due(lane, state)
@@ -107,24 +105,18 @@ class Model:
 
     def land(self, now_ms: int) -> None:
         """Land the segments whose time has come."""
-        landing = self._until(now_ms)
-        self.segments += landing
-        self._coming = self._coming[len(landing) :]
-        self.landed += len(landing) * self._arrivals.per_segment
-        self._commits *= not landing
-
-    def _until(self, now_ms: int) -> tuple[Segment, ...]:
-        """The segments that land until then."""
         (end,) = self._arrivals.landed(np.array([now_ms])).tolist()
         size = self._arrivals.per_segment
-        for base in range(self.landed + len(self._coming) * size, end, size):
-            at_ms, number = self._arrivals.record_at_ms(base + size - 1), base // size + 1
-            landed = self._segment(f"landed-{number:08}", LANDED, np.arange(base, base + size), at_ms, number * COMMITS)
-            self._coming.append(landed)
-        return tuple(self._coming[: (end - self.landed) // size])
+        landed = []
+        for base in range(self.landed, end, size):
+            self._commits += 1
+            at_ms = self._arrivals.record_at_ms(base + size - 1)
+            landed.append(self._segment(f"landed-{base // size:08}", LANDED, np.arange(base, base + size), at_ms))
+        self.segments += tuple(landed)
+        self.landed = end
 
-    def _state(self, segments: tuple[Segment, ...], now_ms: int) -> PartitionState:
-        return PartitionState(TOPIC_PARTITION, segments, self._policy, now_ms, masking=self._masking)
+    def _state(self, now_ms: int) -> PartitionState:
+        return PartitionState(TOPIC_PARTITION, self.segments, self._policy, now_ms, masking=self._masking)
 
     def _apply(self, plan: Plan) -> None:
         """Replace the inputs of `plan` with its output."""
@@ -197,11 +189,11 @@ class Model:
                 self.delete_files = tuple(file for file in self.delete_files if file.level != level)
                 rows = [segment.hidden for segment in shown if segment.level == level and segment.hidden]
             size = FILE_BYTES + PATH_BYTES * len(rows) + ROW_BYTES * sum(rows)
-            self.delete_files += (DeleteFile(level, self._number, size),)
+            self.delete_files += (DeleteFile(level, self._commits, size),)
             self.written_bytes += size
         self.segments = tuple(self._reached(segment) for segment in shown)
         last = max(work.segments, key=lambda segment: segment.last_offset)
-        compared = Compared("", 0, self._number - 1, work.before, 0, end - 1, last.path, self._number)
+        compared = Compared("", 0, self._commits - 1, work.before, 0, end - 1, last.path, self._commits)
         self._masking = Masking(compared, {one.path: one.hidden for one in self.segments if one.hidden})
 
     def _reached(self, segment: Segment) -> Segment:
@@ -210,11 +202,6 @@ class Model:
         if len(reaching) == segment.row_deletes and max(reaching, default=0) == segment.newest_delete:
             return segment
         return replace(segment, row_deletes=len(reaching), newest_delete=max(reaching, default=0))
-
-    @property
-    def _number(self) -> int:
-        """The sequence number of the newest commit."""
-        return self.landed // self._arrivals.per_segment * COMMITS + self._commits
 
     def _seen(self, *segments: Segment) -> Offsets:
         """The offsets that a reader of `segments` sees, in order."""
@@ -226,7 +213,7 @@ class Model:
         path = f"simulated/{DATA_FOLDER}/{plan.id}/{offsets[0]}"
         stamped = self._horizons[offsets][self._horizons[offsets] != NO_HORIZON]
         return replace(
-            self._segment(path, plan.level_out, offsets, plan.now_ms, self._number),
+            self._segment(path, plan.level_out, offsets, plan.now_ms),
             by_firn=True,
             whole=plan.waiting_segments == 0,
             keys=len(offsets) if plan.level_out >= RUN else None,
@@ -235,7 +222,7 @@ class Model:
             last_horizon_ms=int(stamped.max()) if len(stamped) else None,
         )
 
-    def _segment(self, path: str, level: int, offsets: Offsets, committed_ms: int, number: int) -> Segment:
+    def _segment(self, path: str, level: int, offsets: Offsets, committed_ms: int) -> Segment:
         """A segment with the facts that its metadata would have."""
         self._offsets[path] = offsets
         base, last = int(offsets[0]), int(offsets[-1])
@@ -251,7 +238,7 @@ class Model:
             null_keys=0,
             oldest_ms=self._arrivals.record_at_ms(base),
             newest_ms=self._arrivals.record_at_ms(last),
-            sequence_number=number,
+            sequence_number=self._commits,
             row_deletes=0,
             committed_ms=committed_ms,
         )

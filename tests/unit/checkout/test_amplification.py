@@ -143,6 +143,7 @@ def test_c3_the_newest_record_of_every_key_is_there(
     now_ms = START_MS
     for wait in waits:
         now_ms += wait
+        model.land(now_ms)
         due, before = model.is_due(now_ms), model.plans.total()
         model.look(now_ms)
         assert due or model.plans.total() == before, "a look that is skipped would have found nothing"
