@@ -9,9 +9,7 @@ seconds and wall time. Exit code 1 when a run fails, or when the two sides leave
 """
 
 import argparse
-import hashlib
 import os
-import resource
 import shutil
 import sqlite3
 import statistics
@@ -29,6 +27,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.table import StaticTable
 from rich.console import Console
+
+from infra.bench.resources import processor_seconds
 
 ROOT = Path(__file__).parents[2]
 TABLE = "bench.paired"
@@ -75,7 +75,7 @@ class Side:
 
     def firn(self, home: Path, *arguments: str, engine: str = "local") -> tuple[float, float]:
         """Run the command; CPU and wall seconds. Raises RuntimeError with its output when it fails."""
-        before, started = _cpu(), time.monotonic()
+        before, started = processor_seconds(), time.monotonic()
         ended = subprocess.run(
             [str(self.checkout / ".venv" / "bin" / "firn"), *arguments],
             env=self._environment(home, engine),
@@ -87,7 +87,7 @@ class Side:
         if ended.returncode:
             said = f"{ended.stdout}{ended.stderr}"
             raise RuntimeError(f"{self.name}: firn {' '.join(arguments)} ended with {ended.returncode}:\n{said}")
-        return _cpu() - before, time.monotonic() - started
+        return processor_seconds() - before, time.monotonic() - started
 
     def _environment(self, home: Path, engine: str) -> dict[str, str]:
         inherited = {name: value.replace(str(ROOT), str(self.checkout)) for name, value in os.environ.items()}
@@ -124,7 +124,7 @@ def main() -> int:
         names = ", ".join(family.name for family in every)
         raise SystemExit(f"no family holds {arguments.only!r}; allowed: a part of one of {names}")
     home: Path = arguments.home.resolve()
-    sides = (Side("this", ROOT), Side(arguments.commit, _worktree(arguments.commit, home)))
+    sides = (Side("this", ROOT), Side("base", _worktree(arguments.commit, home)))
     console.print(f"{'family':<18}{'CPU: this / base':>28}{'wall: this / base':>28}{'CPU s':>16}{'wall s':>16}")
     try:
         for family in chosen:
@@ -182,14 +182,14 @@ def _prepare(side: Side, folder: Path, landed: Sequence[Path]) -> None:
         side.firn(home, "land", TABLE, *tail)
         side.firn(home, "run", TABLE, "--lane", "full", "--force", "--now", NOW)
     side.firn(home, "land", TABLE, *(str(path) for path in landed if path.name.startswith("head")))
-    home.rename(folder / hashlib.sha256(side.name.encode()).hexdigest())
+    home.rename(folder / side.name)
 
 
 def _restored(side: Side, folder: Path) -> Path:
     """The side's lake as `_prepare` left it, where it was made: metadata name absolute paths."""
     home = folder / "home"
     shutil.rmtree(home, ignore_errors=True)
-    shutil.copytree(folder / hashlib.sha256(side.name.encode()).hexdigest(), home)
+    shutil.copytree(folder / side.name, home)
     os.sync()
     return home
 
@@ -241,12 +241,6 @@ def _print(family: Family, seconds: Sequence[Sequence[tuple[float, float]]]) -> 
         cells.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
     cells += [" / ".join(f"{statistics.median(run[kind] for run in side):.1f}" for side in seconds) for kind in (0, 1)]
     console.print(f"{family.name:<18}{cells[0]:>28}{cells[1]:>28}{cells[2]:>16}{cells[3]:>16}", markup=False)
-
-
-def _cpu() -> float:
-    """CPU seconds of all processes that were started and have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":
