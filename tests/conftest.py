@@ -8,7 +8,6 @@ is, as Firn's engine (``spark_engine``) or as the foreign tool that writes, read
 from __future__ import annotations
 
 import itertools
-import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,14 +43,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nothing_to_survive() -> None:
+def nothing_to_survive() -> Iterator[None]:
     """No test outlives a power cut: SQLite need not wait for the disk."""
-    from sqlalchemy import Engine, event
+    from tests.support.unsynced import unsynced
 
-    @event.listens_for(Engine, "connect")
-    def asynchronous(connection: object, _: object) -> None:
-        if isinstance(connection, sqlite3.Connection):
-            connection.execute("PRAGMA synchronous = OFF")
+    with unsynced():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """One seed: what its kind draws, then rounds without a fault."""
 
 import shutil
-import sqlite3
 import tempfile
 import traceback
 import uuid
@@ -14,8 +13,8 @@ from random import Random
 from unittest.mock import patch
 
 import tenacity.nap
-from sqlalchemy import Engine, event
 
+from tests.support.unsynced import unsynced
 from tests.trials.kinds import KINDS, SHARES
 from tests.trials.product import one_by_one
 from tests.trials.store import behind_the_store
@@ -51,22 +50,9 @@ def prepared() -> Iterator[None]:
         behind_the_store(),
         patch.object(tenacity.nap, "time", _Patience),
         one_by_one(),
-        _without_sync(),
+        unsynced(),
     ):
         yield
-
-
-@contextmanager
-def _without_sync() -> Iterator[None]:
-    def asynchronous(connection: object, _: object) -> None:
-        if isinstance(connection, sqlite3.Connection):
-            connection.execute("PRAGMA synchronous = OFF")
-
-    event.listen(Engine, "connect", asynchronous)
-    try:
-        yield
-    finally:
-        event.remove(Engine, "connect", asynchronous)
 
 
 def kind_of(seed: int, kinds: list[str]) -> str:
