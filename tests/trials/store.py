@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
 
-from pyarrow.fs import FileInfo, FileSelector, FileSystemHandler, PyFileSystem
+from pyarrow.fs import FileInfo, FileSelector, PyFileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO, PyArrowLocalFileSystem
+
+from tests.support.unasked import Unasked
 
 
 class Store:
@@ -42,7 +44,7 @@ class Store:
         return self._times.setdefault(path, self._now())
 
 
-class Handler(FileSystemHandler):  # type: ignore[misc]  # has no type information
+class Handler(Unasked):
     """The local disk, as ``store`` dates it and as it lets files go."""
 
     store: ClassVar[Store | None] = None
@@ -54,12 +56,6 @@ class Handler(FileSystemHandler):  # type: ignore[misc]  # has no type informati
         assert Handler.store is not None
         Handler.store.alive()
         return Handler.store
-
-    def get_type_name(self) -> str:
-        return "trial"
-
-    def normalize_path(self, path: str) -> str:
-        return path
 
     def get_file_info(self, paths: list[str]) -> list[FileInfo]:
         store = self._opened()
@@ -89,28 +85,17 @@ class Handler(FileSystemHandler):  # type: ignore[misc]  # has no type informati
         self._opened().wrote(path)
         return self._files.open_output_stream(path, compression=None)
 
-    def open_append_stream(self, path: str, _metadata: Any) -> Any:
-        raise NotImplementedError
-
     def create_dir(self, path: str, recursive: bool) -> None:
         self._files.create_dir(path, recursive=recursive)
-
-    def copy_file(self, source: str, target: str) -> None:
-        raise NotImplementedError
-
-    def delete_dir(self, path: str) -> None:
-        raise NotImplementedError
-
-    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
-        raise NotImplementedError
-
-    def delete_root_dir_contents(self) -> None:
-        raise NotImplementedError
 
 
 @contextmanager
 def behind_the_store() -> Iterator[None]:
-    """Within, ``file:`` locations of this process are behind ``Handler.store``."""
+    """Within, ``file:`` locations of this process are behind ``Handler.store``.
+
+    This reaches into PyIceberg: a file system of one's own can be set for a catalog, but not for what makes a
+    ``PyArrowFileIO`` itself, as Firn's listings and deletions do.
+    """
     with patch.object(PyArrowFileIO, "_initialize_local_fs", lambda _: PyFileSystem(Handler())):
         yield
     Handler.store = None

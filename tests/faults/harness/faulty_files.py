@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileSystemHandler, LocalFileSystem, PyFileSystem
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, LocalFileSystem, PyFileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from pipeline.lake import folders
 from tests.faults.harness.faulty import kind_of
 from tests.faults.harness.injector import FAULT, Injector, injector
+from tests.support.unasked import Unasked
 
 DOCUMENTS: Final = "list documents"
 STAGED: Final = "list staged"
@@ -35,16 +36,13 @@ class _FaultyStore(PyArrowFileIO):
         self.fs_by_scheme = cache(lambda scheme, netloc: PyFileSystem(_Handler(real(scheme, netloc), calls)))
 
 
-class _Handler(FileSystemHandler):  # type: ignore[misc]  # has no type information
-    """Passes on what Firn asks of a store; it is not asked for anything else."""
+class _Handler(Unasked):
+    """Passes on what Firn asks of a store."""
 
     def __init__(self, files: FileSystem, calls: Injector) -> None:
         assert isinstance(files, LocalFileSystem)
         self._files = files
         self._calls = calls
-
-    def get_type_name(self) -> str:
-        return "faulty"
 
     def get_file_info(self, paths: list[str]) -> list[FileInfo]:
         return list(self._files.get_file_info(paths))
@@ -57,36 +55,6 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]  # has no type informat
         with self._calls.call(f"delete {kind_of(path)}"):
             self._files.delete_file(path)
 
-    def normalize_path(self, path: str) -> str:
-        return path
-
-    def create_dir(self, path: str, recursive: bool) -> None:
-        raise NotImplementedError
-
-    def delete_dir(self, path: str) -> None:
-        raise NotImplementedError
-
-    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
-        raise NotImplementedError
-
-    def delete_root_dir_contents(self) -> None:
-        raise NotImplementedError
-
-    def move(self, src: str, dest: str) -> None:
-        raise NotImplementedError
-
-    def copy_file(self, src: str, dest: str) -> None:
-        raise NotImplementedError
-
     def open_input_stream(self, path: str) -> Any:
         with self._calls.call(f"open {kind_of(path)}"):
             return self._files.open_input_stream(path)
-
-    def open_input_file(self, path: str) -> Any:
-        raise NotImplementedError
-
-    def open_output_stream(self, path: str, metadata: Any) -> Any:
-        raise NotImplementedError
-
-    def open_append_stream(self, path: str, metadata: Any) -> Any:
-        raise NotImplementedError
