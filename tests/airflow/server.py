@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import psutil
@@ -41,6 +43,21 @@ class Server:
     def call(self, path: str, method: str = "GET", body: object = None) -> dict[str, Any]:
         """Ask the REST API."""
         return ask(f"{self.url}{path}", method, body, {"Authorization": f"Bearer {self.token}"})
+
+    def post_when_free(self, path: str, body: object, busy: HTTPStatus, seconds: float) -> None:
+        """Ask to change something, again while the answer is ``busy``: Airflow on SQLite refuses while another of its
+        processes writes."""
+
+        def accepted() -> bool:
+            try:
+                self.call(path, "POST", body)
+            except HTTPError as error:
+                if error.code != busy:
+                    raise
+                return False
+            return True
+
+        self.until(accepted, seconds)
 
     def unpause(self, dag_id: str) -> None:
         """Let the scheduler start runs of a DAG, once Airflow has parsed its file."""

@@ -145,18 +145,7 @@ def test_a_backfill_cleans_as_of_its_dates_and_does_nothing_twice(airflow: Local
         "max_active_runs": 2,
         "dag_run_conf": {"lane": "full"},
     }
-
-    def created() -> bool:
-        """Airflow on SQLite refuses a backfill, with 503, while another of its processes writes."""
-        try:
-            server.call("/api/v2/backfills", "POST", body)
-        except HTTPError as error:
-            if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
-                raise
-            return False
-        return True
-
-    server.until(created, DONE_WITHIN)
+    server.post_when_free("/api/v2/backfills", body, HTTPStatus.SERVICE_UNAVAILABLE, DONE_WITHIN)
 
     def filled() -> list[dict[str, Any]]:
         found = [run for run in server.runs(dag_id) if run["run_type"] == "backfill"]

@@ -5,7 +5,6 @@ A server that does not answer in time fails an assertion: only `pytest.fail` is 
 
 import os
 from http import HTTPStatus
-from urllib.error import HTTPError
 
 import pytest
 
@@ -77,18 +76,7 @@ def test_r23_a_plan_that_nobody_was_shown_is_not_published(airflow: LocalAirflow
         "dry_run": False,
         "include_downstream": False,
     }
-
-    def cleared() -> bool:
-        """Airflow on SQLite answers 500 while another of its processes writes."""
-        try:
-            server.call(f"{dags}/clearTaskInstances", "POST", tasks)
-        except HTTPError as error:
-            if error.code != HTTPStatus.INTERNAL_SERVER_ERROR:
-                raise
-            return False
-        return True
-
-    server.until(cleared, MINUTES)
+    server.post_when_free(f"{dags}/clearTaskInstances", tasks, HTTPStatus.INTERNAL_SERVER_ERROR, MINUTES)
     server.until(lambda: len(stages_of(airflow.lake, CLEARED)) > 1, MINUTES)
     server.until(lambda: server.call(f"{run}/taskInstances/full.jobs.validate/0")["state"] == "success", MINUTES)
     publish(server, run)
