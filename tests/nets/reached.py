@@ -47,7 +47,7 @@ def state_of_code(*tests: str) -> str:
 
 
 def parts() -> list[str]:
-    """What is measured at a time: a folder of unit tests, a file of the others."""
+    """The parts that are measured one at a time: each folder of unit tests, each file of the others."""
     unit, *others = (ROOT / name for name in TESTED_BY)
     folders = sorted(path for path in unit.iterdir() if any(path.rglob("test_*.py")))
     files = sorted(file for folder in others for file in folder.glob("test_*.py"))

@@ -76,7 +76,7 @@ def _lost(
 
 
 def unsettled(line: Line, seen: Branches, requested: Requested, now_ms: int) -> Iterator[Wrong]:
-    """What is left although everything was cleaned and nothing is under way."""
+    """Files that are left although everything was cleaned and nothing is under way."""
     if line.restart:
         return
     newest = set(line.newest().values())

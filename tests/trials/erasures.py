@@ -225,7 +225,7 @@ _PLANTS: Final[dict[str, Plant | tuple[Plant | None, Plant | None] | None]] = {
     "landed again": landed_again,
     "table by key": None,
 }
-"""What is done before the key lands on main, and after it was erased from there."""
+"""The plants by name: each acts before the key lands on main, and after it was erased from there."""
 _CLEAN: Final = ("nothing",)
 EVENTS: Final = tuple(f"plant: {name}" for name in _PLANTS)
 """What they are counted as."""

@@ -33,7 +33,7 @@ class Fate(StrEnum):
     AFTER_ROLLBACK = "held until after a rollback"
     AFTER_EXPIRY = "held until after an expiry"
     BESIDE = "another actor first"
-    """Somebody else commits right before it arrives."""
+    """Another writer commits right before it arrives."""
     KILLED = "killed after the commit"
 
 
@@ -41,7 +41,7 @@ HELD: Final = (Fate.AFTER_COMMITS, Fate.AFTER_ROLLBACK, Fate.AFTER_EXPIRY)
 
 
 class Load(StrEnum):
-    """What is wrong with one load of a table."""
+    """Faults of one load of a table."""
 
     STALE = "load of the past"
     HEADS = "load of heads only"

@@ -130,7 +130,7 @@ class Gate:
         raise ANSWERS[answer]()
 
     def while_suspended(self, action: Callable[[], object]) -> None:
-        """Somebody else acts within a call of this process."""
+        """Let another actor work within a call of this process."""
         self.suspended = True
         try:
             action()

@@ -140,7 +140,7 @@ class Product:
         return bool(told) and all(one.state(self._now()) != "open" for one in told)
 
     def status(self, table: str) -> Ended:
-        """What is told of the table; ``blocked`` is what it says that waits."""
+        """The table's status; ``blocked`` lists what waits, as it says."""
         blocked: list[str] = []
 
         def gathered() -> None:

@@ -236,7 +236,7 @@ class World:
         catalog: TrialCatalog | None = None,
         identifier: str = TABLE,
     ) -> None:
-        """Somebody else changes the table, as ``effect`` says of main."""
+        """Change the table with another writer's hands; ``effect`` says what that does to main."""
         catalog = catalog or self.others
         catalog.effect = effect
         try:
