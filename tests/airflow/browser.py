@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Page, ViewportSize, sync_playwright
+from playwright.sync_api import Page, ViewportSize, expect, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
 MISSING = "no `chromium` on the PATH, so nobody has looked at the UI; allowed: install Debian's package chromium"
@@ -57,6 +57,8 @@ def visiting(url: str, pictures: Path) -> Iterator[Visitor]:
             reduced_motion="reduce",
         )
         context.set_default_timeout(PATIENCE)
+        # What a test expects of a page is waited for by a setting of its own, of five seconds.
+        expect.set_options(timeout=PATIENCE)
         visitor = Visitor(context.new_page(), pictures)
         context.on("request", lambda request: visitor.asked(request.url))
         yield visitor
