@@ -8,6 +8,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pipeline.policy.profiles import BYTES_PER_KEY
 
 LONG_MAX = 2**63 - 1
+Long = Annotated[int, Field(le=LONG_MAX)]
+"""An integer as Java's long holds it."""
 DAY_MS = 86_400_000
 GIB = 1 << 30
 UNLIMITED = -1
@@ -39,17 +41,15 @@ class Policy(BaseModel):
         alias="cleanup.policy",
         description="`compact`: keep the newest record per key; `delete`: drop segments past retention.",
     )
-    retention_ms: int = Field(
+    retention_ms: Long = Field(
         default=7 * DAY_MS,
         ge=UNLIMITED,
-        le=LONG_MAX,
         alias="retention.ms",
         description="Under `delete`, a segment is dropped when its newest record is older; -1: no limit.",
     )
-    retention_bytes: int = Field(
+    retention_bytes: Long = Field(
         default=UNLIMITED,
         ge=UNLIMITED,
-        le=LONG_MAX,
         alias="retention.bytes",
         description="Under `delete`, the oldest segments beyond this many bytes per topic partition go; -1: no limit.",
     )
@@ -60,17 +60,15 @@ class Policy(BaseModel):
         alias="min.cleanable.dirty.ratio",
         description="`full` is due when cleanable head bytes / (tail + cleanable head bytes) is greater than this.",
     )
-    min_compaction_lag_ms: int = Field(
+    min_compaction_lag_ms: Long = Field(
         default=0,
         ge=0,
-        le=LONG_MAX,
         alias="min.compaction.lag.ms",
         description="A segment whose newest timestamp is younger is not cleaned, nor is any segment after it.",
     )
-    max_compaction_lag_ms: int = Field(
+    max_compaction_lag_ms: Long = Field(
         default=LONG_MAX,
         ge=1,
-        le=LONG_MAX,
         alias="max.compaction.lag.ms",
         description="`full` is due when the oldest record of the head is older, whatever the dirty ratio.",
     )
@@ -81,25 +79,23 @@ class Policy(BaseModel):
         alias="delete.retention.ms",
         description="How long a tombstone stays after the first cleaning that found it clean. At most 1000 years.",
     )
-    segment_bytes: int = Field(
+    segment_bytes: Long = Field(
         default=GIB,
         ge=1,
-        le=LONG_MAX,
         alias="segment.bytes",
         description="Target size of the segments that Firn writes.",
     )
-    active_segments: int = Field(
+    active_segments: Long = Field(
         default=0,
         ge=0,
-        le=LONG_MAX,
         alias="active.segments",
         description="Number of newest landed segments that are not cleaned.",
     )
-    merge_segments: int = Field(
-        default=32, ge=2, le=LONG_MAX, alias="merge.segments", description="L0 segments merged into one L1 segment."
+    merge_segments: Long = Field(
+        default=32, ge=2, alias="merge.segments", description="L0 segments merged into one L1 segment."
     )
-    clean_segments: int = Field(
-        default=32, ge=1, le=LONG_MAX, alias="clean.segments", description="L1 segments cleaned into one L2 run."
+    clean_segments: Long = Field(
+        default=32, ge=1, alias="clean.segments", description="L1 segments cleaned into one L2 run."
     )
     clean_tail_fraction: float = Field(
         default=inf,
@@ -113,10 +109,9 @@ class Policy(BaseModel):
         alias="leave.to.full.fraction",
         description="Segments of at least this fraction of the bytes that `full` still waits for are left to it.",
     )
-    full_interval_ms: int = Field(
+    full_interval_ms: Long = Field(
         default=DAY_MS,
         ge=NEVER,
-        le=LONG_MAX,
         alias="full.interval.ms",
         description="`full` is due this long after the last one if anything is cleanable; -1: never for this reason.",
     )
@@ -127,10 +122,9 @@ class Policy(BaseModel):
         alias="tombstone.fraction",
         description="`full` is due when tombstones past their delete horizon exceed this fraction of the tail.",
     )
-    mask_max_lag_ms: int = Field(
+    mask_max_lag_ms: Long = Field(
         default=NEVER,
         ge=NEVER,
-        le=LONG_MAX,
         alias="mask.max.lag.ms",
         description="`mask` hides superseded records this long after the newer one has landed; -1: never.",
     )
@@ -141,15 +135,14 @@ class Policy(BaseModel):
         alias="mask.max.fraction",
         description="`full` is due when more than this fraction of a tail segment or run is hidden; 1: never for this.",
     )
-    mask_max_tail_bytes: int = Field(
+    mask_max_tail_bytes: Long = Field(
         default=128 * GIB,
         ge=1,
-        le=LONG_MAX,
         alias="mask.max.tail.bytes",
         description="`mask` leaves a topic partition alone whose tail is larger: its keys cost too much to compare.",
     )
-    tier_runs: int = Field(
-        default=10, ge=2, le=LONG_MAX, alias="tier.runs", description="L2 runs of similar size combined into one."
+    tier_runs: Long = Field(
+        default=10, ge=2, alias="tier.runs", description="L2 runs of similar size combined into one."
     )
     tier_size_ratio: float = Field(
         default=2.0,
@@ -157,14 +150,14 @@ class Policy(BaseModel):
         alias="tier.size.ratio",
         description="Runs are of similar size when the largest is at most this many times the smallest.",
     )
-    max_input_bytes: int = Field(
-        default=128 * GIB, ge=1, le=LONG_MAX, alias="max.input.bytes", description="A larger segment is never an input."
+    max_input_bytes: Long = Field(
+        default=128 * GIB, ge=1, alias="max.input.bytes", description="A larger segment is never an input."
     )
-    plan_max_bytes: int = Field(
-        default=64 * GIB, ge=1, le=LONG_MAX, alias="plan.max.bytes", description="Maximum head bytes per plan."
+    plan_max_bytes: Long = Field(
+        default=64 * GIB, ge=1, alias="plan.max.bytes", description="Maximum head bytes per plan."
     )
-    plan_max_records: int = Field(
-        default=1_000_000_000, ge=1, le=LONG_MAX, alias="plan.max.records", description="Maximum head records per plan."
+    plan_max_records: Long = Field(
+        default=1_000_000_000, ge=1, alias="plan.max.records", description="Maximum head records per plan."
     )
     null_keys: Literal["quarantine", "fail"] = Field(
         default="quarantine",
@@ -176,10 +169,9 @@ class Policy(BaseModel):
         alias="profile",
         description="Set of defaults for properties that are not set.",
     )
-    cleaner_dedupe_buffer_size: int = Field(
+    cleaner_dedupe_buffer_size: Long = Field(
         default=128 * GIB,
         ge=1,
-        le=LONG_MAX,
         alias="cleaner.dedupe.buffer.size",
         description="Bytes for the keys of all plans that run at a time, 24 per key (warpstream: 41).",
     )
@@ -204,34 +196,30 @@ class Policy(BaseModel):
         alias="stage.max.age.ms",
         description="A stage older than this is discarded by the next run.",
     )
-    run_max_bytes: int = Field(
-        default=16 << 40, ge=1, le=LONG_MAX, alias="run.max.bytes", description="Maximum bytes per run of a lane."
+    run_max_bytes: Long = Field(
+        default=16 << 40, ge=1, alias="run.max.bytes", description="Maximum bytes per run of a lane."
     )
-    run_max_records: int = Field(
+    run_max_records: Long = Field(
         default=100_000_000_000,
         ge=1,
-        le=LONG_MAX,
         alias="run.max.records",
         description="Maximum records per run of a lane.",
     )
-    run_max_keys: int = Field(
+    run_max_keys: Long = Field(
         default=100_000_000_000,
         ge=1,
-        le=LONG_MAX,
         alias="run.max.keys",
         description="Maximum keys of the head per run of a lane.",
     )
-    run_max_jobs: int = Field(
+    run_max_jobs: Long = Field(
         default=1000,
         ge=1,
-        le=LONG_MAX,
         alias="run.max.jobs",
         description="Maximum jobs per run of a lane; small plans share a job.",
     )
-    run_max_wait_ms: int = Field(
+    run_max_wait_ms: Long = Field(
         default=DAY_MS,
         ge=0,
-        le=LONG_MAX,
         alias="run.max.wait.ms",
         description="A plan that has been due for longer is overdue, like a plan past max.compaction.lag.ms.",
     )
@@ -245,10 +233,9 @@ class Policy(BaseModel):
         alias="validate",
         description="How values are validated: by fingerprints taken as they are read, or by reading both sides again.",
     )
-    run_interval_ms: int = Field(
+    run_interval_ms: Long = Field(
         default=900_000,
         ge=1,
-        le=LONG_MAX,
         alias="run.interval.ms",
         description="Interval of scheduled runs, used to check that max.compaction.lag.ms can be met.",
     )
@@ -273,38 +260,33 @@ class Policy(BaseModel):
         alias="care.orphans",
         description="Whether files below the table's location that it never named are deleted, whoever wrote them.",
     )
-    care_stages_bytes: int = Field(
+    care_stages_bytes: Long = Field(
         default=UNLIMITED,
         ge=UNLIMITED,
-        le=LONG_MAX,
         alias="care.stages.bytes",
         description="When all stages together hold more, the oldest idle ones are discarded; -1: no limit.",
     )
-    care_orphans_age_ms: int = Field(
+    care_orphans_age_ms: Long = Field(
         default=3 * DAY_MS,
         ge=DAY_MS,
-        le=LONG_MAX,
         alias="care.orphans.age.ms",
         description="A file that nothing reaches is deleted when it is older.",
     )
-    care_quarantine_age_ms: int = Field(
+    care_quarantine_age_ms: Long = Field(
         default=UNLIMITED,
         ge=UNLIMITED,
-        le=LONG_MAX,
         alias="care.quarantine.age.ms",
         description="Records that have been quarantined for longer are dropped for good; -1: never.",
     )
-    late_max_ms: int = Field(
+    late_max_ms: Long = Field(
         default=30 * DAY_MS,
         ge=UNLIMITED,
-        le=LONG_MAX,
         alias="late.max.ms",
         description="How late an older record may land and still be superseded by its removed tombstone; -1: no limit.",
     )
-    erase_within_ms: int = Field(
+    erase_within_ms: Long = Field(
         default=30 * DAY_MS,
         ge=1,
-        le=LONG_MAX,
         alias="erase.within.ms",
         description="How long after a request to erase keys no file may hold them any more, unless the request says.",
     )
@@ -318,18 +300,16 @@ class Policy(BaseModel):
         alias="erase.object.versions",
         description="`none`: the operator's word that the object store keeps no older versions of deleted files.",
     )
-    lighten_equality_deletes: int = Field(
+    lighten_equality_deletes: Long = Field(
         default=16,
         ge=1,
-        le=LONG_MAX,
         alias="lighten.equality.deletes",
         description="`lighten` is due when this many equality delete files reach a segment; one where they hold up the "
         "other lanes.",
     )
-    position_deletes_max: int = Field(
+    position_deletes_max: Long = Field(
         default=8,
         ge=1,
-        le=LONG_MAX,
         alias="position.deletes.max",
         description="Position delete files per Iceberg partition beyond which a lane that hides records merges them "
         "into its own.",
