@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
 
 from pipeline import clock
 from pipeline.care import Kind, care_table
+from pipeline.care.lost_refs import restore_lost_refs
 from pipeline.history.retained import MAX_SNAPSHOT_AGE
 from pipeline.lake import Lake
 from pipeline.policy.policy import DAY_MS
@@ -22,6 +24,14 @@ from tests.support.late import late
 def heads(table: Table) -> set[int]:
     """The snapshots of branches and tags."""
     return {ref.snapshot_id for ref in table.metadata.refs.values()}
+
+
+def commit_without(lake: Lake, snapshot_id: int) -> None:
+    """Remove a snapshot whatever refers to it, as a catalog that was asked before there was a ref."""
+    table = lake.table(TABLE)
+    asserted = AssertTableUUID(uuid=table.metadata.table_uuid)
+    removed = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": [snapshot_id]})
+    lake.catalog.commit_table(table, (asserted,), (removed,))
 
 
 class TestFiles:
@@ -181,6 +191,20 @@ class TestOthers:
         assert [path.exists() for path in old].count(True) == 1
         append(lake, [row(5)])
         assert lakes.offsets(lake) == [3, 5]
+
+    def test_c29_a_snapshot_that_is_back_already_is_not_put_back_twice(self, lake: Lake, old: set[Path]) -> None:
+        """Two processes at once restore what they have lost, and the owner removes a tag in between."""
+        assert old
+        before, first = lake.table(TABLE), first_of(lake).snapshot_id
+        for name in ("audit", "report"):
+            lake.table(TABLE).manage_snapshots().create_tag(first, name).commit()
+        commit_without(lake, first)
+        restore_lost_refs(lake, before, [first])
+        lake.table(TABLE).manage_snapshots().remove_tag("audit").commit()
+        restore_lost_refs(lake, before, [first])
+        metadata = lake.table(TABLE).metadata
+        assert [one.snapshot_id for one in metadata.snapshots].count(first) == 1
+        assert {name for name, ref in metadata.refs.items() if ref.snapshot_id == first} == {"audit", "report"}
 
     def test_what_another_tool_expires_meanwhile_is_no_error(self, lake: Lake, old: set[Path]) -> None:
         first = first_of(lake).snapshot_id

@@ -11,7 +11,7 @@ from pipeline.care.limits import SETTLED_MS
 from pipeline.errors import ConflictError
 from pipeline.history.published_plans import commits_folder
 from pipeline.lake import Lake
-from pipeline.plan import Plan, plan_table
+from pipeline.plan import Plan, failed_plans, plan_table
 from pipeline.plan.failure import mark
 from pipeline.policy.policy import DAY_MS
 from pipeline.publish import publish
@@ -21,6 +21,7 @@ from tests.support import lakes
 from tests.support.caring import HOUR_MS, LATER, collect, gone, kept
 from tests.support.lakes import TABLE, Fates, append_two, compacted, ready, row
 from tests.support.late import late
+from tests.support.stages import aged, data_of, documents_of
 
 
 class TestStages:
@@ -65,6 +66,24 @@ class TestStages:
         (marker,) = collect(lake, LATER)
         assert (marker.goes, marker.files) == (False, 0)
         assert "failed in validate" in marker.reason
+
+    def test_c20_of_a_failed_one_without_a_result_the_files_go(self, lake: Lake, plan: Plan) -> None:
+        """It failed after it had written them."""
+        stage = lakes.opened(lake, plan)
+        lakes.write(stage, [row(1, level=3)])
+        mark(lake, plan, "compact", "the store is full")
+        found = gone(collect(lake), Kind.STAGE)
+        assert found[plan.stage].startswith("only its marker stays: it failed in compact")
+        assert lakes.files_under(data_of(stage)) == set()
+        assert [one.stage for one in failed_plans(lake, TABLE)] == [plan.stage]
+
+    def test_c20_of_a_failed_one_without_files_the_result_goes(self, lake: Lake, plan: Plan) -> None:
+        stage = compacted(lake, plan, [], Fates(superseded=2))
+        mark(lake, plan, "validate", "a key has lost its newest record")
+        found = gone(collect(lake), Kind.STAGE)
+        assert found[plan.stage].startswith("only its marker stays: it failed in validate")
+        assert Stage.load(lake, stage.identifier).result is None
+        assert [one.stage for one in failed_plans(lake, TABLE)] == [plan.stage]
 
     def test_c25_published_files_are_not_counted_with_a_stage_that_was_left(self, lake: Lake, plan: Plan) -> None:
         """Its publisher died before it deleted the stage."""
@@ -120,6 +139,19 @@ class TestStages:
         assert list(gone(found, Kind.STAGE)) == [stages[0].identifier]
         assert stages_of(lake, TABLE) == sorted(one.identifier for one in stages[1:])
         assert gone(collect(lake, 2 * HOUR_MS), Kind.STAGE) == {}
+
+    @pytest.mark.usefixtures("table")
+    def test_c25_beyond_the_limit_one_that_holds_no_files_stays(self, lake: Lake) -> None:
+        """It is not compacted yet, and frees nothing."""
+        for partition in range(2):
+            append_two(lake, row(0, partition=partition), row(1, partition=partition))
+        first, second = plan_table(lake, TABLE, Lane.FULL, lakes.NOW, force=True)
+        planned = lakes.opened(lake, first)
+        aged(documents_of(planned), 1000)
+        stage = compacted(lake, second, [row(1, partition=second.partition)], Fates(superseded=1))
+        lake.set_properties(TABLE, {"firn.care.stages.bytes": str(size_of(stage) - 1)})
+        assert list(gone(collect(lake, 2 * HOUR_MS), Kind.STAGE)) == [stage.identifier]
+        assert stages_of(lake, TABLE) == [planned.identifier]
 
 
 def size_of(stage: Stage) -> int:

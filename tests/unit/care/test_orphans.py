@@ -87,6 +87,28 @@ class TestData:
         assert not file.exists()
         assert collect(lake, LATER) == [], "C25: nothing is left to do"
 
+    def test_c29_a_manifest_that_is_gone_names_nothing_and_holds_nothing_up(self, lake: Lake, plan: Plan) -> None:
+        published(lake, plan, 1)
+        lake.table(TABLE).delete("offset = 1")
+        table = lake.table(TABLE)
+        kept = {one.manifest_path for one in table.snapshots()[-1].manifests(table.io)}
+        every = [one for snapshot in table.snapshots() for one in snapshot.manifests(table.io)]
+        first, *others = dict.fromkeys(one.manifest_path for one in every if one.manifest_path not in kept)
+        expire(lake)
+        lakes.on_disk(first).unlink()
+        collect(lake, LATER)
+        assert others
+        assert not any(lakes.on_disk(path).exists() for path in others)
+
+    @pytest.mark.usefixtures("plan")
+    def test_c29_empty_folders_go_with_the_files_of_a_job_and_only_when_files_go(self, lake: Lake) -> None:
+        folder = stray(lake, f"_firn/{'0' * 16}").parent
+        (folder / "empty").mkdir()
+        collect(lake, LATER, remove=False)
+        assert (folder / "empty").is_dir()
+        collect(lake, LATER)
+        assert not folder.exists()
+
     @pytest.mark.parametrize("ref", ["branch", "tag"])
     def test_branches_and_tags_hold_files(self, lake: Lake, plan: Plan, ref: str) -> None:
         (file,) = published(lake, plan, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -221,17 +221,23 @@ def test_c9_c16_a_removed_tombstone_supersedes_nothing_that_was_left_in_place(tm
 
 
 @pytest.mark.parametrize(
-    ("horizon", "clean_below", "broken"),
-    [(None, None, True), (PAST, None, True), (LATER, None, False), (None, -9, False), (PAST, -9, False)],
-    ids=["unstamped", "past its horizon", "waits", "unstamped and not clean", "past its horizon and not clean"],
+    ("horizon", "facts", "broken"),
+    [
+        pytest.param(None, {}, True, id="unstamped"),
+        pytest.param(PAST, {}, True, id="past its horizon"),
+        pytest.param(LATER, {}, False, id="waits"),
+        pytest.param(None, {"clean_below": -9}, False, id="unstamped and not clean"),
+        pytest.param(PAST, {"clean_below": -9}, False, id="past its horizon and not clean"),
+        pytest.param(PAST, {"kept_from": -4}, True, id="past its horizon below what may be the log end"),
+        pytest.param(PAST, {"kept_from": -5}, False, id="may be the log end (C4)"),
+    ],
 )
 def test_c8_c9_a_tombstone_that_was_due_may_not_be_left_behind(
-    horizon: datetime | None, clean_below: int | None, broken: bool, tmp_path: Path
+    horizon: datetime | None, facts: dict[str, Any], broken: bool, tmp_path: Path
 ) -> None:
     tombstone = replace(Record(-5, b"gone", None, level=3), delete_horizon=horizon)
-    left, like = table(of(1, [tombstone])), replace(FULL, clean_below=clean_below)
-    one = table(of(1, [B])), table(of(1, [replace(B, level=3)]))
-    like = replace(like, records_in=1, records_out=1, superseded=0, tombstones_removed=0, quarantined=0)
+    one, left = (table(of(1, [B])), table(of(1, [replace(B, level=3)]))), table(of(1, [tombstone]))
+    like = replace(FULL, records_in=1, records_out=1, superseded=0, tombstones_removed=0, quarantined=0, **facts)
     verdict = judge_all(*one, [claim(1, like)], tmp_path, left=left, samples="full")["plan-1"]
     found = failed(verdict)
     assert set(found) == ({"expect_tombstones_gone"} if broken else set())

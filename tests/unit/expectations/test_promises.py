@@ -73,6 +73,7 @@ def test_a_correct_cleaning_passes_every_promise(judged: Callable[..., Verdict])
     observed = {finding.name: finding.observed for finding in verdict.expectations}
     assert observed["expect_one_record_per_key"] == "9 keys, 9 records."
     assert observed[RECORD_COUNTS] == "14 = 9 + 3 + 1 + 1."
+    assert observed["expect_log_end_kept"] == "Offset 20 was read and is kept."
     assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
 
 
@@ -180,6 +181,7 @@ def test_what_exists_only_once_is_missed(
         ("value changed", {"expect_records_unchanged"}),
         ("horizon moved", {"expect_delete_horizons"}),
         ("wrong level", {"expect_output_level"}),
+        ("record invented", {"expect_records_unchanged", RECORD_COUNTS}),
     ],
 )
 def test_a_broken_promise_does_not_accuse_the_others(name: str, only: set[str], judged: Callable[..., Verdict]) -> None:

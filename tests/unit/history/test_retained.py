@@ -84,6 +84,10 @@ def test_a_tag_past_its_age_goes_with_its_snapshot() -> None:
     assert sorted(found.snapshots) == [4, 5]
 
 
+def test_c29_a_tag_of_just_its_age_stays() -> None:
+    assert kept(metadata(CHAIN, {MAIN_BRANCH: branch(5), "audit": tag(2, max_ref_age_ms=DAYS_5 + 2)})) == [2, 4, 5]
+
+
 def test_a_tag_without_a_snapshot_goes() -> None:
     found = retained("lake.t", metadata(CHAIN, {MAIN_BRANCH: branch(5), "broken": tag(77)}), NOW)
     assert list(found.expired_refs) == ["broken"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -108,6 +109,26 @@ def test_delete_files_come_and_go_by_one_commit(landed: Lake) -> None:
     assert (summary["removed-position-deletes"], summary["total-delete-files"], summary["total-position-deletes"]) == (
         *("2", "1", "3"),
     )
+
+
+def test_c25_manifests_of_deletes_are_prepared_once_however_often_the_race_is_lost(landed: Lake) -> None:
+    former = hiding(landed, 1)
+    commit(landed, Change(deletes=[former]))
+    table = landed.table(TABLE)
+    prepared = SnapshotCommit(
+        table, {MAIN_BRANCH: Change(deletes=[hiding(landed, 2)], removed_deletes=[former.file_path])}
+    )
+    append(landed, [row(7, partition=7)])
+    with pytest.raises(CommitFailedException):
+        prepared.commit(landed, table, Manifests(table.io))
+    table = landed.table(TABLE)
+    prepared.commit(landed, table, Manifests(table.io))
+    prepared.tidy(landed.table(TABLE))
+    assert offsets(landed) == [0, 1, 3, 4, 7]
+    table = landed.table(TABLE)
+    used = {one.manifest_path for snapshot in table.snapshots() for one in snapshot.manifests(table.io)}
+    used |= {snapshot.manifest_list for snapshot in table.snapshots()}
+    assert set(on_disk(table.location()).glob("metadata/*.avro")) == {on_disk(path) for path in used}
 
 
 def test_a_delete_file_that_is_gone_is_a_conflict(landed: Lake) -> None:

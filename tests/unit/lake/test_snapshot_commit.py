@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 from pyiceberg.exceptions import BadRequestError, CommitFailedException
-from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
@@ -242,17 +242,27 @@ def test_what_a_commit_removes_is_listed_by_its_own_snapshot_alone(lake: Lake, t
     append(lake, [row(0)])
     (file,) = (task.file for task in lake.table(table).scan().plan_files())
     commit(lake, SnapshotCommit(lake.table(table), {MAIN_BRANCH: Change(removed=[file.file_path])}))
-    assert removed(lake.table(table)) == [file.file_path]
+    assert [one.file_path for one in removed(lake.table(table))] == [file.file_path]
     commit(lake, SnapshotCommit(lake.table(table), {MAIN_BRANCH: Change()}))
     assert removed(lake.table(table)) == []
 
 
-def removed(target: Table) -> list[str]:
+def test_c30_of_a_removed_file_no_bounds_stay_which_may_be_keys(lake: Lake, table: str) -> None:
+    append(lake, [row(0, b"key of a person")])
+    (file,) = (task.file for task in lake.table(table).scan().plan_files())
+    assert b"key of a person" in file.lower_bounds.values()
+    commit(lake, SnapshotCommit(lake.table(table), {MAIN_BRANCH: Change(removed=[file.file_path])}))
+    (gone,) = removed(lake.table(table))
+    assert not gone.lower_bounds
+    assert not gone.upper_bounds
+
+
+def removed(target: Table) -> list[DataFile]:
     """The data files that the current snapshot lists as removed."""
     current = target.current_snapshot()
     assert current is not None
     return [
-        entry.data_file.file_path
+        entry.data_file
         for manifest in current.manifests(target.io)
         for entry in manifest.fetch_manifest_entry(target.io, discard_deleted=False)
         if entry.status == ManifestEntryStatus.DELETED

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pipeline.clock import from_ms
 from pipeline.errors import ConflictError
 from pipeline.lake import Lake
 from pipeline.plan import plan_table
@@ -120,6 +121,17 @@ class TestTombstones:
         append(lake, [row(0) | others])
         publish(lake, stage.identifier)
         assert lakes.offsets(lake) == sorted([60, int(others["offset"])])
+
+    @pytest.mark.usefixtures("table")
+    def test_c9_a_segment_that_the_plan_knew_of_does_not(self, lake: Lake) -> None:
+        """It is too young to be cleaned, and begins where tombstones stop being clean."""
+        lake.set_properties(TABLE, {"firn.min.compaction.lag.ms": "1000"})
+        append(lake, [row(50, value=None, level=3), row(60, key=b"z", level=3)])
+        append(lake, [row(55, key=b"y", timestamp=from_ms(NOW))])
+        plan = only_plan(lake)
+        assert plan.clean_below == 55
+        publish(lake, ready(lake, plan, [row(60, key=b"z")], Fates(tombstones_removed=1)).identifier)
+        assert lakes.offsets(lake) == [55, 60]
 
     @pytest.mark.usefixtures("table")
     def test_c9_without_a_removal_late_records_do_not_matter(self, lake: Lake) -> None:

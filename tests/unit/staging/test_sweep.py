@@ -6,6 +6,7 @@ import pytest
 
 from pipeline import clock
 from pipeline.care.limits import SETTLED_MS
+from pipeline.care.stale import End, found_stages
 from pipeline.care.sweep import sweep
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
@@ -55,6 +56,12 @@ class TestSweeping:
         assert sweep(lake, TABLE).discarded == {}
         lake.set_properties(TABLE, {"firn.stage.max.age.ms": "60000"})
         assert list(sweep(lake, TABLE).discarded) == [plan.stage]
+
+    def test_c21_a_stage_of_just_that_age_is_kept(self, lake: Lake, plan: Plan) -> None:
+        written_ms = lakes.opened(lake, plan).documents.written_ms
+        assert written_ms is not None
+        ends = {age: found_stages(lake, TABLE, (), written_ms + age)[0].end for age in (86_400_000, 86_400_001)}
+        assert ends == {86_400_000: End.STAY, 86_400_001: End.DISCARD}
 
     def test_c20_one_broken_stage_does_not_stop_the_sweep(self, lake: Lake, plan: Plan) -> None:
         lakes.opened(lake, plan)
