@@ -15,7 +15,7 @@ AT_MOST = {
     "classes": 390,
     "functions": 2_323,
     "infra lines": 6_590,
-    "test lines": 51_109,
+    "test lines": 51_205,
     "modules above 350 lines": 1,
     "modules that commit": 3,
     "modules that delete": 5,
