@@ -8,7 +8,6 @@ import typer
 
 from expectations.wording import count
 from pipeline.cli import show
-from pipeline.cli.measured import show_space
 from pipeline.cli.options import AsJson, Now, Properties, TableName, at, pairs
 from pipeline.lake import Lake, records
 from pipeline.policy import Policies
@@ -29,6 +28,8 @@ _OF_CLEANING: Final = {
     "first dirty": "first_dirty_offset",
 }
 """Figures printed for a topic partition, by heading."""
+_OF_SPACE: Final = {"main": "main_bytes", "side branches": "side_bytes", "compactable, about": "compactable_bytes"}
+"""Figures printed for a topic, by heading."""
 
 
 def create(
@@ -138,7 +139,7 @@ def _show(status: Status) -> None:
             for part in parts
         ],
     )
-    show_space(status)
+    show_bytes(status)
     kept = [(part.name, part.retained) for part in parts if part.retained]
     if kept:
         show.table(f"{status.table}: retention", ("topic partition", "oldest segment that stays, and why"), kept)
@@ -147,3 +148,27 @@ def _show(status: Status) -> None:
             show.line(f"{part.name} {text}")
     for text in (*status.strays, *status.doubts):
         show.line(f"{status.table}: {text}")
+
+
+def show_bytes(status: Status) -> None:
+    """Print the bytes of each topic and of the table, and Firn's work on them."""
+    table, summary, space = status.table, status.summary, status.summary.space
+    rows = [*((topic.topic, topic) for topic in status.details().topics), ("all", space)]
+    show.table(
+        f"{table}: bytes",
+        ("topic", *_OF_SPACE),
+        [(name, *(getattr(one, figure) for figure in _OF_SPACE.values())) for name, one in rows],
+    )
+    least = "" if space.history_is_exact else "at least "
+    about = "" if space.expirable_is_exact else "about "
+    show.line(
+        f"{table}: only history holds {least}{space.history_bytes:,} bytes, expiry of snapshots would free "
+        f"{about}{space.expirable_bytes:,} now"
+    )
+    if summary.since_ms is not None:
+        amplification = summary.write_amplification
+        show.line(
+            f"{table}: since {show.time(summary.since_ms)} {summary.landed_bytes:,} bytes landed, compaction wrote "
+            f"{summary.written_bytes:,} and saved {summary.saved_bytes:,}; write amplification "
+            f"{'–' if amplification is None else f'{amplification:.2f}'}"
+        )

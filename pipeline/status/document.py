@@ -152,35 +152,37 @@ class Quarantined(Fact):
 
 
 class Space(Fact):
-    """File bytes of a table or a topic, by what keeps them. Only files of a known topic count for main."""
+    """File bytes of a table or a topic that branches hold. Only files of a known topic count."""
 
     main_bytes: int
     """Data files that readers of main see."""
     side_bytes: int
     """Data files on Firn's side branches: quarantine and removed tombstones."""
-    history_bytes: int
-    """Data and delete files that only older snapshots, other branches and tags reach."""
-    expirable_bytes: int
-    """The part of ``history_bytes`` that expiring snapshots would free now, by the limits ``history.expire.*``."""
     compactable_bytes: int | None
     """Estimate of what cleaning would remove from main now, and what retention would; None: nothing to estimate by."""
 
 
 class TopicSpace(Space):
-    """The space of one topic. History counts as far as its files are told apart by topic (``unread_commits``)."""
+    """The space of one topic."""
 
     topic: str
 
 
-class TableSpace(Space):
-    """The space of a table."""
+class HistorySpace(Fact):
+    """File bytes that main and Firn's branches no longer hold, but another snapshot of the table does."""
 
+    history_bytes: int
+    """Data and delete files that only older snapshots, other branches and tags reach."""
     history_is_exact: bool
-    """False: about so many. Snapshot summaries lack sizes, or gaps in the history leave it open."""
+    """False: at least so many. A summary lacks sizes, or a tag or branch has lost the snapshot that it began with."""
+    expirable_bytes: int
+    """The part of ``history_bytes`` that expiring snapshots would free now, by the limits ``history.expire.*``."""
     expirable_is_exact: bool
-    """False: about so many, and rather more: what tags and branches may share counts as staying."""
-    unread_commits: int
-    """Number of commits whose removed files no manifest was read for: topics lack their part of them."""
+    """False: about so many. A tag or another branch may share files with the snapshots that expire."""
+
+
+class TableSpace(Space, HistorySpace):
+    """The space of a table."""
 
 
 class LaneWork(Fact):

@@ -104,7 +104,7 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
     ]
     work, publications = work_on(table)
     policies = Policies.parse(identifier, table.properties)
-    history, wrong_limits = history_of(lake, table, identifier, now_ms)
+    history, wrong_limits = history_of(table, identifier, now_ms)
     space, topics = space_of(ordered, quarantined, history, work)
     conditions = Counter(part.condition for part in parts)
     summary = Summary(

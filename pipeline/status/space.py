@@ -1,34 +1,94 @@
-"""The space of a table and of its topics: what is live, what only history holds, what could be freed now."""
+"""The space of a table and of its topics: what is live, what only history holds, what could be freed now.
+
+History goes by snapshot summaries, which cost nothing, so its figures are those of the whole table.
+"""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 
 from pipeline.errors import RefusedError
+from pipeline.history import ancestors, cherry_picked, file_bytes
 from pipeline.history.retained import retained
-from pipeline.lake import Lake
+from pipeline.lake.branches import FIRN_BRANCHES, on_branch
 from pipeline.quarantine import Batch
-from pipeline.segments.cache import ManifestCache
 from pipeline.segments.segment import LANDED, MERGED
 from pipeline.sense import PartitionState, retention
-from pipeline.space import HistorySpace, history_space
-from pipeline.status.document import LaneWork, TableSpace, TopicSpace
+from pipeline.status.document import HistorySpace, LaneWork, TableSpace, TopicSpace
 
 _RAW: Final = (LANDED, MERGED)
 """Levels that no cleaning has read yet."""
 
 
-def history_of(lake: Lake, table: Table, identifier: str, now_ms: int) -> tuple[HistorySpace, tuple[str, ...]]:
+def history_of(table: Table, identifier: str, now_ms: int) -> tuple[HistorySpace, tuple[str, ...]]:
     """The space of the history of ``table``, and what is wrong with its limits: nothing counts as expirable then."""
-    wrong: tuple[str, ...] = ()
     try:
-        staying = retained(identifier, table.metadata, now_ms).snapshots
+        return history_space(table, retained(identifier, table.metadata, now_ms).snapshots), ()
     except RefusedError as error:
-        staying, wrong = frozenset(snapshot.snapshot_id for snapshot in table.metadata.snapshots), (str(error),)
-    cache = lake.cache_folder / "history" if ManifestCache.of(lake) else None
-    return history_space(table, identifier, staying, cache), wrong
+        return history_space(table, {snapshot.snapshot_id for snapshot in table.metadata.snapshots}), (str(error),)
+
+
+def history_space(table: Table, staying: Collection[int]) -> HistorySpace:
+    """The space of the history of ``table`` when expiry keeps the snapshots with the ids ``staying``.
+
+    A commit to main or to a branch of Firn's leaves to history what it removed; the snapshot before it is the last that
+    has it. Any other snapshot, such as a staged one, holds what it added, for itself and those that follow it.
+    """
+    lines = [tuple(ancestors(on_branch(table, name))) for name in (MAIN_BRANCH, *FIRN_BRANCHES)]
+    on_line = {snapshot.snapshot_id for line in lines for snapshot in line}
+    # The files of a cherry-picked snapshot are main's.
+    known = on_line | {picked for commit in lines[0] if (picked := cherry_picked(commit)) is not None}
+    beside = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in known]
+    held = [*_removed(lines), *_added(beside, known)]
+    needed = _with_parents(beside, staying)
+    is_exact = all(size is not None for _, size in held)
+    return HistorySpace(
+        history_bytes=sum(size or 0 for _, size in held),
+        history_is_exact=is_exact,
+        expirable_bytes=sum(size or 0 for holder, size in held if holder not in needed),
+        expirable_is_exact=is_exact
+        and on_line.issuperset(staying)
+        and all(_newest_stay(one, staying) for one in lines),
+    )
+
+
+def _removed(lines: Iterable[Sequence[Snapshot]]) -> Iterator[tuple[int, int | None]]:
+    """The last snapshot that holds what each commit removed, and its bytes; ``lines`` are newest first."""
+    for line in lines:
+        for commit, before in pairwise(line):
+            yield before.snapshot_id, file_bytes(commit).removed
+
+
+def _added(beside: Iterable[Snapshot], known: Collection[int]) -> Iterator[tuple[int, int | None]]:
+    """Each snapshot ``beside`` the lines and the bytes it added; None where a parent has expired: no summary tells then
+    what it shares with others. All others descend from ``known`` snapshots."""
+    rooted = set(known)
+    for snapshot in beside:
+        if snapshot.parent_snapshot_id in rooted:
+            rooted.add(snapshot.snapshot_id)
+            yield snapshot.snapshot_id, file_bytes(snapshot).added
+        else:
+            yield snapshot.snapshot_id, None
+
+
+def _with_parents(beside: Sequence[Snapshot], staying: Collection[int]) -> set[int | None]:
+    """``staying`` and the snapshots ``beside`` the lines that these descend from, and may share files with."""
+    needed: set[int | None] = set(staying)
+    for snapshot in reversed(beside):
+        if snapshot.snapshot_id in needed:
+            needed.add(snapshot.parent_snapshot_id)
+    return needed
+
+
+def _newest_stay(line: Sequence[Snapshot], staying: Collection[int]) -> bool:
+    """True when no snapshot of ``line`` stays that is older than one that goes."""
+    stay = [snapshot.snapshot_id in staying for snapshot in line]
+    return stay == sorted(stay, reverse=True)
 
 
 def space_of(
@@ -46,19 +106,13 @@ def space_of(
         )
     for batch in quarantined:
         by_topic[batch.topic_partition.topic]["side"] += batch.bytes
-    for topic, (held, expirable) in history.by_topic.items():
-        by_topic[topic].update(history=held, expirable=expirable)
     topics = tuple(_topic(topic, sizes) for topic, sizes in sorted(by_topic.items()))
     estimates = [topic.compactable_bytes for topic in topics]
     space = TableSpace(
         main_bytes=sum(topic.main_bytes for topic in topics),
         side_bytes=sum(topic.side_bytes for topic in topics),
-        history_bytes=history.held_bytes,
-        expirable_bytes=history.expirable_bytes,
         compactable_bytes=None if None in estimates else sum(filter(None, estimates)),
-        history_is_exact=history.held_is_exact,
-        expirable_is_exact=history.expirable_is_exact,
-        unread_commits=history.unread,
+        **history.model_dump(),
     )
     return space, topics
 
@@ -68,8 +122,6 @@ def _topic(topic: str, sizes: Counter[str]) -> TopicSpace:
         topic=topic,
         main_bytes=sizes["main"],
         side_bytes=sizes["side"],
-        history_bytes=sizes["history"],
-        expirable_bytes=sizes["expirable"],
         compactable_bytes=None if sizes["unknown"] else sizes["compactable"],
     )
 

@@ -37,7 +37,6 @@ SPACE = TableSpace(
     compactable_bytes=3_100_000_000,
     history_is_exact=True,
     expirable_is_exact=True,
-    unread_commits=0,
 )
 
 

@@ -37,7 +37,7 @@ def table_html(status: Status, query: Query, now_ms: int, certificates: Certific
     Raises RefusedError for a file whose details are not Firn's.
     """
     details = status.details()
-    largest = sorted(details.topics, key=lambda topic: -(topic.main_bytes + topic.side_bytes + topic.history_bytes))
+    largest = sorted(details.topics, key=lambda topic: -(topic.main_bytes + topic.side_bytes))
     return _page(
         "table.html.j2",
         home="../",
