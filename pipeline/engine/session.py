@@ -2,14 +2,16 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.engine.quiet import quiet
 from pipeline.engine.spark import reason
 from pipeline.errors import UnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 def start(name: str) -> "SparkSession":
@@ -36,8 +38,7 @@ def start(name: str) -> "SparkSession":
         # Workers on this machine run this Python, which has all they need; Spark would take python3 of the PATH.
         os.environ["PYSPARK_PYTHON"] = sys.executable
     try:
-        with quiet(enabled=not submitted):
-            return builder.getOrCreate()
+        return builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise UnavailableError(f"Spark does not start: {reason(error)}") from error
 
@@ -57,4 +58,6 @@ def _settings() -> dict[str, str]:
         "spark.ui.enabled": os.environ.get("FIRN_SPARK_UI", "false"),
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        # Where this process starts the JVM. Options of the installation's own come after it, and win.
+        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
     }
