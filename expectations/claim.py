@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -108,15 +107,6 @@ class Claim:
     def to_dict(self) -> dict[str, Any]:
         """The claim as JSON-ready names and values."""
         return asdict(self)
-
-    def to_json(self) -> str:
-        """The claim as JSON text; `from_json` is its inverse."""
-        return json.dumps(self.to_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> Claim:
-        """Restore a claim from the text of `to_json`."""
-        return cls.from_dict(json.loads(text))
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Claim:

@@ -49,6 +49,3 @@ class Reading:
         """The columns that locate a record: all that is read when a fingerprint vouches for the value."""
         named = (*self.key, self.offset, self.topic, self.partition, self.level, self.delete_horizon)
         return tuple(dict.fromkeys(name for name in (*named, *self.of_transactions(columns)) if name))
-
-
-KAFKAS = Reading()

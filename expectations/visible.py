@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 _ROWS: Final = 1 << 18
 """Rows of delete files that are loaded at a time."""
 
-EVERYWHERE = None
-"""Scope of an equality delete that applies whatever the partition."""
-
 
 @dataclass(frozen=True)
 class Deletes:
@@ -35,7 +32,7 @@ class Deletes:
 
     name             its path
     sequence_number  its data sequence number
-    scope            its partition spec and partition values as text; EVERYWHERE: it applies to all
+    scope            its partition spec and partition values as text; None: it applies to all
     only             the one data file that a position delete names, by its manifest; None: the rows tell
     columns          the columns that an equality delete compares; none: it holds positions
     read             returns its rows: `file_path` and `pos`, or `columns`

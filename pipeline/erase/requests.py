@@ -114,10 +114,6 @@ class Erasures:
         """The requests of ``topic_partition``, in the order of their ids."""
         return self._by_partition.get(topic_partition, ())
 
-    def newest_id(self, topic_partition: TopicPartition) -> int:
-        """The highest id of a request of ``topic_partition``; 0 without one."""
-        return max((one.id for one in self.of(topic_partition)), default=0)
-
     def progress_of(self, topic_partition: TopicPartition) -> Progress | None:
         """The progress in ``topic_partition``; None before the first."""
         return self._progress.get(topic_partition)

@@ -221,10 +221,6 @@ class Plan(BaseModel):
         return self.inputs if end is None else (*self.inputs, end)
 
     @property
-    def has_tail(self) -> bool:
-        return any(one.level == TAIL for one in self.inputs)
-
-    @property
     def tail_is_older(self) -> bool:
         """True when every record of the tail is known to occur once and to be older than all other records of the plan.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from expectations import Claim, Finding, Findings, Fingerprint, Part, Verdict
-from expectations.column_mapping import KAFKAS
+from expectations.column_mapping import Reading
 from expectations.judge import Limits, judge
 from expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN
 from expectations.verdicts import verdicts
@@ -37,6 +37,8 @@ SCHEMA = pa.schema(
         "delete_horizon": _MOMENT,
     }
 )
+KAFKAS = Reading()
+"""Each column under Kafka's own name."""
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RETENTION = timedelta(hours=1)
 PAST, LATER, STAMP = NOW - timedelta(minutes=1), NOW + timedelta(minutes=1), NOW + RETENTION

@@ -81,7 +81,7 @@ def erase(lake: Lake, *keys: bytes) -> list[str]:
 
     def progress(old: Erasures) -> Erasures:
         done = [
-            Progress(place.topic, place.partition, erasures.newest_id(place), None, number, commit.snapshot_id)
+            Progress(place.topic, place.partition, erasures.of(place)[-1].id, None, number, commit.snapshot_id)
             for place in erasures.topic_partitions
         ]
         return old.with_progress(done, [replace(one, snapshot_id=commit.snapshot_id) for one in gone])

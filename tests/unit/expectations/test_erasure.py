@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from expectations import Findings
-from expectations.column_mapping import KAFKAS, Reading
+from expectations.column_mapping import Reading
 from expectations.duck import Duck
 from expectations.findings import rows
 from expectations.judge import Limits, examine, judge
@@ -20,7 +20,7 @@ from expectations.requested import Requested, key_bytes
 from expectations.tables import AFTER, BEFORE, IN_PLACE, Layout
 from expectations.wide import KeyBuckets
 from pipeline.erase.digests import key_bytes as cleaners_key_bytes
-from tests.support.judged import CLAIM, PAST, SCHEMA, Record, fingerprint_of, part, table
+from tests.support.judged import CLAIM, KAFKAS, PAST, SCHEMA, Record, fingerprint_of, part, table
 
 if TYPE_CHECKING:
     from expectations import Claim

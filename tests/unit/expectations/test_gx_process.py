@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from expectations import gx_process
-from expectations.column_mapping import KAFKAS
 from expectations.findings import rows
 from expectations.judge import judge
 from expectations.tables import AFTER, BEFORE
 from tests.support.commands import ROOT
-from tests.support.judged import CLAIM, INPUTS, OUTPUTS, SCHEMA, B, part, table, without
+from tests.support.judged import CLAIM, INPUTS, KAFKAS, OUTPUTS, SCHEMA, B, part, table, without
 
 if TYPE_CHECKING:
     from expectations.findings import Row

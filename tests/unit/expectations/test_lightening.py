@@ -9,13 +9,12 @@ import pyarrow as pa
 import pytest
 
 from expectations import Claim
-from expectations.column_mapping import KAFKAS
 from expectations.findings import rows
 from expectations.judge import Limits, judge
 from expectations.tables import SHOWN, Layout
 from expectations.visible import Deletes, Listed
 from expectations.wide import KeyBuckets
-from tests.support.judged import CLAIM, PAST, RECORD_COUNTS, SCHEMA, Record, gathered, part, table
+from tests.support.judged import CLAIM, KAFKAS, PAST, RECORD_COUNTS, SCHEMA, Record, gathered, part, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from expectations.column_mapping import KAFKAS
 from expectations.findings import rows
 from expectations.judge import Limits, judge
 from expectations.tables import AFTER, BEFORE, SHOWN, Layout
 from expectations.wide import KeyBuckets
-from tests.support.judged import CLAIM, PAST, SCHEMA, Record, gathered, hiding, part, shown, table
+from tests.support.judged import CLAIM, KAFKAS, PAST, SCHEMA, Record, gathered, hiding, part, shown, table
 
 if TYPE_CHECKING:
     from expectations import Claim

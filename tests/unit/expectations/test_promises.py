@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from expectations import Finding, Verdict
-from expectations.column_mapping import KAFKAS
 from expectations.judge import judge
 from expectations.promises import promises_of
 from expectations.tables import AFTER, BEFORE
@@ -20,6 +19,7 @@ from tests.support.judged import (
     EMPTY_KEY,
     FIRST_SEEN,
     INPUTS,
+    KAFKAS,
     LOG_END,
     MERGE,
     NEW_A,

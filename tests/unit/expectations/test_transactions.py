@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 
 from expectations import Claim, Fingerprint, Verdict
-from expectations.column_mapping import KAFKAS
 from tests.support.judged import CLAIM as CLEANING
-from tests.support.judged import NOW, PAST, RECORD_COUNTS, STAMP, judge_all
+from tests.support.judged import KAFKAS, NOW, PAST, RECORD_COUNTS, STAMP, judge_all
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from expectations.column_mapping import KAFKAS
 from expectations.findings import Findings, rows
 from expectations.judge import judge
 from expectations.promises import PROMISES
 from expectations.tables import AFTER, BEFORE
 from expectations.verdicts import all_together, one_by_one, verdicts
-from tests.support.judged import CLAIM, INPUTS, MERGE, OUTPUTS, SCHEMA, B, part, table, without
+from tests.support.judged import CLAIM, INPUTS, KAFKAS, MERGE, OUTPUTS, SCHEMA, B, part, table, without
 
 if TYPE_CHECKING:
     from pathlib import Path

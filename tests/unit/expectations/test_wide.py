@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from expectations.column_mapping import KAFKAS
 from expectations.judge import Limits, examine
 from expectations.tables import AFTER, BEFORE, IN_PLACE, Layout
 from expectations.wide import KeyBuckets
@@ -18,6 +17,7 @@ from tests.support.examples import times
 from tests.support.judged import (
     CLAIM,
     INPUTS,
+    KAFKAS,
     LATER,
     MERGE,
     OUTPUTS,
