@@ -41,6 +41,7 @@ class InputSegment:
 
     @property
     def path(self) -> str:
+        """Where the file lies."""
         return self.source.path
 
     @property

@@ -227,12 +227,14 @@ class _Sum:
         self._total = 0
 
     def add(self, records: pa.RecordBatch) -> None:
+        """Take ``records``, which are summed up a batch at a time."""
         self._held.append(records)
         self._bytes += records.nbytes
         if self._bytes >= BATCH_BYTES // 2:
             self._sum_up()
 
     def total(self) -> int:
+        """The fingerprint of all records so far."""
         self._sum_up()
         return self._total
 
@@ -262,6 +264,7 @@ class _Writers:
             writer.abandon()
 
     def write(self, records: pa.RecordBatch, level: int) -> None:
+        """Write ``records`` at ``level``, each to the file of its Iceberg partition."""
         plan = self._inputs.plan
         for partition, own in self._target.partitions.split(records, plan.topic_partition, level):
             # Where the table is not partitioned by level, a file has one all the same.

@@ -61,10 +61,12 @@ class PublishedPlan(BaseModel):
 
     @property
     def topic_partition(self) -> TopicPartition:
+        """The topic partition of its topic and partition."""
         return TopicPartition(self.topic, self.partition)
 
     @classmethod
     def of(cls, plan: Planned, counts: RecordCounts) -> "PublishedPlan":
+        """What a commit records of ``plan``."""
         return cls(
             id=plan.id,
             topic=plan.topic,

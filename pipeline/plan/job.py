@@ -67,14 +67,17 @@ class Job:
 
     @property
     def table(self) -> str:
+        """The table of all its plans."""
         return self.plans[0].table
 
     @property
     def table_uuid(self) -> str:
+        """The UUID of that table."""
         return self.plans[0].table_uuid
 
     @property
     def lane(self) -> Lane:
+        """The lane of all its plans."""
         return self.plans[0].lane
 
     @property
@@ -84,10 +87,12 @@ class Job:
 
     @property
     def records(self) -> int:
+        """Records of all inputs."""
         return sum(plan.records for plan in self.plans)
 
     @property
     def bytes(self) -> int:
+        """Bytes of all inputs."""
         return sum(plan.bytes for plan in self.plans)
 
     @property
@@ -117,6 +122,7 @@ class _Open:
     records: int = 0
 
     def has_room(self, plan: Plan, limits: JobLimits) -> bool:
+        """True when ``plan`` fits beside the plans that are here, and none of them is of its topic partition."""
         # Lane `lighten` reads a few columns, and its deletes leave only when all that they reach is done in one commit.
         small = plan.lane is Lane.LIGHTEN or (
             self.bytes + plan.bytes <= limits.bytes and self.records + plan.records <= limits.records
@@ -124,6 +130,7 @@ class _Open:
         return small and len(self.plans) < limits.plans and plan.topic_partition not in self.topic_partitions
 
     def add(self, plan: Plan) -> None:
+        """Take ``plan``."""
         self.plans.append(plan)
         self.topic_partitions.add(plan.topic_partition)
         self.bytes += plan.bytes
@@ -144,6 +151,7 @@ class Packing:
 
     @property
     def jobs(self) -> list[Job]:
+        """The jobs so far, in the order of work."""
         return [Job(tuple(job.plans)) for job in self._jobs]
 
     def __len__(self) -> int:

@@ -178,6 +178,7 @@ class Plan(BaseModel):
 
     @property
     def topic_partition(self) -> TopicPartition:
+        """The topic partition of its topic and partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
@@ -252,10 +253,12 @@ class Plan(BaseModel):
 
     @property
     def records(self) -> int:
+        """Records of all inputs."""
         return sum(segment.records for segment in self.inputs)
 
     @property
     def bytes(self) -> int:
+        """Bytes of all inputs."""
         return sum(segment.bytes for segment in self.inputs)
 
     @property

@@ -56,6 +56,7 @@ class Figures:
 
     @cached_property
     def distinct(self) -> tuple[Policy, ...]:
+        """The default policy, then those of single topics."""
         return (self.policies.default, *self.policies.topics.values())
 
     @cached_property
@@ -81,6 +82,7 @@ class Figures:
 
     @cached_property
     def compacts(self) -> Bools:
+        """[P] Where cleaning removes older records of a key (C19)."""
         return np.broadcast_to(self.each(lambda policy: policy.compacts), len(self.arrays.topic))
 
     def sum(self, values: Ints | Bools, which: Bools) -> Ints:
@@ -88,6 +90,7 @@ class Figures:
         return np.add.reduceat(np.where(which, values, 0), self.arrays.starts[:-1], dtype=np.int64)
 
     def count(self, which: Bools) -> Ints:
+        """[P] The number of segments that are so."""
         return np.add.reduceat(which, self.arrays.starts[:-1], dtype=np.int64)
 
     def least(self, values: Ints, which: Bools) -> Ints:
@@ -104,25 +107,30 @@ class Figures:
 
     @cached_property
     def filled(self) -> Bools:
+        """[N] Segments with a record."""
         flags: Bools = self.arrays.records > 0
         return flags
 
     @cached_property
     def head(self) -> Bools:
+        """[N] Segments of levels 0, 1 and 2 that hold a record."""
         return self.filled & ~self.tail
 
     @cached_property
     def tail(self) -> Bools:
+        """[N] Segments of level 3."""
         flags: Bools = self.arrays.level == TAIL
         return flags
 
     @cached_property
     def landed(self) -> Bools:
+        """[N] Segments of level 0 that hold a record."""
         flags: Bools = self.head & (self.arrays.level == LANDED)
         return flags
 
     @cached_property
     def active(self) -> Bools:
+        """[N] The newest landed segments, which count as Kafka's active segment (``firn.active.segments``)."""
         if not any(policy.active_segments for policy in self.distinct):
             return np.zeros(len(self.landed), dtype=np.bool_)
         through = np.cumsum(self.landed)
@@ -136,6 +144,7 @@ class Figures:
         return self.at({where: undecided.offset for where, undecided in known.items()}, _HIGHEST) if known else None
 
     def at(self, known: Mapping[TopicPartition, int], otherwise: int) -> Ints:
+        """[P] The ``known`` value of each topic partition, else ``otherwise``."""
         values = np.full(len(self.arrays.topic), otherwise, dtype=np.int64)
         for where, value in known.items():
             place = self.arrays.place(where)
@@ -145,6 +154,7 @@ class Figures:
 
     @cached_property
     def cleanable(self) -> Bools:
+        """[N] The head up to the first segment that must be left alone (C10, C11); none where nothing is compacted."""
         held = self.active
         if any(policy.min_compaction_lag_ms for policy in self.distinct):
             lag = self.each_segment(lambda policy: policy.min_compaction_lag_ms)
@@ -160,10 +170,12 @@ class Figures:
 
     @cached_property
     def cleanable_bytes(self) -> Ints:
+        """[P] Bytes of the cleanable head."""
         return self.sum(self.arrays.bytes, self.cleanable)
 
     @cached_property
     def tail_bytes(self) -> Ints:
+        """[P] Bytes of the tail."""
         return self.sum(self.arrays.bytes, self.tail)
 
     @cached_property

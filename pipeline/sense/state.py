@@ -130,10 +130,12 @@ class PartitionState:
 
     @property
     def tail_bytes(self) -> int:
+        """Bytes of the tail."""
         return sum(segment.bytes for segment in self.tail)
 
     @property
     def cleanable_bytes(self) -> int:
+        """Bytes of the cleanable head."""
         return sum(segment.bytes for segment in self.cleanable)
 
     @property

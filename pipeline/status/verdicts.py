@@ -66,6 +66,7 @@ class StoredResult(BaseModel):
 
     @property
     def table(self) -> str:
+        """The table that was judged."""
         return self.meta.firn.claim.table
 
     def verdict(self) -> LaneVerdict:
