@@ -8,7 +8,8 @@ from pathlib import Path
 
 import psutil
 
-CHECKOUT = Path(__file__).resolve().parents[1]
+from infra.environment import CHECKOUT
+
 Process = subprocess.Popen[bytes]
 STOPPED_WITHIN = 20  # seconds
 PIDS = "firn.pids"

@@ -72,7 +72,7 @@ def engine() -> Iterator[Engine]:
 @pytest.fixture(scope="session")
 def spark(lake: Lake) -> Iterator[SparkSession]:
     """A foreign Spark with Iceberg's own runtime on the lake's catalog, small: two cores, two shuffle partitions."""
-    from tests.support.iceberg_session import small_session
+    from infra.foreign.session import small_session
 
     started = small_session(lake, "firn tests")
     yield started

@@ -21,13 +21,14 @@ from rich.console import Console
 
 from infra.airflow import settings
 from infra.demo import load, producer
+from infra.environment import CHECKOUT
 from infra.processes import members, start, started, stop
 from pipeline.lake import Lake
 
 HEALTHY_WITHIN = 180  # seconds; a slow machine needs half of it
 PASSWORDS = "simple_auth_manager_passwords.json.generated"
 """File to which Airflow writes the users of its first start."""
-TABLES = settings.CHECKOUT / "infra" / "demo" / "tables.toml"
+TABLES = CHECKOUT / "infra" / "demo" / "tables.toml"
 
 # What `airflow standalone` starts, but for its two log servers, which would listen on all interfaces: the server
 # reads the logs from the same disk.

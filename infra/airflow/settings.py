@@ -8,9 +8,9 @@ import json
 import os
 from pathlib import Path
 
+from infra.environment import CHECKOUT, catalog_of
 from pipeline.lake import Lake
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 PORT = 8080
 WRITER_WAITS = 60
 """Seconds that a component waits for SQLite's one writer. With five, the default, busy machines refuse requests."""
@@ -24,9 +24,6 @@ def environment(home: Path, port: int = PORT) -> dict[str, str]:
     """
     home = home.resolve()
     lake = Lake.embedded(home)
-    catalog = {
-        f"PYICEBERG_CATALOG__{lake.name.upper()}__{key.upper()}": value for key, value in lake.properties.items()
-    }
     own = {
         "FIRN_HOME": str(home),
         "PYICEBERG_DEFAULT_CATALOG": lake.name,
@@ -50,4 +47,4 @@ def environment(home: Path, port: int = PORT) -> dict[str, str]:
         "PATH": f"{CHECKOUT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
     }
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "PYICEBERG_"))}
-    return inherited | catalog | own
+    return inherited | catalog_of(lake) | own

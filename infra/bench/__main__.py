@@ -47,10 +47,10 @@ def _run(arguments: argparse.Namespace, home: Path) -> int:
     from infra.bench import cases, results, tables
     from infra.bench.entries import Bench
     from infra.bench.measure import measure
+    from infra.foreign.session import iceberg_session
     from pipeline.engine.local import LocalEngine
     from pipeline.engine.spark import SparkEngine
     from pipeline.lake import Lake
-    from tests.support.iceberg_session import iceberg_session
 
     started = time.monotonic()
 

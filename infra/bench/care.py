@@ -22,11 +22,11 @@ from pyiceberg.table.snapshots import Operation
 
 from infra.bench import history
 from infra.bench.resources import Share, watched
+from infra.environment import CHECKOUT, environment
+from infra.foreign.files import files_under, on_disk
+from infra.foreign.session import iceberg_session
 from pipeline import clock
 from pipeline.lake import Lake
-from tests.support.commands import ROOT, environment
-from tests.support.iceberg_session import iceberg_session
-from tests.support.lakes import files_under, on_disk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +94,9 @@ def main(arguments: Sequence[str]) -> int:
 def _firn(lake: Lake) -> Figures:
     command = [sys.executable, "-m", "pipeline", "care", FIRN]
     with _measured(Share.OWN) as figures:
-        ended = subprocess.run(command, env=environment(lake), cwd=ROOT, capture_output=True, text=True, check=False)
+        ended = subprocess.run(
+            command, env=environment(lake), cwd=CHECKOUT, capture_output=True, text=True, check=False
+        )
     if ended.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
     return figures[0]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from infra.bench.results import DEMO, Elsewhere
-from tests.support.commands import ROOT
+from infra.environment import CHECKOUT
 
 
 def main() -> int:
@@ -17,7 +17,7 @@ def main() -> int:
     parser.add_argument("--home", type=Path, default=Path(".firn", "bench"))
     arguments = parser.parse_args()
     started = time.monotonic()
-    subprocess.run(["make", "demo"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["make", "demo"], cwd=CHECKOUT, check=True, stdout=subprocess.DEVNULL)
     seconds = time.monotonic() - started
     known = Elsewhere.read(arguments.home)
     replace(known, seconds=known.seconds | {DEMO: seconds}).write(arguments.home)

@@ -11,9 +11,9 @@ from infra.bench.check import Fingerprint
 from infra.bench.entries import Bench
 from infra.bench.firn import awake, clock
 from infra.bench.inputs import Inputs, local, run_lane
+from infra.foreign.files import files_under
 from pipeline.lake import Lake
 from pipeline.sense import Lane
-from tests.support.lakes import files_under
 
 MASKED = {"firn_mask_max_lag_ms": "60000"}
 _NOT_SHUFFLED = {"write_distribution-mode": "none", "write_merge_distribution-mode": "none"}

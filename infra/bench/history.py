@@ -26,10 +26,10 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 from infra.bench.metadata import data_file
+from infra.foreign.files import on_disk
 from pipeline.lake import Lake, records
 from pipeline.lake.manifest_entries import RawManifest, RawManifestWriter
 from pipeline.lake.manifest_writers import added_entry, manifest_writer
-from tests.support.lakes import on_disk
 
 DAY_MS: Final = 86_400_000
 AGE_MS: Final = 10 * DAY_MS

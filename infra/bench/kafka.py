@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from infra import java
 from infra.bench.data import KEY_BYTES, Shape, keys_as_text, stream, values
 from infra.bench.entries import Bench, Entry, Measured, Task
 from infra.bench.inputs import Inputs
 from infra.bench.resources import Share, watched
-from tests.conformance import java
 
 DRIVER = Path(__file__).with_name("CleanerBench.java")
 BATCH_BYTES = 1 << 16
@@ -36,8 +36,9 @@ def _cleaner(codec: str) -> Entry:
         sizes = [
             str(number) for number in (shape.value_bytes, part.offsets[part.tail], BATCH_BYTES, inputs.segment_bytes)
         ]
+        path = java.compiled(DRIVER, bench.scratch / "classes", java.KAFKA_JARS)
         with watched(Share.OWN) as peak:
-            printed = java.run(DRIVER, bench.scratch, _JVM, [str(records), str(left), *sizes, codec, "1"])
+            printed = java.run([*_JVM, "-cp", path, DRIVER.stem, str(records), str(left), *sizes, codec, "1"])
         wall, processor = (int(nanos) / 1e9 for nanos in printed.split())
         records.unlink()
         _to_parquet(shape, left, parquet)

@@ -78,10 +78,10 @@ def _beside_spark(given: argparse.Namespace, home: Path, keys: int, wanted: Sequ
     from infra.bench.hiding import Hiding
     from infra.bench.inputs import prepare
     from infra.bench.upserted import Upserted
+    from infra.foreign.session import iceberg_session
     from pipeline.engine.local import LocalEngine
     from pipeline.engine.spark import SparkEngine
     from pipeline.lake import Lake
-    from tests.support.iceberg_session import iceberg_session
 
     lake = Lake.embedded(home)
     lake.create_namespace("bench")

@@ -26,8 +26,8 @@ from infra.bench.inputs import append_all, live
 from infra.bench.processes import run_in
 from infra.bench.resources import Share, watched
 from infra.bench.results import Elsewhere, Memory
+from infra.environment import CHECKOUT, environment
 from pipeline.lake import Lake, records
-from tests.support.commands import ROOT, environment
 
 TABLE = "bench.memory"
 
@@ -65,7 +65,7 @@ def measure(lake: Lake, shape: Shape, keys: int, engine: str) -> Memory:
     with watched(Share.OWN) as peak:
         started = time.monotonic()
         variables = environment(lake, **run_in(engine, os.cpu_count() or 1))
-        subprocess.run([sys.executable, *command], env=variables, cwd=ROOT, check=True)
+        subprocess.run([sys.executable, *command], env=variables, cwd=CHECKOUT, check=True)
         seconds = time.monotonic() - started
     exact = check.fingerprint(live(lake, TABLE)) == wanted
     raw = count * (KEY_BYTES + shape.value_bytes)

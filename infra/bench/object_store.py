@@ -28,12 +28,12 @@ from infra.bench.data import NOW_MS, Shape
 from infra.bench.inputs import ZSTD_LEVEL, head_and_tail
 from infra.bench.processes import run_in
 from infra.bench.results import STORE, Elsewhere
+from infra.environment import CHECKOUT
 from infra.stack.settings import BUCKET, SQL
 from infra.stack.stack import Stack
 from pipeline.engine.local import LocalEngine
 from pipeline.lake import Lake
 from pipeline.lake.folders import store
-from tests.support.commands import ROOT
 
 NAMESPACE = "bench"
 COPY = "pyarrow copy"
@@ -119,7 +119,7 @@ def _cleaned(stack: Stack, stored: StoredTable, engine: str, cores: int) -> floa
         command = ["-m", "pipeline", "run", identifier, "--lane", "full", "--force", "--now", str(NOW_MS)]
         variables = {**stack.environment(SQL), **run_in(engine, cores)}
         started = time.monotonic()
-        done = subprocess.run([sys.executable, *command], env=variables, cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, *command], env=variables, cwd=CHECKOUT, capture_output=True, text=True)
         seconds = time.monotonic() - started
         if done.returncode:
             raise RuntimeError(f"firn run, {engine}: {done.stderr}")

@@ -12,7 +12,7 @@ from infra.bench.entries import Bench, Entry, Measured, Task, sources
 from infra.bench.firn import clock
 from infra.bench.inputs import ZSTD_LEVEL, Inputs
 from infra.bench.resources import Share
-from tests.support.commands import ROOT, environment
+from infra.environment import CHECKOUT, environment
 
 SUBMIT_OPTIONS = "FIRN_BENCH_SUBMIT_OPTIONS"
 """JVM options of the processes, where they are to be others than those of the benchmark's own session."""
@@ -61,7 +61,9 @@ def _duckdb(bench: Bench, inputs: Inputs) -> Iterator[Measured]:
 
 
 def _ended(command: list[str], variables: Mapping[str, str], given: str = "") -> None:
-    ended = subprocess.run(command, env=variables, cwd=ROOT, input=given, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        command, env=variables, cwd=CHECKOUT, input=given, capture_output=True, text=True, check=False
+    )
     if ended.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
 

@@ -22,11 +22,11 @@ from infra.bench.entries import Bench
 from infra.bench.firn import awake, clock
 from infra.bench.hiding import Contestant, Ran, call, measured
 from infra.bench.inputs import NAMESPACE, copy_of, live, run_lane
+from infra.foreign.row_deletes import add, equality_file, position_file
 from pipeline.adopt import adopt
 from pipeline.adopt.adopt import Choice
 from pipeline.lake import Lake
 from pipeline.sense import Lane
-from tests.support.row_deletes import add, equality_file, position_file
 
 SCHEMA: Final = Schema(
     NestedField(1, "key", BinaryType(), required=False),

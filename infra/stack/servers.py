@@ -8,11 +8,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.request import urlopen
 
+from infra import java
 from infra.processes import Process, start
-from infra.stack import java
 from infra.stack.settings import BUCKET, DATABASE, HOST, REST, Settings, write_private
 
 WORKERS = 2
+LIGHT = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable")
+"""Options of a JVM that serves a few requests: small, and soon up."""
 _MIB = 1 << 20
 
 
@@ -35,13 +37,13 @@ def serve_s3(folder: Path, settings: Settings, environment: Mapping[str, str]) -
     }
     properties = folder / "s3proxy.properties"
     write_private(properties, "".join(f"{key}={value}\n" for key, value in configuration.items()))
-    server = [java.program(), *java.LIGHT, "-jar", str(java.jar("s3proxy-*.jar"))]
+    server = [java.program(), *LIGHT, "-jar", str(java.jar(java.STACK_JARS, "s3proxy-*.jar"))]
     return start("s3", [*server, "--properties", str(properties)], folder, environment)
 
 
 def serve_rest(folder: Path, settings: Settings, environment: Mapping[str, str]) -> Process:
     """Start the REST catalog; its tables are rows in PostgreSQL and objects in the store."""
-    class_path = java.compiled(Path(__file__).with_name("RestCatalog.java"), folder / "classes")
+    class_path = java.compiled(Path(__file__).with_name("RestCatalog.java"), folder / "classes", java.STACK_JARS)
     catalog = {
         "CATALOG_NAME": REST,
         "CATALOG_CATALOG__IMPL": "org.apache.iceberg.jdbc.JdbcCatalog",
@@ -56,7 +58,7 @@ def serve_rest(folder: Path, settings: Settings, environment: Mapping[str, str])
         "REST_PORT": str(settings.rest_port),
         "REST_TOKEN": settings.token,
     }
-    command = [java.program(), *java.LIGHT, "-cp", class_path, "RestCatalog"]
+    command = [java.program(), *LIGHT, "-cp", class_path, "RestCatalog"]
     return start("rest", command, folder, {**environment, **catalog, **settings.aws})
 
 

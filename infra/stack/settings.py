@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from infra.environment import variable
+
 HOST = "127.0.0.1"
 BUCKET = "lake"
 DATABASE = "catalogs"
@@ -102,11 +104,6 @@ class Settings:
         }
         own = {"PYICEBERG_DEFAULT_CATALOG": catalog}
         return configured | (self.aws if catalog == SQL else {}) | own
-
-
-def variable(catalog: str, key: str) -> str:
-    """The variable in which PyIceberg looks for a property of a catalog."""
-    return f"PYICEBERG_CATALOG__{catalog}__{key.replace('.', '__').replace('-', '_')}".upper()
 
 
 def write_private(path: Path, text: str) -> None:

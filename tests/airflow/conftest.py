@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from infra.airflow import settings
+from infra.environment import CHECKOUT
 from pipeline.airflow.configuration import dag_id_of
 from pipeline.lake import Lake, records
 from pipeline.land import land
@@ -62,7 +63,7 @@ class LocalAirflow:
         return subprocess.run(
             [sys.executable, *arguments],
             env=environment,
-            cwd=settings.CHECKOUT,
+            cwd=CHECKOUT,
             capture_output=True,
             text=True,
             timeout=MINUTES,

@@ -1,8 +1,8 @@
 """DAG runs from end to end: real Airflow tasks, real spark-submit, a real catalog."""
 
+from infra.foreign.files import on_disk
 from pipeline.plan import failed_plans
 from tests.airflow.conftest import TABLES, LocalAirflow
-from tests.support.lakes import on_disk
 
 FOUR_BATCHES = (
     {0: ["a=1", "b=1"], 1: ["x=1"]},

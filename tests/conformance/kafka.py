@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.conformance import java
-from tests.conformance.java import DriverError
+from infra import java
 from tests.conformance.workloads import Workload
 
 DRIVER = Path(__file__).with_name("KafkaCleaner.java")
@@ -43,10 +42,11 @@ class Cleaned(NamedTuple):
 def clean(workloads: Sequence[Workload], scratch: Path) -> list[list[Cleaned]]:
     """Records that Kafka's cleaner leaves after each step of each workload. ``scratch`` gets the compiled driver."""
     lines = "".join(json.dumps(workload.as_json()) + "\n" for workload in workloads)
-    done = java.run(DRIVER, scratch, ["-Xshare:auto", "-XX:TieredStopAtLevel=1"], text=lines)
+    path = java.compiled(DRIVER, scratch / "classes", java.KAFKA_JARS)
+    done = java.run(["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", path, DRIVER.stem], lines)
     reports = [json.loads(line) for line in done.splitlines()]
     if [report["id"] for report in reports] != [workload.id for workload in workloads]:
-        raise DriverError(f"{len(reports)} of {len(workloads)} workloads were answered")
+        raise java.JavaError(f"{len(reports)} of {len(workloads)} workloads were answered")
     return [[_cleaned(cleaning) for cleaning in report["cleanings"]] for report in reports]
 
 

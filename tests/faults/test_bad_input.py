@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from infra.environment import CHECKOUT, environment
+from infra.foreign.files import on_disk
 from pipeline.compact.compact import compact
 from pipeline.errors import ConflictError, FirnError, RefusedError
 from pipeline.lake import Lake
@@ -16,8 +18,7 @@ from pipeline.plan import failed_plans
 from pipeline.publish import Publication, publish
 from pipeline.run import run
 from pipeline.sense import Lane
-from tests.support.commands import ROOT, environment, firn
-from tests.support.lakes import on_disk
+from tests.support.commands import firn
 from tests.support.topics import NOW, Record, Topic, updates
 
 HISTORY = updates("a=1", "b=1", "a=2")
@@ -143,7 +144,7 @@ def test_no_space_for_a_stage(topic: Topic, tmp_path: Path) -> None:
     plan = topic.plans("full")[0].write(tmp_path)
     limited = f"ulimit -f 4000; exec {sys.executable} -m pipeline compact {plan}"
     refused = subprocess.run(
-        ["bash", "-c", limited], env=environment(topic.lake), cwd=ROOT, capture_output=True, text=True, check=False
+        ["bash", "-c", limited], env=environment(topic.lake), cwd=CHECKOUT, capture_output=True, text=True, check=False
     )
     assert refused.returncode == 4, refused.stderr
     (line,) = refused.stderr.strip().splitlines()

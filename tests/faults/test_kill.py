@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.care.limits import SETTLED_MS
 from pipeline.errors import UnavailableError
 from pipeline.lake.folders import data_folder, job_folder
@@ -17,7 +18,7 @@ from tests.faults.harness.fault import Fault, Kind
 from tests.faults.harness.injector import FIRED, PAUSED
 from tests.faults.variables import dying, failing
 from tests.support.commands import firn, start
-from tests.support.lakes import files_under, held, on_disk
+from tests.support.lakes import held
 from tests.support.topics import NOW, Record, Topic, updates
 from tests.support.waiting import until
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
+from infra.foreign.files import on_disk
 from pipeline.lake import Lake
 from pipeline.lake.branches import QUARANTINE, on_branch
 from tests.faults.harness.model import Branches, Looks, Model, lost_files, unbalanced, view
 from tests.faults.harness.reader import Reader, reading
 from tests.faults.harness.trial import trial
 from tests.faults.harness.workplace import Workplace
-from tests.support.lakes import on_disk
 from tests.support.topics import Record, Topic, updates
 
 SEEDS = (*range(1, 6), 51)

@@ -8,6 +8,7 @@ import pytest
 from pyarrow.fs import FileSystem
 from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 
+from infra.foreign.files import on_disk
 from pipeline import clock
 from pipeline.care import care_table
 from pipeline.errors import FirnError
@@ -67,7 +68,7 @@ def test_trials_a_clock_that_is_ahead_makes_no_file_old(
 ) -> None:
     lake.set_properties(TABLE, {"firn.care.orphans": "true", "firn.care.orphans.age.ms": str(DAY_MS)})
     append(lake, [row(0)])
-    path = written(lakes.on_disk(lake.table(TABLE).location()) / "data", 1)
+    path = written(on_disk(lake.table(TABLE).location()) / "data", 1)
     ahead = clock.now_ms() + 2 * DAY_MS
     monkeypatch.setattr(clock, "now_ms", lambda: ahead)
     command_on(lake, monkeypatch, capsys)("care", TABLE)

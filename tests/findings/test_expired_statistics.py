@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.update import SetPartitionStatisticsUpdate
 
+from infra.foreign.files import on_disk
 from pipeline.lake import Lake, records
-from tests.support import lakes
 from tests.support.expiring import care, replaced
 from tests.support.lakes import TABLE
 
@@ -24,12 +24,12 @@ def test_r24_partition_statistics_go_with_their_snapshot(lake: Lake) -> None:
     for snapshot in (lake.table(TABLE).metadata.snapshots[0], lake.table(TABLE).metadata.snapshots[-1]):
         table = lake.table(TABLE)
         location = f"{table.location()}/metadata/{snapshot.snapshot_id}.parquet"
-        lakes.on_disk(location).write_bytes(b"PAR1")
-        paths.append(lakes.on_disk(location))
+        on_disk(location).write_bytes(b"PAR1")
+        paths.append(on_disk(location))
         named = {"snapshot-id": snapshot.snapshot_id, "statistics-path": location, "file-size-in-bytes": 4}
         update = SetPartitionStatisticsUpdate.model_validate({"partition-statistics": named})
         lake.catalog.commit_table(table, (), (update,))
     care(lake)
     assert [path.exists() for path in paths] == [False, True]
     left = [one.statistics_path for one in lake.table(TABLE).metadata.partition_statistics]
-    assert [lakes.on_disk(one) for one in left] == paths[1:]
+    assert [on_disk(one) for one in left] == paths[1:]

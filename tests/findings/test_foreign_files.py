@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.foreign.files import files_under, on_disk
 from pipeline import clock
 from pipeline.care import Garbage, Kind, care_table
 from pipeline.errors import RefusedError
@@ -31,7 +32,7 @@ def root(lake: Lake) -> Path:
     """The location of a table with one record."""
     records.create(lake, TABLE, {})
     append(lake, [row(0)])
-    return lakes.on_disk(lake.table(TABLE).location())
+    return on_disk(lake.table(TABLE).location())
 
 
 def orphans_go(lake: Lake) -> None:
@@ -120,7 +121,7 @@ def test_r5_any_overlap_with_another_table_keeps_every_unnamed_file(lake: Lake, 
 
 def test_r5_a_table_that_can_not_be_loaded_keeps_every_unnamed_file(lake: Lake, root: Path) -> None:
     other_table(lake)
-    lakes.on_disk(lake.table(OTHER).metadata_location).unlink()
+    on_disk(lake.table(OTHER).metadata_location).unlink()
     orphans_go(lake)
     path = stray(root)
     refused = told(care(lake))
@@ -131,7 +132,7 @@ def test_r5_a_table_that_can_not_be_loaded_keeps_every_unnamed_file(lake: Lake, 
 
 def test_r5_a_table_that_can_not_be_loaded_keeps_nothing_of_firns_own(lake: Lake, root: Path) -> None:
     other_table(lake)
-    lakes.on_disk(lake.table(OTHER).metadata_location).unlink()
+    on_disk(lake.table(OTHER).metadata_location).unlink()
     path = stray(root, "data/_firn/0123456789abcdef/left.parquet")
     care(lake)
     assert not path.exists()
@@ -144,9 +145,9 @@ def expired_elsewhere(lake: Lake) -> set[Path]:
     lake.table(TABLE).delete("offset = 1")
     lake.table(TABLE).maintenance.expire_snapshots().older_than(datetime(2100, 1, 1, tzinfo=UTC)).commit()
     table = lake.table(TABLE)
-    kept = {lakes.on_disk(path) for path in lakes.held(table)}
-    kept |= {lakes.on_disk(one.manifest_path) for snapshot in table.snapshots() for one in snapshot.manifests(table.io)}
-    kept |= {lakes.on_disk(one.manifest_list) for one in table.snapshots()}
+    kept = {on_disk(path) for path in lakes.held(table)}
+    kept |= {on_disk(one.manifest_path) for snapshot in table.snapshots() for one in snapshot.manifests(table.io)}
+    kept |= {on_disk(one.manifest_list) for one in table.snapshots()}
     return {one for one in lakes.table_files(lake) - before - kept if not one.name.endswith(".json")}
 
 
@@ -178,7 +179,7 @@ def test_r5_damaged_metadata_files_of_the_past_hold_nothing_up(lake: Lake, root:
     path = stray(root)
     own = stray(root, "data/_firn/0123456789abcdef/left.parquet")
     for one in root.glob("metadata/*.metadata.json"):
-        if lakes.on_disk(lake.table(TABLE).metadata_location) != one:
+        if on_disk(lake.table(TABLE).metadata_location) != one:
             one.write_text("{")
     orphans_go(lake)
     care(lake)
@@ -189,13 +190,13 @@ def test_r5_damaged_metadata_files_of_the_past_hold_nothing_up(lake: Lake, root:
 @pytest.mark.parametrize("days", [4, 40])
 def test_r4_what_another_catalog_has_written_since_stays(lake: Lake, root: Path, tmp_path: Path, days: int) -> None:
     """Writers have moved there. The old catalog's table stays as it was then."""
-    before = lakes.files_under(root)
+    before = files_under(root)
     moved = registered(lake, tmp_path)
     append(moved, [row(1)])
     append(moved, [row(2)])
-    written = lakes.files_under(root) - before
+    written = files_under(root) - before
     care(lake, days)
-    assert written <= lakes.files_under(root)
+    assert written <= files_under(root)
     assert lakes.offsets(moved) == [0, 1, 2]
 
 

@@ -10,6 +10,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from infra.foreign.files import on_disk
+from infra.foreign.row_deletes import add
 from pipeline.adopt import adopt
 from pipeline.adopt.adopt import Choice
 from pipeline.compact.compact import compact
@@ -22,8 +24,7 @@ from pipeline.sense import Lane
 from pipeline.staging.stage import Stage
 from pipeline.status.gather import status_of
 from pipeline.validate import validate
-from tests.support import lakes
-from tests.support.row_deletes import add, data_file
+from tests.support.row_deletes import data_file
 from tests.support.topics import DAY, NOW, Topic, foreign_rows, updates
 
 BAD, GOOD = 0, 1
@@ -61,7 +62,7 @@ def test_r17_an_absurd_time_stops_its_topic_partition_alone(dirty: Topic, micros
     table = dirty.lake.table(dirty.table)
     rows = foreign_rows(dirty.arrow(updates("z=1", start=3))).to_pylist()
     sane = data_file(table, rows, table.spec().spec_id, ("orders", BAD, None))
-    path = lakes.on_disk(sane.file_path)
+    path = on_disk(sane.file_path)
     held = pq.read_table(path, partitioning=None)
     place = held.schema.get_field_index("timestamp")
     times = pa.array([micros], held.schema.field(place).type)
@@ -77,7 +78,7 @@ def test_r17_a_result_that_can_not_be_judged_stops_its_plan_alone(dirty: Topic) 
     plans = dirty.plans(Lane.FULL)
     (stage,) = {outcome.stage for outcome in compact(dirty.lake, plans, dirty.engine)}
     for file in Stage.load(dirty.lake, stage).files[plans[BAD].id].kept:
-        path = lakes.on_disk(file.file_path)
+        path = on_disk(file.file_path)
         path.write_bytes(b"\0" * path.stat().st_size)
     judged = validate(dirty.lake, [stage], dirty.engine)
     publish_stages(dirty.lake, {stage: [plan.id for plan in plans]})
@@ -107,7 +108,7 @@ def test_r17_text_that_is_no_utf_8_stops_its_file_alone(lake: Lake, engine: Engi
 def _with_bounds(file: DataFile, bounds: Mapping[int, bytes]) -> DataFile:
     """``file`` with other bounds of some columns, by field id, and the length that it has on the disk now."""
     lower, upper = (dict(known or {}) | dict(bounds) for known in (file.lower_bounds, file.upper_bounds))
-    size = lakes.on_disk(file.file_path).stat().st_size
+    size = on_disk(file.file_path).stat().st_size
     names = ["content", "file_path", "file_format", "partition", "record_count", "column_sizes"]
     names += ["value_counts", "null_value_counts", "nan_value_counts"]
     like = DataFile.from_args(

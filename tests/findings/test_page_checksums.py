@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from infra.environment import CHECKOUT
+from infra.foreign.files import files_under, on_disk
 from pipeline.errors import RefusedError
 from pipeline.lake import records
 from pipeline.land import land
@@ -15,8 +17,6 @@ from pipeline.quarantine import export
 from pipeline.run import run
 from pipeline.sense import Lane, sense_table
 from pipeline.validate import validate
-from tests.support.commands import ROOT
-from tests.support.lakes import files_under, on_disk
 from tests.support.log_segments import Entry, batch, marker, segment
 from tests.support.topics import LOW_THRESHOLDS, NOW, Record, Topic
 
@@ -131,8 +131,8 @@ def test_r25_files_without_checksums_are_read_as_before(topic: Topic) -> None:
 def test_r25_one_module_opens_and_writes_parquet() -> None:
     """A new reader or writer can't forget the checksums."""
     calls = re.compile(r"\b((pq|parquet)\.(ParquetFile|ParquetWriter|read_table|write_table)|read_parquet)\(")
-    modules = [path for folder in ("pipeline", "expectations", "dags") for path in (ROOT / folder).rglob("*.py")]
-    outside = {str(path.relative_to(ROOT)) for path in modules if calls.search(path.read_text(encoding="utf-8"))}
+    modules = [path for folder in ("pipeline", "expectations", "dags") for path in (CHECKOUT / folder).rglob("*.py")]
+    outside = {str(path.relative_to(CHECKOUT)) for path in modules if calls.search(path.read_text(encoding="utf-8"))}
     assert outside == set()
 
 

@@ -2,10 +2,11 @@
 
 import pytest
 
+from infra.foreign.row_deletes import add, equality_file
 from pipeline.engine import Engine
 from pipeline.lake import Lake
 from pipeline.status.gather import status_of
-from tests.support.row_deletes import add, equality_file, visible_rows
+from tests.support.row_deletes import visible_rows
 from tests.support.topics import DAY, NOW, Topic, updates
 from tests.support.upserts import Row, upserts
 

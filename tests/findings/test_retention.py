@@ -5,12 +5,12 @@ import os
 import pyarrow as pa
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline.publish import retain
 from pipeline.segments import Segment
 from pipeline.sense import Lane, retention, sense_table
 from pipeline.sense.forecast import due_at
 from pipeline.sense.state import PartitionState
-from tests.support.lakes import on_disk
 from tests.support.topics import Record, Topic, foreign_rows
 
 HOUR = 3_600_000

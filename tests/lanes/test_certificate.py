@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.avro.decoder import new_decoder
 
+from infra.foreign.files import files_under, on_disk
 from pipeline import clock
 from pipeline.care import care_table
 from pipeline.lake.avro import HEADER, blocks
@@ -13,7 +14,6 @@ from pipeline.prove.certificate import content_of
 from pipeline.prove.verify import verify
 from pipeline.sense import Lane
 from tests.support.erasing import erasures, request
-from tests.support.lakes import files_under, on_disk
 from tests.support.topics import DAY, NOW, Topic, updates
 
 KEY = "customer-4711-of-whom-nothing-may-stay"

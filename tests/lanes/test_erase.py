@@ -4,13 +4,14 @@ import hashlib
 
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline.erase.stored import location_of
 from pipeline.errors import RefusedError
 from pipeline.publish import publish_stages
 from pipeline.run import run
 from pipeline.sense import Lane
 from tests.support.erasing import HOUR, erasures, progress, request
-from tests.support.lakes import on_disk, snapshot
+from tests.support.lakes import snapshot
 from tests.support.topics import NOW, Record, Topic, updates
 
 

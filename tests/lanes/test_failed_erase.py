@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline.plan import FailedPlan, Plan, failed_plans
 from pipeline.prove.status import status
 from pipeline.run import run
 from pipeline.sense import Lane
 from tests.support.erasing import HOUR, request
-from tests.support.lakes import on_disk
 from tests.support.topics import NOW, Topic, updates
 
 LATER = NOW + 2 * HOUR

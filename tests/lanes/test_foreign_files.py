@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline.compact.compact import compact
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
@@ -14,7 +15,6 @@ from pipeline.run import run
 from pipeline.sense import Lane
 from pipeline.validate import build_reports
 from tests.support.foreign import append_again, rename
-from tests.support.lakes import on_disk
 from tests.support.topics import NOW, Record, Topic, updates
 
 KAFKA_NAMES = ("a.segment.bytes", "__stage_x", "a.b-c_D", "-", "t" * 249)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline.compact.compact import compact
 from pipeline.plan import failed_plans
 from pipeline.publish import publish_job
@@ -12,7 +13,6 @@ from pipeline.run import run
 from pipeline.sense import Lane
 from pipeline.staging.stage import Stage
 from pipeline.validate import validate
-from tests.support.lakes import on_disk
 from tests.support.topics import NOW, Topic, updates
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.foreign.row_deletes import add, equality_file
 from pipeline.engine import Engine
 from pipeline.explain.missing import missing
 from pipeline.lake import Lake
@@ -11,7 +12,7 @@ from pipeline.lake.row_deletes import partition_values
 from pipeline.publish.publish import publish_job
 from pipeline.sense import Lane, due, sense_table
 from tests.support.hiding import deletes
-from tests.support.row_deletes import add, data_files, delete_at, equality_deletes, equality_file
+from tests.support.row_deletes import data_files, delete_at, equality_deletes
 from tests.support.topics import DAY, NOW, Topic, updates
 from tests.support.upserts import Row, Upserts, delete_keys, equality_deletes_left, upserts
 

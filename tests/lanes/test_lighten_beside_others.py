@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import pytest
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.engine import Engine
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake import Lake
@@ -11,7 +12,6 @@ from pipeline.publish import publish
 from pipeline.run.run import run
 from pipeline.sense import Lane
 from pipeline.staging.stage import stages_of
-from tests.support.lakes import files_under, on_disk
 from tests.support.topics import NOW
 from tests.support.upserts import Row, Upserts, equality_deletes_left, upserts
 from tests.support.watched import Killed, Nth, die, watched

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline.compact import hide
 from pipeline.compact.inputs import PlanInputs
 from pipeline.engine import Engine
@@ -16,7 +17,6 @@ from pipeline.lake import Lake
 from pipeline.publish import publish
 from pipeline.validate import validate
 from pipeline.validate.verify import verify
-from tests.support.lakes import on_disk
 from tests.support.row_deletes import data_files
 from tests.support.sabotage import refused, replaced
 from tests.support.upserts import Row, Upserts, equality_deletes_left, upserts

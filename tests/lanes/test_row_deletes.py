@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.foreign.row_deletes import add, equality_file
 from pipeline.engine import Engine
 from pipeline.errors import ConflictError
 from pipeline.lake import Lake, hidden_records
@@ -18,7 +19,7 @@ from pipeline.sense import sense_table
 from pipeline.validate.verify import verify
 from tests.support.examples import bounded
 from tests.support.hiding import delete, deletes
-from tests.support.row_deletes import add, delete_at, equality_file, places
+from tests.support.row_deletes import delete_at, places
 from tests.support.sabotage import refused, replaced
 from tests.support.topics import DAY, NOW, Record, Topic, updates
 

@@ -2,9 +2,9 @@
 
 import os
 
+from infra.foreign.files import files_under, on_disk
 from pipeline import clock
 from pipeline.care import Kind, care_table
-from tests.support.lakes import files_under, on_disk
 from tests.support.topics import DAY, NOW, Topic, updates
 
 

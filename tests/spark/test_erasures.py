@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline import clock
 from pipeline.engine.spark import SparkEngine
 from pipeline.erase.stored import location_of, read_erasures
@@ -14,7 +15,6 @@ from pipeline.prove.certify import certify
 from pipeline.prove.search import search
 from pipeline.prove.wanted import Wanted
 from tests.support.erasing import erasures, request
-from tests.support.lakes import on_disk
 from tests.support.topics import NOW, Topic, updates
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.lake.branches import QUARANTINE, REMOVED_TOMBSTONES
 from pipeline.publish import publish
-from tests.support.lakes import files_under, held, on_disk
+from tests.support.lakes import held
 from tests.support.topics import DAY, NOW, Record, Topic, updates
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from infra.java import STACK_JARS
 from infra.stack import postgres
-from infra.stack.java import JARS
 from infra.stack.stack import Stack
 
 
@@ -17,8 +17,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         pytest.skip("real catalogs, a real store and a real cluster are tested by `make stack-test`")
     if postgres.programs() is None:
         pytest.skip("PostgreSQL is not on this machine (Debian's package postgresql): real catalogs are NOT tested")
-    if not list(JARS.glob("*.jar")):
-        pytest.skip(f"no jars in {JARS} (`make stack-test` fetches them): real catalogs are NOT tested")
+    if not list(STACK_JARS.glob("*.jar")):
+        pytest.skip(f"no jars in {STACK_JARS} (`make stack-test` fetches them): real catalogs are NOT tested")
     started = Stack.of(tmp_path_factory.mktemp("stack"))
     with pytest.MonkeyPatch.context() as patched:
         for name, value in started.settings.aws.items():

@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 
 import yaml  # type: ignore[import-untyped]  # has no type information
 
-from infra.processes import CHECKOUT
+from infra.environment import CHECKOUT
 from infra.stack import servers
 from infra.stack.settings import HOST, free_ports
 from infra.stack.stack import READY_WITHIN, Stack

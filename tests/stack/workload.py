@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pyarrow.fs import FileSelector
 
-from infra.processes import CHECKOUT
+from infra.environment import CHECKOUT
 from infra.stack.stack import Stack
 from pipeline.history.properties import NOW_MS
 from pipeline.lake import Lake, records

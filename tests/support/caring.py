@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from infra.foreign.files import on_disk
 from pipeline import clock
 from pipeline.care import Garbage, Kind, care_table
 from pipeline.lake import Lake
@@ -34,7 +35,7 @@ def kept(found: Iterable[Garbage], kind: Kind) -> dict[str, str]:
 
 def files_on(lake: Lake, branch: str) -> set[Path]:
     """The data files of ``branch`` as it is now."""
-    return {lakes.on_disk(path) for path in lakes.paths(on_branch(lake.table(TABLE), branch))}
+    return {on_disk(path) for path in lakes.paths(on_branch(lake.table(TABLE), branch))}
 
 
 def offsets_on(lake: Lake, branch: str) -> list[int]:

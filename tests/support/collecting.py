@@ -1,5 +1,6 @@
 """Stages that a collector takes, and what is left of them."""
 
+from infra.foreign.files import on_disk
 from pipeline.history.published_plans import published
 from pipeline.lake import Lake
 from pipeline.quarantine import records as quarantined
@@ -16,7 +17,7 @@ def in_quarantine(lake: Lake) -> list[int]:
 
 def agree(lake: Lake) -> None:
     """Every file that a snapshot refers to is there: catalog and files tell the same."""
-    gone = {path for path in lakes.held(lake.table(TABLE)) if not lakes.on_disk(path).exists()}
+    gone = {path for path in lakes.held(lake.table(TABLE)) if not on_disk(path).exists()}
     assert gone == set()
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pyiceberg.table.snapshots import Snapshot
 
+from infra.foreign.files import on_disk
 from pipeline import clock
 from pipeline.care import ALL, Garbage, Part, care_table
 from pipeline.lake import Lake
@@ -27,7 +28,7 @@ def replaced(lake: Lake, times: int = 3) -> set[Path]:
     """Land and delete a record, again and again; the data files that only past snapshots reach."""
     files = set()
     for number in range(times):
-        files.add(lakes.on_disk(lakes.append_file(lake, [row(number)])))
+        files.add(on_disk(lakes.append_file(lake, [row(number)])))
         lake.table(TABLE).delete(f"offset = {number}")
     append(lake, [row(times)])
     return files

@@ -1,7 +1,6 @@
 """Traces of other writers in a table: row-level deletes, files without a row, listed twice or of another spec, and
 other manifests of the same files."""
 
-import time
 import uuid
 from collections.abc import Iterable, Sequence
 
@@ -11,15 +10,14 @@ from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
     FileFormat,
-    ManifestFile,
     write_manifest,
-    write_manifest_list,
 )
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
 
+from infra.foreign.files import on_disk
+from infra.foreign.row_deletes import commit_manifests
 from pipeline.lake import Lake
 from pipeline.lake.manifest_writers import write_deletes
 from pipeline.lake.records import PARTITION_FIELDS, check
@@ -63,7 +61,7 @@ def rename(lake: Lake, path: str, name: str, identifier: str = lakes.TABLE) -> s
     table = lake.table(identifier)
     file = _listed(table, path)
     place = f"{path.rpartition('/')[0]}/{name}"
-    lakes.on_disk(path).rename(lakes.on_disk(place))
+    on_disk(path).rename(on_disk(place))
     with table.transaction() as transaction, transaction.update_snapshot().overwrite() as swap:
         swap.delete_data_file(file)
         swap.append_data_file(_like(file, place, file.partition))
@@ -124,15 +122,15 @@ def delete_keys(lake: Lake, rows: pa.Table, ids: Sequence[int]) -> None:
 
 def _write(table: Table, rows: pa.Table, content: DataFileContent, partition: Record) -> DataFile:
     place = f"{table.location()}/data/{uuid.uuid4()}.parquet"
-    lakes.on_disk(place).parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(rows, lakes.on_disk(place))
+    on_disk(place).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, on_disk(place))
     file = DataFile.from_args(
         content=content,
         file_path=place,
         file_format=FileFormat.PARQUET,
         partition=partition,
         record_count=rows.num_rows,
-        file_size_in_bytes=lakes.on_disk(place).stat().st_size,
+        file_size_in_bytes=on_disk(place).stat().st_size,
     )
     file.spec_id = table.spec().spec_id
     return file
@@ -160,39 +158,3 @@ def rewrite_manifests(lake: Lake, identifier: str = lakes.TABLE) -> None:
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
                 writer.existing(entry)
     commit_manifests(lake, table, [writer.to_manifest_file()], snapshot_id, Operation.REPLACE)
-
-
-def _totals(parent: Snapshot) -> dict[str, str]:
-    """What the table holds by the summary of its snapshot, which a commit of deletes or manifests does not change."""
-    known = parent.summary.additional_properties if parent.summary else {}
-    return {name: value for name, value in known.items() if name.startswith("total-")}
-
-
-def commit_manifests(
-    lake: Lake, table: Table, manifests: Sequence[ManifestFile], snapshot_id: int, operation: Operation
-) -> None:
-    """Commit a snapshot of ``manifests``."""
-    parent, number = table.current_snapshot(), table.metadata.next_sequence_number()
-    assert parent is not None
-    place = f"{table.location()}/metadata/{uuid.uuid4()}-list.avro"
-    with write_manifest_list(
-        2, table.io.new_output(place), snapshot_id, parent.snapshot_id, number, "deflate"
-    ) as listing:
-        listing.add_manifests(list(manifests))
-    snapshot = Snapshot.model_validate(
-        {
-            "snapshot-id": snapshot_id,
-            "parent-snapshot-id": parent.snapshot_id,
-            "sequence-number": number,
-            "timestamp-ms": time.time_ns() // 1_000_000,
-            "manifest-list": place,
-            "summary": Summary(operation, **_totals(parent)),
-            "schema-id": table.schema().schema_id,
-        }
-    )
-    main = {"type": "branch", "ref-name": "main", "snapshot-id": snapshot_id}
-    lake.catalog.commit_table(
-        table,
-        (AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": parent.snapshot_id}),),
-        (AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(main)),
-    )

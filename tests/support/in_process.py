@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from infra.environment import environment
 from pipeline.cli import main
 from pipeline.lake import Lake
-from tests.support.commands import environment
 
 
 @dataclass(frozen=True)

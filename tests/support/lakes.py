@@ -16,6 +16,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.clock import from_ms
 from pipeline.errors import FirnError
 from pipeline.history.record_counts import RecordCounts
@@ -107,11 +108,6 @@ def offsets(lake: Lake, identifier: str = TABLE) -> list[int]:
     return sorted(lake.table(identifier).scan(selected_fields=("offset",)).to_arrow()["offset"].to_pylist())
 
 
-def files_under(folder: Path) -> set[Path]:
-    """Every file below ``folder``."""
-    return {path for path in folder.rglob("*") if path.is_file()} if folder.exists() else set()
-
-
 def table_files(lake: Lake) -> set[Path]:
     """Every file of the table, whoever refers to it."""
     return files_under(on_disk(lake.table(TABLE).location()))
@@ -121,11 +117,6 @@ def publishes(lake: Lake, plan: Plan) -> list[int]:
     """Snapshots of the target that say they published ``plan``."""
     found = lake.table(TABLE).metadata.snapshots
     return [one.snapshot_id for one in found if one.summary and one.summary["firn.plan-id"] == plan.id]
-
-
-def on_disk(uri: str) -> Path:
-    """The file that a ``file:`` location means: PyIceberg takes what follows the scheme as it is."""
-    return Path("/" + uri.removeprefix("file:").lstrip("/"))
 
 
 def only_plan(lake: Lake, lane: Lane = Lane.FULL, now_ms: int = NOW, identifier: str = TABLE) -> Plan:

@@ -12,6 +12,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from infra.foreign.files import on_disk
 from pipeline import clock
 from pipeline.care import Garbage, care_table
 from pipeline.engine.local import LocalEngine
@@ -28,7 +29,7 @@ from pipeline.lake.snapshot_commit import Change, SnapshotCommit
 from pipeline.prove.blockers import Blocker
 from pipeline.prove.search import SearchResult, search
 from pipeline.prove.wanted import Wanted
-from tests.support.lakes import TABLE, Row, on_disk, stored
+from tests.support.lakes import TABLE, Row, stored
 
 if TYPE_CHECKING:
     from pipeline.lake.branch_snapshot import BranchChange

@@ -1,34 +1,27 @@
 """Row-level deletes as other writers leave them in a table of format version 2: position and equality delete files."""
 
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.conversions import to_bytes
-from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation
-from pyiceberg.typedef import Record as Values
-from pyiceberg.types import StringType
 
+from infra.foreign.files import on_disk
+from infra.foreign.row_deletes import add, position_file
 from pipeline.lake import Lake
-from pipeline.lake.manifest_writers import added_entry, manifest_writer, write_deletes
 from pipeline.lake.parquet_writer import ParquetFileWriter, WriteOptions
-from pipeline.lake.position_deletes import POSITION
-from pipeline.lake.row_deletes import FILE_PATH, partition_values
-from tests.support import lakes
-from tests.support.foreign import commit_manifests
+from pipeline.lake.row_deletes import partition_values
 
 
 def places(lake: Lake, identifier: str, offsets: Collection[Any], column: str = "offset") -> dict[str, list[int]]:
     """Where records with these ``offsets``, or values of another column, lie, hidden or not: positions by data file."""
     by_file: dict[str, list[int]] = {}
     for file in data_files(lake.table(identifier)):
-        held = pq.read_table(lakes.on_disk(file.file_path), columns=[column], partitioning=None)[column].to_pylist()
+        held = pq.read_table(on_disk(file.file_path), columns=[column], partitioning=None)[column].to_pylist()
         positions = [place for place, offset in enumerate(held) if offset in offsets]
         if positions:
             by_file[file.file_path] = positions
@@ -51,40 +44,6 @@ def delete_at(lake: Lake, identifier: str, positions: Mapping[str, Sequence[int]
     return [file.file_path for file in written]
 
 
-def position_file(
-    table: Table,
-    rows: Sequence[tuple[str | None, int | None]],
-    spec_id: int,
-    values: Sequence[Any],
-    *,
-    bounds: bool = True,
-    file_format: FileFormat = FileFormat.PARQUET,
-) -> DataFile:
-    """A position delete file with these rows, not committed yet."""
-    schema = pa.schema([_column("file_path", pa.string(), FILE_PATH), _column("pos", pa.int64(), POSITION)])
-    held = pa.table([[path for path, _ in rows], pa.array([pos for _, pos in rows], pa.int64())], schema=schema)
-    named = sorted(path for path, _ in rows if path is not None)
-    facts: dict[str, Any] = {"file_format": file_format}
-    if bounds and named:
-        facts |= {
-            "lower_bounds": {FILE_PATH: to_bytes(StringType(), named[0])},
-            "upper_bounds": {FILE_PATH: to_bytes(StringType(), named[-1])},
-        }
-    return _written(table, held, DataFileContent.POSITION_DELETES, spec_id, values, facts)
-
-
-def equality_file(
-    table: Table, columns: Sequence[str], rows: Sequence[Sequence[Any]], spec_id: int, values: Sequence[Any]
-) -> DataFile:
-    """An equality delete file of ``columns`` with these rows, as Flink writes one, not committed yet."""
-    fields = [table.schema().find_field(name) for name in columns]
-    full = {column.name: column for column in schema_to_pyarrow(table.schema(), include_field_ids=False)}
-    schema = pa.schema([_column(field.name, full[field.name].type, field.field_id) for field in fields])
-    held = pa.table([pa.array([row[n] for row in rows], one.type) for n, one in enumerate(schema)], schema=schema)
-    ids = {"equality_ids": [field.field_id for field in fields]}
-    return _written(table, held, DataFileContent.EQUALITY_DELETES, spec_id, values, ids)
-
-
 def data_file(table: Table, rows: Sequence[Mapping[str, Any]], spec_id: int, values: Sequence[Any]) -> DataFile:
     """A data file with these rows and its metrics, not committed yet: for a commit that adds deletes as well."""
     output = table.io.new_output(f"{table.location()}/data/{uuid.uuid4()}.parquet")
@@ -93,23 +52,6 @@ def data_file(table: Table, rows: Sequence[Mapping[str, Any]], spec_id: int, val
     for batch in pa.Table.from_pylist(list(rows), schema=options.arrow_schema()).to_batches():
         writer.write(batch)
     return writer.close().data_file(spec_id)
-
-
-def add(lake: Lake, identifier: str, deletes: Sequence[DataFile], data: Sequence[DataFile] = ()) -> int:
-    """Commit delete files, and data files with them; the sequence number of the commit."""
-    table = lake.table(identifier)
-    parent = table.current_snapshot()
-    snapshot_id = uuid.uuid4().int >> 66
-    manifests = [
-        *(_data_manifest(table, spec_id, files, snapshot_id) for spec_id, files in _by_spec(data)),
-        *(
-            write_deletes(table, spec_id, _manifest_location(table), snapshot_id, files)
-            for spec_id, files in _by_spec(deletes)
-        ),
-    ]
-    before = parent.manifests(table.io) if parent else []
-    commit_manifests(lake, table, [*before, *manifests], snapshot_id, Operation.OVERWRITE)
-    return lake.table(identifier).metadata.next_sequence_number() - 1
 
 
 def delete_files(table: Table) -> set[str]:
@@ -156,7 +98,7 @@ def _hides(table: Table, delete: ManifestEntry, entry: ManifestEntry, place: int
 
 @lru_cache(maxsize=256)
 def _held(path: str) -> list[dict[str, Any]]:
-    held: list[dict[str, Any]] = pq.read_table(lakes.on_disk(path), partitioning=None).to_pylist()
+    held: list[dict[str, Any]] = pq.read_table(on_disk(path), partitioning=None).to_pylist()
     return held
 
 
@@ -174,46 +116,3 @@ def _entries(table: Table, content: ManifestContent) -> list[ManifestEntry]:
         if one.content == content
         for entry in one.fetch_manifest_entry(table.io)
     ]
-
-
-def _by_spec(files: Sequence[DataFile]) -> Iterator[tuple[int, list[DataFile]]]:
-    for spec_id in sorted({file.spec_id for file in files}):
-        yield spec_id, [file for file in files if file.spec_id == spec_id]
-
-
-def _data_manifest(table: Table, spec_id: int, files: Sequence[DataFile], snapshot_id: int) -> ManifestFile:
-    with manifest_writer(table, table.specs()[spec_id], _manifest_location(table), snapshot_id) as writer:
-        for file in files:
-            writer.add(added_entry(file, snapshot_id))
-    return writer.to_manifest_file()
-
-
-def _manifest_location(table: Table) -> str:
-    return f"{table.location()}/metadata/{uuid.uuid4()}.avro"
-
-
-def _written(
-    table: Table,
-    rows: pa.Table,
-    content: DataFileContent,
-    spec_id: int,
-    values: Sequence[Any],
-    facts: Mapping[str, Any],
-) -> DataFile:
-    place = f"{table.location()}/data/{uuid.uuid4()}-deletes.parquet"
-    lakes.on_disk(place).parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(rows, lakes.on_disk(place))
-    file = DataFile.from_args(
-        content=content,
-        file_path=place,
-        partition=Values(*values),
-        record_count=rows.num_rows,
-        file_size_in_bytes=lakes.on_disk(place).stat().st_size,
-        **({"file_format": FileFormat.PARQUET} | dict(facts)),
-    )
-    file.spec_id = spec_id
-    return file
-
-
-def _column(name: str, kind: pa.DataType, field_id: int) -> pa.Field:
-    return pa.field(name, kind, metadata={"PARQUET:field_id": str(field_id)})

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.lake import Lake
 from pipeline.lake.folders import job_folder
 from pipeline.publish import publish_job
@@ -14,17 +15,17 @@ from tests.support import lakes
 
 def home_of(lake: Lake) -> Path:
     """Folder of the table."""
-    return lakes.on_disk(lake.table(lakes.TABLE).location())
+    return on_disk(lake.table(lakes.TABLE).location())
 
 
 def data_of(stage: Stage) -> Path:
     """Folder of the job's data."""
-    return lakes.on_disk(job_folder(stage.table, stage.job_id))
+    return on_disk(job_folder(stage.table, stage.job_id))
 
 
 def documents_of(stage: Stage) -> Path:
     """Folder of its documents."""
-    return lakes.on_disk(stage.documents.location)
+    return on_disk(stage.documents.location)
 
 
 def document(stage: Stage, kind: str) -> Path:
@@ -50,6 +51,6 @@ def crash_after_commit(lake: Lake, stage: Stage, copy: Path) -> None:
 
 def aged(folder: Path, ms: int) -> None:
     """Make everything in ``folder`` so much older, in milliseconds, by the store's clock."""
-    for path in lakes.files_under(folder):
+    for path in files_under(folder):
         then = path.stat().st_mtime - ms / 1000
         os.utime(path, (then, then))

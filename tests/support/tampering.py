@@ -5,9 +5,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 
+from infra.foreign.files import on_disk
 from pipeline.lake import Lake
 from pipeline.staging.stage import Stage
-from tests.support.lakes import TABLE, on_disk
+from tests.support.lakes import TABLE
 
 
 def input_gone(lake: Lake, _: Stage) -> None:

@@ -10,6 +10,7 @@ from urllib.error import HTTPError
 import psutil
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline.airflow.configuration import dag_id_of
 from pipeline.care.sweep import retry
 from pipeline.staging.stage import stages_of
@@ -17,7 +18,6 @@ from pipeline.status import read
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.running.tables import ASKED, CUT_OFF, DOWN, FILLED, KILLED, QUIET, TORN
 from tests.airflow.server import Server, question
-from tests.support.lakes import on_disk
 
 DONE_WITHIN = 5 * 60  # seconds
 HEARTBEATS = 40  # seconds in which a task hears that it shall end; less than Spark looks for a master

@@ -8,6 +8,7 @@ from http import HTTPStatus
 
 import pytest
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.airflow.configuration import dag_id_of
 from pipeline.care.sweep import sweep
 from pipeline.compact.compact import compact
@@ -17,7 +18,6 @@ from pipeline.staging.stage import Stage, stages_of
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.running.tables import CLEARED, DRY, OLD
 from tests.airflow.server import Server, question
-from tests.support.lakes import files_under, on_disk
 from tests.support.topics import NOW
 
 MINUTES = 5 * 60  # seconds

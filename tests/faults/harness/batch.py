@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from infra.foreign.session import small_session
 from tests.faults.harness import care, rooms
 from tests.faults.harness.catalogs import Kind, catalog
 from tests.faults.harness.reader import reading
 from tests.faults.harness.trial import Trial, trial
 from tests.faults.harness.workplace import Choice, Workplace
-from tests.support.iceberg_session import small_session
 
 console = Console(highlight=False, soft_wrap=True)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from infra.foreign.files import on_disk
 from pipeline import clock
 from pipeline.care import care_table
 from pipeline.errors import FirnError
@@ -25,7 +26,6 @@ from tests.faults.harness.hands import DAY, HOUR, Hands, Staged
 from tests.faults.harness.injector import FIRED
 from tests.faults.harness.kept import Seen, expired_refs, retained
 from tests.faults.harness.trial import Trial
-from tests.support.lakes import on_disk
 from tests.support.watched import Nth, watched
 
 ROUNDS: Final = 2

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from infra.foreign.session import small_session
 from pipeline import clock
 from pipeline.lake import Lake
 from pipeline.lake.topic_partition import TopicPartition
@@ -24,7 +25,6 @@ from tests.faults.harness.faulty import faulty
 from tests.faults.harness.injector import FIRED
 from tests.faults.harness.processes import forked
 from tests.faults.harness.workplace import Choice, Workplace
-from tests.support.iceberg_session import small_session
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess

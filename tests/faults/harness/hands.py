@@ -14,6 +14,7 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from infra.foreign.files import files_under, on_disk
 from pipeline import clock
 from pipeline.errors import FirnError
 from pipeline.lake import Lake
@@ -25,7 +26,7 @@ from pipeline.sense import Lane
 from pipeline.staging.stage import stages_of
 from tests.faults.harness.kept import Contents
 from tests.support import foreign, lakes
-from tests.support.lakes import NOW, Fates, files_under, on_disk
+from tests.support.lakes import NOW, Fates
 
 HOUR: Final = 3_600_000
 DAY: Final = 24 * HOUR

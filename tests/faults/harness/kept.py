@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Snapshot
 
-from tests.support.lakes import files_under, on_disk
+from infra.foreign.files import files_under, on_disk
 
 Contents = frozenset[tuple[int, int]]
 """Partition and offset of every visible record."""

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from pyiceberg.table import Table
 
+from infra.foreign.files import on_disk
 from pipeline.history.ancestors import ancestors
 from pipeline.history.properties import ERASE, JOB_ID, LANE, PLAN_ID, properties_of
 from pipeline.history.record_counts import RecordCounts
 from pipeline.lake.branches import QUARANTINE, REMOVED_TOMBSTONES, on_branch
 from pipeline.sense.lanes import HIDING
-from tests.support.lakes import held, on_disk
+from tests.support.lakes import held
 from tests.support.topics import Record
 
 Place = tuple[int, int]

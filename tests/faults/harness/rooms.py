@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
+from infra.foreign.files import on_disk
 from pipeline import clock
 from pipeline.care import care_table
 from pipeline.errors import FirnError, OutcomeUnknownError, UnavailableError
@@ -28,7 +29,7 @@ from tests.faults.harness.faulty import faulty
 from tests.faults.harness.injector import FIRED
 from tests.faults.harness.model import Place, unbalanced
 from tests.faults.harness.trial import Trial
-from tests.support.lakes import held, on_disk
+from tests.support.lakes import held
 from tests.support.topics import DAY, NOW, Record, kafka_rows, record_of
 
 STEPS: Final = 6

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from infra.foreign.session import small_session
 from pipeline import clock
 from pipeline.care import care_table
 from pipeline.lake import Lake, records
@@ -28,7 +29,6 @@ from tests.faults.harness.model import Model, lost_files, unbalanced
 from tests.faults.harness.reader import Seen, reading
 from tests.faults.harness.trial import LATER, branches, left_behind
 from tests.faults.harness.workplace import Choice, Workplace
-from tests.support.iceberg_session import small_session
 from tests.support.topics import DAY, Topic
 
 TABLE = "faults.soak"

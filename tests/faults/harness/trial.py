@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from infra.foreign.files import files_under, on_disk
 from pipeline import clock
 from pipeline.care import care_table
 from pipeline.erase.ask import ask
@@ -27,7 +28,7 @@ from tests.faults.harness.injector import FIRED, GO, PAUSED
 from tests.faults.harness.model import Branches, Model, lost_files, unbalanced
 from tests.faults.harness.reader import Reader
 from tests.faults.harness.workplace import Workplace
-from tests.support.lakes import files_under, held, on_disk
+from tests.support.lakes import held
 from tests.support.row_deletes import delete_at, places
 from tests.support.topics import DAY, NOW, Record, Topic, record_of
 from tests.support.waiting import until

@@ -6,6 +6,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import BooleanType, LongType, NestedField
 
+from infra.foreign.row_deletes import add, equality_file
 from pipeline.adopt import Choice, adopt, release
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
@@ -27,7 +28,7 @@ from tests.support.adopted import (
     validated,
 )
 from tests.support.lakes import NOW
-from tests.support.row_deletes import add, delete_files, equality_file
+from tests.support.row_deletes import delete_files
 
 
 class TestRefusals:

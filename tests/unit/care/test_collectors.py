@@ -9,6 +9,7 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 
+from infra.foreign.files import files_under, on_disk
 from pipeline import clock
 from pipeline.care import care_table
 from pipeline.care.jobs import discard, newer_snapshot
@@ -50,8 +51,8 @@ class TestCollectorDies:
         sweep(lake, TABLE, [stage.job_id])
         done = whole(lake, stage)
         assert stages_of(lake, TABLE) == []
-        held = {lakes.on_disk(path) for path in lakes.held(lake.table(TABLE))}
-        left = lakes.files_under(data_of(stage))
+        held = {on_disk(path) for path in lakes.held(lake.table(TABLE))}
+        left = files_under(data_of(stage))
         assert left <= held
         assert bool(left) == done
 
@@ -137,7 +138,7 @@ class TestNewerSnapshot:
     def test_what_nobody_judged_needs_none(self, lake: Lake, compacted_stage: Stage) -> None:
         discard(lake, compacted_stage.identifier)
         assert fences(lake) == 0
-        assert lakes.files_under(data_of(compacted_stage)) == set()
+        assert files_under(data_of(compacted_stage)) == set()
 
     def test_what_is_published_needs_none(self, lake: Lake, stage: Stage, tmp_path: Path) -> None:
         crash_after_commit(lake, stage, tmp_path / "copy")
@@ -219,10 +220,10 @@ class TestWhatGoes:
         stage = judged(lake, compacted_job(lake, parts))
         with pytest.raises(Killed):
             publish_job(watched(lake, Nth(1, die, only="before commit")), stage.identifier)
-        folder = lakes.on_disk(commits_folder(lake.table(table)))
-        assert {path.name.partition("-")[0] for path in lakes.files_under(folder)} == {stage.job_id}
+        folder = on_disk(commits_folder(lake.table(table)))
+        assert {path.name.partition("-")[0] for path in files_under(folder)} == {stage.job_id}
         discard(lake, stage.identifier)
-        assert lakes.files_under(folder) == set()
+        assert files_under(folder) == set()
 
     def test_c25_what_a_writer_leaves_that_outlives_its_job_is_an_orphan(self, lake: Lake, stage: Stage) -> None:
         writing = data_of(stage) / "attempt" / "late.parquet"
@@ -231,7 +232,7 @@ class TestWhatGoes:
         writing.write_bytes(b"PAR1")
         os.utime(writing, (time.time() - YEAR_MS / 1000,) * 2)
         care_table(lake, TABLE, clock.now_ms(), remove=True)
-        assert lakes.files_under(data_of(stage)) == set()
+        assert files_under(data_of(stage)) == set()
         agree(lake)
 
     def test_other_jobs_and_other_files_stay(self, lake: Lake, stage: Stage) -> None:
@@ -239,7 +240,7 @@ class TestWhatGoes:
         append(lake, [row(1, partition=1)])
         (plan,) = (one for one in plan_table(lake, TABLE, Lane.FULL, NOW, force=True) if one.partition == 1)
         other = lakes.ready(lake, plan, [row(1, partition=1)], Fates(superseded=1))
-        stray = lakes.on_disk(lake.table(TABLE).location()) / "data" / "being-written.parquet"
+        stray = on_disk(lake.table(TABLE).location()) / "data" / "being-written.parquet"
         stray.write_bytes(b"of an appender that has not committed yet")
         discard(lake, stage.identifier)
         assert stray.exists()

@@ -8,6 +8,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
 
+from infra.foreign.files import on_disk
 from pipeline import clock
 from pipeline.care import Kind, care_table
 from pipeline.care.lost_refs import restore_lost_refs
@@ -44,10 +45,10 @@ class TestFiles:
         table = lake.table(TABLE)
         assert {one.snapshot_id for one in table.metadata.snapshots} == heads(table)
         assert lakes.offsets(lake) == [3]
-        known = {lakes.on_disk(path) for path in lakes.held(table)}
+        known = {on_disk(path) for path in lakes.held(table)}
         for snapshot in table.metadata.snapshots:
-            known |= {lakes.on_disk(one.manifest_path) for one in snapshot.manifests(table.io)}
-            known |= {lakes.on_disk(snapshot.manifest_list)}
+            known |= {on_disk(one.manifest_path) for one in snapshot.manifests(table.io)}
+            known |= {on_disk(snapshot.manifest_list)}
         assert {path for path in lakes.table_files(lake) if ".metadata.json" not in path.name} == known
 
     def test_c25_a_dry_run_finds_what_a_run_removes_and_a_second_run_nothing(self, lake: Lake, old: set[Path]) -> None:
@@ -75,7 +76,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("kind", ["tag", "branch"])
     def test_c29_a_ref_of_another_writer_keeps_all_it_reaches(self, lake: Lake, table: str, kind: str) -> None:
-        path = lakes.on_disk(lakes.append_file(lake, [row(0)]))
+        path = on_disk(lakes.append_file(lake, [row(0)]))
         snapshot_id = lakes.snapshot(lake)
         assert snapshot_id is not None
         manage = lake.table(table).manage_snapshots()
@@ -89,7 +90,7 @@ class TestFiles:
         assert lakes.offsets(lake) == [3]
 
     def test_a_tag_past_its_age_goes_with_its_files(self, lake: Lake, table: str) -> None:
-        path = lakes.on_disk(lakes.append_file(lake, [row(0)]))
+        path = on_disk(lakes.append_file(lake, [row(0)]))
         snapshot_id = lakes.snapshot(lake)
         assert snapshot_id is not None
         lake.table(table).manage_snapshots().create_tag(snapshot_id, "audit", max_ref_age_ms=DAY_MS).commit()
@@ -104,8 +105,8 @@ class TestFiles:
         paths = []
         for snapshot in (table.metadata.snapshots[0], table.metadata.snapshots[-1]):
             location = f"{table.location()}/metadata/{snapshot.snapshot_id}.stats"
-            lakes.on_disk(location).write_bytes(b"puffin")
-            paths.append(lakes.on_disk(location))
+            on_disk(location).write_bytes(b"puffin")
+            paths.append(on_disk(location))
             named = {
                 "snapshot-id": snapshot.snapshot_id,
                 "statistics-path": location,
@@ -127,7 +128,7 @@ class TestFiles:
             (entry,) = (task.file for task in lake.table(table).scan().plan_files() if task.file.file_path == location)
             swap.delete_data_file(entry)
         assert gone(care(lake), Kind.SNAPSHOTS)
-        assert lakes.on_disk(location).exists()
+        assert on_disk(location).exists()
         assert lakes.offsets(lake) == [0]
 
     def test_checksums_of_hadoop_go_with_their_files(self, lake: Lake, old: set[Path]) -> None:

@@ -8,6 +8,7 @@ import pytest
 from pyarrow.fs import FileSystem
 from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 
+from infra.foreign.files import on_disk
 from pipeline.care import Kind
 from pipeline.errors import RefusedError, UnavailableError
 from pipeline.history.retained import MAX_SNAPSHOT_AGE
@@ -39,7 +40,7 @@ class TestFailures:
     ) -> None:
         lake.set_properties(TABLE, {"firn.care.orphans": "true"})
         manifest = first_of(lake).manifests(lake.table(TABLE).io)[0].manifest_path
-        harm(lakes.on_disk(manifest))
+        harm(on_disk(manifest))
         found = care(lake)
         assert "so what it names can't be told" in kept(found, Kind.EXPIRED)[manifest]
         assert [path.exists() for path in sorted(old)].count(True) == 1
@@ -51,7 +52,7 @@ class TestFailures:
     def test_c26_of_a_missing_manifest_list_the_rest_goes_and_it_is_named(self, lake: Lake, old: set[Path]) -> None:
         lake.set_properties(TABLE, {"firn.care.orphans": "true"})
         listed = first_of(lake).manifest_list
-        lakes.on_disk(listed).unlink()
+        on_disk(listed).unlink()
         assert listed in kept(care(lake), Kind.EXPIRED)
         care(lake)
         assert not any(path.exists() for path in old)
@@ -63,7 +64,7 @@ class TestFailures:
         snapshot = lake.table(TABLE).current_snapshot()
         assert snapshot is not None
         for manifest in snapshot.manifests(lake.table(TABLE).io):
-            harm(lakes.on_disk(manifest.manifest_path))
+            harm(on_disk(manifest.manifest_path))
         found = expire(lake)
         (failed,) = (one for one in found if one.kind is Kind.EXPIRED)
         assert (failed.goes, failed.exit_code) == (False, UnavailableError.exit_code)
@@ -132,7 +133,7 @@ class TestSwitches:
 
     def test_icebergs_own_switch_forbids_it(self, lake: Lake, old: set[Path]) -> None:
         lake.set_properties(TABLE, {"gc.enabled": "false"})
-        orphan = lakes.on_disk(lake.table(TABLE).location()) / "data" / "orphan.parquet"
+        orphan = on_disk(lake.table(TABLE).location()) / "data" / "orphan.parquet"
         orphan.write_bytes(b"PAR1")
         os.utime(orphan, (0, 0))
         found = care(lake)

@@ -11,6 +11,7 @@ from typing import Final
 from hypothesis import Phase, given
 from hypothesis import strategies as st
 
+from infra.foreign.files import files_under, on_disk
 from pipeline import clock, quarantine
 from pipeline.care import Kind, care_table
 from pipeline.errors import ConflictError
@@ -69,7 +70,7 @@ class History:
         rows = [row(start, key=None), row(start + 1), row(start + 2)]
         before = lakes.paths(self.lake.table(self.table))
         lakes.append(self.lake, [one | {"partition": part, "headers": []} for one in rows], self.table)
-        self.foreign |= {lakes.on_disk(path) for path in lakes.paths(self.lake.table(self.table)) - before}
+        self.foreign |= {on_disk(path) for path in lakes.paths(self.lake.table(self.table)) - before}
 
     def stage(self) -> None:
         """Clean a topic partition, up to where it could be published."""
@@ -93,12 +94,12 @@ class History:
     def forget(self) -> None:
         """A process died while it deleted a stage, or a writer outlived it."""
         for name in stages_of(self.lake, self.table)[:1]:
-            for path in lakes.files_under(lakes.on_disk(Stage.load(self.lake, name).documents.location)):
+            for path in files_under(on_disk(Stage.load(self.lake, name).documents.location)):
                 path.unlink()
 
     def stray(self) -> None:
         """Remains of killed writers: one of Firn's, one of others."""
-        data = lakes.on_disk(self.lake.table(self.table).location()) / "data"
+        data = on_disk(self.lake.table(self.table).location()) / "data"
         foreign = data / f"foreign-{next(_numbers)}.parquet"
         for path in (data / "_firn" / f"{next(_numbers):016x}" / f"lost-{next(_numbers)}.parquet", foreign):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +124,7 @@ class History:
     def age(self) -> None:
         """All that lies there was written ten days ago."""
         then = clock.now_ms() / 1000 - 10 * DAY_MS / 1000
-        for path in lakes.files_under(self._data):
+        for path in files_under(self._data):
             os.utime(path, (then, then))
 
     def limit(self) -> None:
@@ -137,21 +138,21 @@ class History:
 
     @property
     def _data(self) -> Path:
-        return lakes.on_disk(self.lake.table(self.table).location()) / "data"
+        return on_disk(self.lake.table(self.table).location()) / "data"
 
     def held(self) -> Iterator[Path]:
         """Files that a reader can reach, in any snapshot of any branch."""
         table = self.lake.table(self.table)
         for snapshot in table.metadata.snapshots:
             for task in table.scan(snapshot_id=snapshot.snapshot_id).plan_files():
-                yield lakes.on_disk(task.file.file_path)
+                yield on_disk(task.file.file_path)
 
     def removable(self, now_ms: int) -> set[Path]:
         """Files that are past the limit, that nobody can reach, and whose stage is gone."""
         staged = {stage_parts(name)[1] for name in stages_of(self.lake, self.table)}
         return {
             path
-            for path in lakes.files_under(self._data) - set(self.held())
+            for path in files_under(self._data) - set(self.held())
             if staged.isdisjoint(path.parts) and now_ms - path.stat().st_mtime * 1000 > ORPHANS_AGE_MS
         }
 

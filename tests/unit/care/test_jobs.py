@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
+from infra.foreign.files import files_under
 from pipeline import clock
 from pipeline.care import care_table
 from pipeline.care.jobs import JobRemoval, delete_jobs, discard
@@ -54,7 +55,7 @@ class TestPublisherStandsStill:
             publishing = other.submit(publish, slow, stage.identifier)
             assert catalog.came.wait(60)
             DISCARDING[how](lake, stage, monkeypatch)
-            assert lakes.files_under(data_of(stage)) == set()
+            assert files_under(data_of(stage)) == set()
             catalog.go.set()
             with pytest.raises(ConflictError, match=f"stage {stage.identifier} was discarded meanwhile; plan again"):
                 publishing.result()
@@ -195,7 +196,7 @@ class TestInterleaved:
     def test_c25_discarded_while_it_is_discarded(self, lake: Lake, stage: Stage, nth: int) -> None:
         discard(watched(lake, Nth(nth, lambda: discard(lake, stage.identifier))), stage.identifier)
         assert not whole(lake, stage)
-        assert lakes.files_under(data_of(stage)) == lakes.files_under(documents_of(stage)) == set()
+        assert files_under(data_of(stage)) == files_under(documents_of(stage)) == set()
 
     def test_c25_all_at_the_same_time(self, lake: Lake, stage: Stage) -> None:
         def own() -> Lake:

@@ -5,6 +5,7 @@ import itertools
 import pytest
 from pyiceberg.table.snapshots import Operation
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.care.manifests import TRIES, rewrite_manifests
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
@@ -145,8 +146,8 @@ class TestBesideOthers:
         table = lake.table(TABLE)
         held = {one.manifest_path for snapshot in table.snapshots() for one in snapshot.manifests(table.io)}
         held |= {snapshot.manifest_list for snapshot in table.snapshots()}
-        there = {path for path in lakes.files_under(lakes.on_disk(table.location())) if path.suffix == ".avro"}
-        assert {path for path in there if "_firn" not in path.parts} == {lakes.on_disk(path) for path in held}
+        there = {path for path in files_under(on_disk(table.location())) if path.suffix == ".avro"}
+        assert {path for path in there if "_firn" not in path.parts} == {on_disk(path) for path in held}
 
     @pytest.mark.parametrize("call", ["before commit", "before swap", "after commit"])
     def test_c25_whoever_is_killed_has_done_it_or_not(self, lake: Lake, call: str) -> None:

@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField
 
+from infra.foreign.files import on_disk
 from pipeline.care.manifests import rewrite_manifests
 from pipeline.lake import Lake, records
 from pipeline.lake.manifest_entries import RawManifest
@@ -74,7 +75,7 @@ class TestWhatOthersWrote:
         append(lake, [row(70, partition=7), row(71, partition=8)])
         before = lake.table(TABLE)
         manifest = listed(before)[0]
-        path = lakes.on_disk(manifest.manifest_path)
+        path = on_disk(manifest.manifest_path)
         content = path.read_bytes()
         marker = content[-16:]
         match damage:

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from infra.foreign.files import files_under, on_disk
 from pipeline import clock
 from pipeline.care import Kind
 from pipeline.care.limits import SETTLED_MS
@@ -41,7 +42,7 @@ class TestStages:
         assert "firn.stage.max.age.ms allows 86400000" in gone(shown, Kind.STAGE)[stage.identifier]
         assert list(gone(collect(lake, DAY_MS + HOUR_MS), Kind.STAGE)) == [stage.identifier]
         assert stages_of(lake, TABLE) == []
-        assert not lakes.on_disk(stage.documents.location).exists()
+        assert not on_disk(stage.documents.location).exists()
         assert collect(lake, DAY_MS + HOUR_MS) == []
 
     def test_c25_one_that_is_being_published_does_no_harm(self, lake: Lake, plan: Plan) -> None:
@@ -57,7 +58,7 @@ class TestStages:
                 publishing.result()
         assert list(gone(found, Kind.STAGE)) == [stage.identifier]
         assert lakes.offsets(lake) == [0, 1]
-        assert all(lakes.on_disk(path).exists() for path in lakes.held(lake.table(TABLE)))
+        assert all(on_disk(path).exists() for path in lakes.held(lake.table(TABLE)))
 
     def test_c20_of_a_failed_one_the_marker_stays(self, lake: Lake, plan: Plan) -> None:
         compacted(lake, plan, [row(1)], Fates(superseded=1))
@@ -74,7 +75,7 @@ class TestStages:
         mark(lake, plan, "compact", "the store is full")
         found = gone(collect(lake), Kind.STAGE)
         assert found[plan.stage].startswith("only its marker stays: it failed in compact")
-        assert lakes.files_under(data_of(stage)) == set()
+        assert files_under(data_of(stage)) == set()
         assert [one.stage for one in failed_plans(lake, TABLE)] == [plan.stage]
 
     def test_c20_of_a_failed_one_without_files_the_result_goes(self, lake: Lake, plan: Plan) -> None:
@@ -88,7 +89,7 @@ class TestStages:
     def test_c25_published_files_are_not_counted_with_a_stage_that_was_left(self, lake: Lake, plan: Plan) -> None:
         """Its publisher died before it deleted the stage."""
         stage = ready(lake, plan, [row(1)], Fates(superseded=1))
-        documents = {path: path.read_bytes() for path in lakes.files_under(lakes.on_disk(stage.documents.location))}
+        documents = {path: path.read_bytes() for path in files_under(on_disk(stage.documents.location))}
         publish(lake, stage.identifier)
         for path, content in documents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,22 +102,22 @@ class TestStages:
     def test_c25_what_former_stages_left_goes(self, lake: Lake, plan: Plan) -> None:
         """A process died before it had written its plans down, another one before its commit."""
         stage = compacted(lake, plan, [row(1)], Fates(superseded=1))
-        for path in lakes.on_disk(stage.documents.location).glob("plans-*.json"):
+        for path in on_disk(stage.documents.location).glob("plans-*.json"):
             path.unlink()
-        document = lakes.on_disk(commits_folder(lake.table(TABLE))) / "0123456789abcdef-lost.json"
+        document = on_disk(commits_folder(lake.table(TABLE))) / "0123456789abcdef-lost.json"
         document.parent.mkdir()
         document.write_text("[]")
         found = collect(lake, LATER)
         assert "its plans are gone" in gone(found, Kind.STAGE)[stage.identifier]
         assert list(gone(found, Kind.PLAN_LIST)) == [commits_folder(lake.table(TABLE))]
         assert not document.exists()
-        assert not lakes.on_disk(stage.documents.location).exists()
+        assert not on_disk(stage.documents.location).exists()
         assert collect(lake, LATER) == []
 
     def test_c25_one_that_is_just_being_opened_stays(self, lake: Lake, plan: Plan) -> None:
         """Its plans are there as a file, but not whole yet."""
         stage = lakes.opened(lake, plan)
-        (path,) = lakes.on_disk(stage.documents.location).glob("plans-*.json")
+        (path,) = on_disk(stage.documents.location).glob("plans-*.json")
         path.write_bytes(path.read_bytes()[:100])
         assert kept(collect(lake, SETTLED_MS // 2), Kind.STAGE) == {stage.identifier: "it is being opened"}
         assert list(gone(collect(lake, 2 * SETTLED_MS), Kind.STAGE)) == [stage.identifier]
@@ -129,7 +130,7 @@ class TestStages:
         plans = plan_table(lake, TABLE, Lane.FULL, lakes.NOW, force=True)
         stages = [compacted(lake, one, [row(1, partition=one.partition)], Fates(superseded=1)) for one in plans]
         for number, one in enumerate(stages):
-            for path in lakes.files_under(lakes.on_disk(one.documents.location)):
+            for path in files_under(on_disk(one.documents.location)):
                 then = clock.now_ms() / 1000 - 10 + number
                 os.utime(path, (then, then))
         own = size_of(stages[0])

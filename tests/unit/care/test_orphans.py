@@ -9,6 +9,7 @@ import pytest
 from pyarrow.fs import FileSystem
 from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 
+from infra.foreign.files import files_under, on_disk
 from pipeline import clock
 from pipeline.care import HOURLY, Kind, care_table
 from pipeline.errors import FirnError, RefusedError, UnavailableError
@@ -30,7 +31,7 @@ def published(lake: Lake, plan: Plan, *offsets: int) -> set[Path]:
     publish(
         lake, ready(lake, plan, [row(one) for one in offsets], Fates(superseded=plan.records - len(offsets))).identifier
     )
-    return {lakes.on_disk(path) for path in lakes.paths(lake.table(TABLE)) if "/_firn/" in path}
+    return {on_disk(path) for path in lakes.paths(lake.table(TABLE)) if "/_firn/" in path}
 
 
 def expire(lake: Lake, identifier: str = TABLE) -> None:
@@ -40,7 +41,7 @@ def expire(lake: Lake, identifier: str = TABLE) -> None:
 
 def stray(lake: Lake, folder: str, name: str = "stray.parquet") -> Path:
     """A file that nothing refers to, ``folder`` below the table's data."""
-    path = lakes.on_disk(lake.table(TABLE).location()) / "data" / folder / name
+    path = on_disk(lake.table(TABLE).location()) / "data" / folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"PAR1")
     return path
@@ -64,7 +65,7 @@ class TestData:
         files = published(lake, plan, 1)
         published_as = lakes.snapshot(lake)
         lake.table(TABLE).delete("offset = 1")
-        files |= {lakes.on_disk(one.path) for one in plan.inputs}
+        files |= {on_disk(one.path) for one in plan.inputs}
         found = collect(lake, LATER)
         assert not any(one.goes for one in found)
         (held,) = found
@@ -74,13 +75,13 @@ class TestData:
 
     def test_what_was_expired_goes_with_its_folders(self, lake: Lake, plan: Plan) -> None:
         (file,) = published(lake, plan, 1)
-        landed = [lakes.on_disk(one.path) for one in plan.inputs]
+        landed = [on_disk(one.path) for one in plan.inputs]
         lake.table(TABLE).delete("offset = 1")
         expire(lake)
         folder = f"{data_folder(lake.table(TABLE))}/{plan.id}"
         found = collect(lake, LATER)
         assert list(gone(found, Kind.DATA)) == [folder]
-        assert not lakes.on_disk(folder).exists()
+        assert not on_disk(folder).exists()
         location = lake.table(TABLE).location()
         assert set(gone(found, Kind.ORPHANS)) == {f"{location}/data", f"{location}/metadata"}
         assert not any(path.exists() for path in landed), "other writers' files go too"
@@ -95,10 +96,10 @@ class TestData:
         every = [one for snapshot in table.snapshots() for one in snapshot.manifests(table.io)]
         first, *others = dict.fromkeys(one.manifest_path for one in every if one.manifest_path not in kept)
         expire(lake)
-        lakes.on_disk(first).unlink()
+        on_disk(first).unlink()
         collect(lake, LATER)
         assert others
-        assert not any(lakes.on_disk(path).exists() for path in others)
+        assert not any(on_disk(path).exists() for path in others)
 
     @pytest.mark.usefixtures("plan")
     def test_c29_empty_folders_go_with_the_files_of_a_job_and_only_when_files_go(self, lake: Lake) -> None:
@@ -235,7 +236,7 @@ class TestData:
         """A collector that can't read all references deletes nothing (C26)."""
         published(lake, plan, 1)
         path = stray(lake, f"_firn/{plan.id}")
-        for manifest in lakes.on_disk(lake.table(TABLE).location()).glob("metadata/*-m0.avro"):
+        for manifest in on_disk(lake.table(TABLE).location()).glob("metadata/*-m0.avro"):
             manifest.unlink()
         (found,) = collect(lake, LATER)
         assert "can't read what its snapshots refer to" in found.reason
@@ -247,11 +248,11 @@ class TestData:
         lake.table(TABLE).delete("offset = 1")
         expire(lake)
         stray(lake, "_firn/0123456789abcdef")
-        home = lakes.on_disk(lake.table(TABLE).location())
-        before = lakes.files_under(home), lake.table(TABLE).metadata_location
+        home = on_disk(lake.table(TABLE).location())
+        before = files_under(home), lake.table(TABLE).metadata_location
         now_ms = clock.now_ms() + LATER
         shown = care_table(lake, TABLE, now_ms, remove=False)
-        assert (lakes.files_under(home), lake.table(TABLE).metadata_location) == before
+        assert (files_under(home), lake.table(TABLE).metadata_location) == before
         assert care_table(lake, TABLE, now_ms, remove=True) == shown
         assert len(gone(shown, Kind.DATA)) == 2
         assert collect_again(lake, now_ms) == []
@@ -308,5 +309,5 @@ def collect_again(lake: Lake, now_ms: int) -> list[str]:
 def aged(lake: Lake) -> None:
     """Every data file was written ten days ago."""
     then = clock.now_ms() / 1000 - 10 * DAY_MS / 1000
-    for path in lakes.files_under(lakes.on_disk(lake.table(TABLE).location()) / "data"):
+    for path in files_under(on_disk(lake.table(TABLE).location()) / "data"):
         os.utime(path, (then, then))

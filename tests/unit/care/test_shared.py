@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline import clock
 from pipeline.care import Garbage, Kind, care_table
 from pipeline.errors import RefusedError
@@ -30,7 +31,7 @@ def orphan(lake: Lake, table: str) -> Path:
 
 
 def location(lake: Lake, table: str = TABLE) -> Path:
-    return lakes.on_disk(lake.table(table).location())
+    return on_disk(lake.table(table).location())
 
 
 def care(lake: Lake) -> list[Garbage]:
@@ -119,7 +120,7 @@ def test_c29_a_location_through_a_link_takes_nothing(lake: Lake, table: str, tmp
     lake.set_properties(table, {"firn.care.orphans": "true"})
     link = tmp_path / "link"
     link.symlink_to(location(lake))
-    document = json.loads(lakes.on_disk(lake.table(table).metadata_location).read_text())
+    document = json.loads(on_disk(lake.table(table).metadata_location).read_text())
     moved = location(lake) / "metadata" / "moved.metadata.json"
     moved.write_text(json.dumps(document | {"location": f"file://{link}"}))
     lake.catalog.drop_table(table)

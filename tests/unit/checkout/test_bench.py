@@ -10,10 +10,11 @@ import pytest
 from infra.bench import cases, data, goals, history, plots, tables
 from infra.bench.data import Keys, Shape
 from infra.bench.results import DEMO, Elsewhere, Measurement, Memory, Report, Timing
+from infra.foreign.files import files_under, on_disk
 from pipeline import clock
 from pipeline.care import care_table
 from pipeline.lake import Lake
-from tests.support.lakes import files_under, held, on_disk
+from tests.support.lakes import held
 
 EVERY_KEYS = cast("tuple[Keys, ...]", get_args(Keys))
 

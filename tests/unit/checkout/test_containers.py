@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # has no type information
 
-from infra.processes import CHECKOUT
-from infra.stack.settings import variable
+from infra.environment import CHECKOUT, variable
 from pipeline.airflow.configuration import read_tables
 
 INFRA = CHECKOUT / "infra"

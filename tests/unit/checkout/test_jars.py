@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from infra.processes import CHECKOUT
+from infra.environment import CHECKOUT
 from infra.setup.jars import MAVEN, Jar, JarError, ivy_file, read_lock
 
 SHA = "0" * 64

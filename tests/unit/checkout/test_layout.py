@@ -14,7 +14,7 @@ AT_MOST = {
     "files": 344,
     "classes": 384,
     "functions": 2_293,
-    "infra lines": 6_590,
+    "infra lines": 6_940,
     "test lines": 51_130,
     "modules above 350 lines": 0,
     "modules that commit": 3,
@@ -40,6 +40,12 @@ def test_no_figure_has_grown(measured: dict[str, float], figure: str) -> None:
 @pytest.mark.parametrize("figure", AT_LEAST)
 def test_no_figure_has_shrunk(measured: dict[str, float], figure: str) -> None:
     assert measured[figure] >= AT_LEAST[figure]
+
+
+def test_the_infrastructure_imports_no_tests() -> None:
+    assert not [
+        module.path for module in layout.modules("infra") if any(name[0] == "tests" for name in module.imported)
+    ]
 
 
 def test_floors_are_the_longest_chain_and_a_circle_is_one_step() -> None:

@@ -12,9 +12,10 @@ from pyiceberg.table import Table
 
 from infra.demo import carts, producer
 from infra.demo.producer import SECONDS, TABLE, produce
+from infra.foreign.files import on_disk
 from pipeline.care import Part, care_table
 from pipeline.lake import Lake
-from tests.support.lakes import append, on_disk, row
+from tests.support.lakes import append, row
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline.lake import Lake
 from pipeline.lake.folders import data_folder
 from tests.support import lakes
@@ -14,7 +15,7 @@ from tests.support.lakes import only_plan
 
 @pytest.fixture
 def orphan(landed: str, lake: Lake) -> Path:
-    path = lakes.on_disk(data_folder(lake.table(landed))) / ("0" * 16) / "lost.parquet"
+    path = on_disk(data_folder(lake.table(landed))) / ("0" * 16) / "lost.parquet"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"PAR1")
     os.utime(path, (0, 0))

@@ -6,6 +6,7 @@ from operator import methodcaller
 import pytest
 from pyiceberg.table.update import RemoveStatisticsUpdate
 
+from infra.foreign.files import on_disk
 from pipeline import clock
 from pipeline.care import care_table
 from pipeline.erase.change import ErasuresChange, change_erasures
@@ -93,7 +94,7 @@ class TestBranch:
         change_erasures(lake, TABLE, edit)
         assert [one.id for one in held(lake).requests] == [1, 2, 3]
         assert (tries[0], tries[-1]) == (1, 2)
-        metadata = lakes.on_disk(lake.table(TABLE).location()) / "metadata"
+        metadata = on_disk(lake.table(TABLE).location()) / "metadata"
         attached = {one.statistics_path.rpartition("/")[2] for one in lake.table(TABLE).metadata.statistics}
         assert {path.name for path in metadata.glob("*.puffin")} == attached, "the lost try's file is gone"
 
@@ -119,7 +120,7 @@ class TestBranch:
 
     def test_c29_care_keeps_the_requests_and_drops_older_files(self, lake: Lake) -> None:
         ask(lake, request(2))
-        metadata = lakes.on_disk(lake.table(TABLE).location()) / "metadata"
+        metadata = on_disk(lake.table(TABLE).location()) / "metadata"
         assert len(list(metadata.glob("*.puffin"))) == 2
         care_table(lake, TABLE, clock.now_ms() + 30 * DAY_MS, remove=True)
         assert len(list(metadata.glob("*.puffin"))) == 1
@@ -129,12 +130,12 @@ class TestBranch:
 @pytest.mark.usefixtures("asked")
 class TestRefusals:
     def test_a_lost_file(self, lake: Lake) -> None:
-        lakes.on_disk(location_of(lake.table(TABLE)) or "").unlink()
+        on_disk(location_of(lake.table(TABLE)) or "").unlink()
         with pytest.raises(RefusedError, match=rf"table {TABLE}: its requests to erase keys: .*puffin is gone"):
             held(lake)
 
     def test_a_damaged_file(self, lake: Lake) -> None:
-        lakes.on_disk(location_of(lake.table(TABLE)) or "").write_bytes(b"PFA1 and nothing else PFA1")
+        on_disk(location_of(lake.table(TABLE)) or "").write_bytes(b"PFA1 and nothing else PFA1")
         with pytest.raises(RefusedError, match=r"its requests to erase keys: .*puffin is damaged"):
             held(lake)
 
@@ -146,7 +147,7 @@ class TestRefusals:
             held(lake)
 
     def test_nothing_is_added_to_requests_that_are_lost(self, lake: Lake) -> None:
-        lakes.on_disk(location_of(lake.table(TABLE)) or "").unlink()
+        on_disk(location_of(lake.table(TABLE)) or "").unlink()
         with pytest.raises(RefusedError, match="is gone"):
             ask(lake, request(2))
 

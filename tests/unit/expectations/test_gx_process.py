@@ -14,7 +14,7 @@ from expectations import gx_process
 from expectations.findings import rows
 from expectations.judge import judge
 from expectations.tables import AFTER, BEFORE
-from tests.support.commands import ROOT
+from infra.environment import CHECKOUT
 from tests.support.judged import CLAIM, INPUTS, KAFKAS, OUTPUTS, SCHEMA, B, part, table, without
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def test_the_process_beside_finds_what_this_one_finds(lines: list[Row], meanwhil
     asked = subprocess.run(
         [sys.executable, "-c", _ASKING.replace("BREAK", meanwhile)],
         input=json.dumps([row.to_dict() for row in lines]),
-        cwd=ROOT,
+        cwd=CHECKOUT,
         capture_output=True,
         text=True,
         check=True,

@@ -6,6 +6,7 @@ import pytest
 from pyiceberg.manifest import DataFile
 
 from expectations.tables import IN_PLACE
+from infra.foreign.files import on_disk
 from pipeline.compact.compact import compact
 from pipeline.engine.local import LocalEngine
 from pipeline.errors import ConflictError
@@ -15,7 +16,6 @@ from pipeline.staging.stage import Stage
 from pipeline.validate import Judged, validate
 from pipeline.validate import tasks as judging
 from pipeline.validate.cases import cases_of
-from tests.support.lakes import on_disk
 from tests.support.tampering import change_value
 from tests.support.topics import Record, Topic, updates
 

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from infra.foreign.files import on_disk
 from pipeline.cli import main
 from pipeline.engine.local import LocalEngine
 from pipeline.erase.change import ErasuresChange
@@ -22,7 +23,7 @@ from pipeline.publish import publish_stages
 from pipeline.validate.verify import Verified, verify
 from tests.support.erasing import progress, request
 from tests.support.hiding import delete
-from tests.support.lakes import Row, on_disk
+from tests.support.lakes import Row
 from tests.support.proving import write
 from tests.support.topics import NOW, Record, Topic, updates
 

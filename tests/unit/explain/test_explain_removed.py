@@ -7,6 +7,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from infra.foreign.files import on_disk
 from pipeline.adopt import Choice, adopt
 from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
@@ -15,7 +16,6 @@ from pipeline.lake import Lake
 from pipeline.lake.branches import QUARANTINED
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.publish import publish
-from tests.support import lakes
 from tests.support.explained import HOUR, NEVER_FULL, create, dead
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, append, only_plan, ready, row
 
@@ -142,7 +142,7 @@ class TestRemoved:
 
     def test_it_stops_where_data_files_are_deleted(self, lake: Lake, twice: list[int]) -> None:
         for removed in explain_key(lake, TABLE, (b"k",), NOW).removed[1:]:
-            lakes.on_disk(removed.record.path).unlink()
+            on_disk(removed.record.path).unlink()
         found = explain_key(lake, TABLE, (b"k",), NOW)
         assert [one.record.offset for one in found.removed] == [1]
         assert found.reach == f"what snapshot {twice[0]} removed is unknown: its data files are deleted"

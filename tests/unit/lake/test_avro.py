@@ -7,9 +7,9 @@ from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestEntryStatus
 from pyiceberg.table import Table
 
+from infra.foreign.files import on_disk
 from pipeline.lake import Lake
 from pipeline.lake.avro import records
-from tests.support import lakes
 from tests.support.lakes import TABLE, append, row
 
 
@@ -73,7 +73,7 @@ def test_a_column_that_the_file_lacks_is_none(written: Table) -> None:
 
 def test_a_torn_file_is_an_error(written: Table) -> None:
     whole = content(written, written.metadata.snapshots[-1].manifest_list)
-    lost = lakes.on_disk(written.location()) / "torn.avro"
+    lost = on_disk(written.location()) / "torn.avro"
     lost.write_bytes(whole[:-8])
     with pytest.raises((EOFError, ValueError)):
         found(written, f"file://{lost}", 500)

@@ -2,16 +2,16 @@
 
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline.errors import RefusedError, UnavailableError
 from pipeline.lake import Lake
 from pipeline.lake.documents import Document
-from tests.support import lakes
 
 
 def test_c26_a_store_that_fails_is_no_damaged_document(lake: Lake, table: str) -> None:
     target = lake.table(table)
     document = Document.write(target, f"{target.location()}/metadata", "told", "{}")
-    path = lakes.on_disk(document.location)
+    path = on_disk(document.location)
     path.write_text("[]")
     with pytest.raises(RefusedError, match=r"allowed: [0-9a-f]{64}, what was written"):
         document.read(target, "snapshot 1")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from expectations.wording import plain
+from infra.foreign.files import files_under, on_disk
 from pipeline import lease
 from pipeline.airflow.dag.approval import figures_of
 from pipeline.airflow.site.page import overview_html, problem_html, reports_html, table_html
@@ -130,20 +131,20 @@ def test_any_other_name_will_do(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "..", "../0123456789abcdef", "0123456789ABCDEF", "0123456789abcde", "x" * 16])
 def test_c26_a_stage_is_called_by_a_job_id_and_by_no_path(lake: Lake, table: str, firn: Firn, name: str) -> None:
-    before = lakes.files_under(lake.home)
+    before = files_under(lake.home)
     for command in ("publish", "discard"):
         code, out, err = firn(command, f"{table}/{name}")
         assert (code, out) == (1, "")
         said = "is not a table name" if "/" in name else "is not a stage; allowed: <namespace>.<table>/<job id>"
         assert said in err
-    assert lakes.files_under(lake.home) == before
+    assert files_under(lake.home) == before
 
 
 def test_folders_that_are_no_job_are_no_stage_and_stay(lake: Lake, table: str, firn: Firn) -> None:
     """Files of others beside Firn's documents stay untouched."""
     append(lake, [row(0), row(1)])
     stage = lakes.opened(lake, only_plan(lake))
-    folder = lakes.on_disk(stage.documents.location).parent
+    folder = on_disk(stage.documents.location).parent
     others = [folder / "notes.txt", folder / "0123456789ABCDEF" / f"plans-{'0' * 64}.json", folder / "x" / "plans.json"]
     for path in others:
         path.parent.mkdir(exist_ok=True)

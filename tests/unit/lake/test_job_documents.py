@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.lake import Lake, records
 from pipeline.lake.job_documents import METADATA_PATH, JobDocuments
 from tests.support import lakes
@@ -25,7 +26,7 @@ def listed(lake: Lake, job_id: str = JOB) -> JobDocuments:
 
 
 def folder_of(documents: JobDocuments) -> Path:
-    return lakes.on_disk(documents.location)
+    return on_disk(documents.location)
 
 
 def path_of(documents: JobDocuments, kind: str) -> Path:
@@ -51,7 +52,7 @@ class TestWriting:
         documents.write("plans", TEXT)
         before = listed(lake)
         before.write("plans", TEXT)
-        assert len(lakes.files_under(folder_of(documents))) == 1
+        assert len(files_under(folder_of(documents))) == 1
         assert listed(lake).texts("plans") == before.texts("plans")
 
     def test_c25_many_processes_at_the_same_time_write_one_and_nobody_misses_it(
@@ -68,7 +69,7 @@ class TestWriting:
             return found
 
         assert lakes.together(*[again] * 4) == [[True] * 50] * 4
-        assert len(lakes.files_under(folder_of(documents))) == 1
+        assert len(files_under(folder_of(documents))) == 1
 
     def test_several_of_a_kind_are_in_an_order_that_is_the_same_to_all(
         self, lake: Lake, documents: JobDocuments
@@ -188,7 +189,7 @@ class TestTorn:
         assert listed(lake).write("plans", TEXT) == digest
         assert listed(lake).texts("plans") == {digest: TEXT}
         listed(lake).delete(["plans"])
-        assert lakes.files_under(folder_of(documents)) == set()
+        assert files_under(folder_of(documents)) == set()
 
 
 class TestDeleting:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.errors import FirnError, RefusedError, UnavailableError
 from pipeline.lake import Lake, records
 from tests.support import lakes
@@ -39,7 +40,7 @@ class TestConfiguration:
         records.create(lake, lakes.TABLE, {})
         lakes.append(lake, [lakes.row(0)])
         assert lakes.offsets(lake) == [0]
-        assert lakes.files_under(tmp_path / name / "warehouse")
+        assert files_under(tmp_path / name / "warehouse")
 
     @pytest.mark.parametrize("name", ["what?", "c#"])
     def test_a_home_that_no_uri_can_name_is_refused(self, tmp_path: Path, name: str) -> None:
@@ -165,7 +166,7 @@ class TestTables:
             lake.table("nowhere.x")
 
     def test_c26_a_table_whose_metadata_is_gone_is_named(self, lake: Lake, table: str) -> None:
-        lakes.on_disk(lake.table(table).metadata_location).unlink()
+        on_disk(lake.table(table).metadata_location).unlink()
         with pytest.raises(RefusedError, match=r"table lake\.records: its metadata file is gone"):
             lake.table(table)
 

@@ -9,6 +9,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
+from infra.foreign.files import files_under, on_disk
 from pipeline import clock
 from pipeline.care import care_table
 from pipeline.care.jobs import discard
@@ -24,7 +25,6 @@ from pipeline.quarantine import as_of_now, batches, clear
 from pipeline.sense import Lane
 from pipeline.staging.open import open_stage
 from pipeline.status.gather import status_of, write_snapshot
-from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, Fates, append, kafka, only_plan, ready, row
 
 DAY = 86_400_000
@@ -108,5 +108,5 @@ def test_a_whole_cycle_needs_the_table_and_its_locations_only(narrow: Lake, lake
 
 def beside(lake: Lake) -> set[Path]:
     """The files of the warehouse that do not lie below the table's location."""
-    location = lakes.on_disk(lake.table(TABLE).location())
-    return {path for path in lakes.files_under(location.parents[1]) if location not in path.parents}
+    location = on_disk(lake.table(TABLE).location())
+    return {path for path in files_under(location.parents[1]) if location not in path.parents}

@@ -5,6 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from infra.foreign.files import files_under
 from pipeline import quarantine
 from pipeline.care.jobs import discard
 from pipeline.care.sweep import sweep
@@ -109,10 +110,10 @@ def test_c25_a_discard_whose_newer_snapshot_had_no_answer_is_carried_on(lake: La
     if says != "busy":  # which is asked again, and finds that main has moved on
         assert "the connection broke" in swept.kept[stage.identifier]
         assert stages_of(lake, TABLE) == [stage.identifier]
-        assert lakes.files_under(data_of(stage)), "nothing is deleted before it is known"
+        assert files_under(data_of(stage)), "nothing is deleted before it is known"
         sweep(lake, TABLE)
     assert stages_of(lake, TABLE) == []
-    assert lakes.files_under(data_of(stage)) == set()
+    assert files_under(data_of(stage)) == set()
     assert lakes.offsets(lake) == [0, 1, 2, 3]
     assert commits(lake) == before + (1 if says == "busy" else 2)
 

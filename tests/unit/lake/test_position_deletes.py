@@ -11,6 +11,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from infra.foreign.files import on_disk
+from infra.foreign.row_deletes import add, equality_file
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.avro import fetch
@@ -20,8 +22,8 @@ from pipeline.lake.manifests import Manifests
 from pipeline.lake.position_deletes import POSITION, PositionDeleteWriter, WrittenDeletes
 from pipeline.lake.row_deletes import bounds_of_paths, only_path, partition_values
 from pipeline.lake.snapshot_commit import Change, SnapshotCommit
-from tests.support.lakes import TABLE, append, offsets, on_disk, row
-from tests.support.row_deletes import add, data_files, delete_at, delete_files, equality_file, places
+from tests.support.lakes import TABLE, append, offsets, row
+from tests.support.row_deletes import data_files, delete_at, delete_files, places
 
 
 def write(path: str, rows: dict[str, list[int]]) -> WrittenDeletes:

@@ -5,10 +5,10 @@ import json
 import pytest
 from pyiceberg.table.puffin import PuffinFile
 
+from infra.foreign.files import on_disk
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.lake.puffin import Blob, read_puffin, write_puffin
-from tests.support import lakes
 from tests.support.lakes import TABLE
 
 BLOBS = [Blob("one-v1", b"first " * 1000, {"name": "value"}), Blob("two-v1", b"")]
@@ -27,7 +27,7 @@ def test_what_is_written_is_read(lake: Lake, location: str) -> None:
 
 def test_the_layout_is_that_of_the_spec(lake: Lake, location: str) -> None:
     entry = write_puffin(lake.table(TABLE), location, BLOBS, 7, 3)
-    content = lakes.on_disk(location).read_bytes()
+    content = on_disk(location).read_bytes()
     assert (entry.snapshot_id, entry.file_size_in_bytes) == (7, len(content))
     assert content[:4] == content[-4:] == b"PFA1"
     assert content[-8:-4] == bytes(4), "no flag is set: the footer is not compressed"
@@ -44,14 +44,14 @@ def test_the_layout_is_that_of_the_spec(lake: Lake, location: str) -> None:
 
 def test_pyiceberg_reads_it(lake: Lake, location: str) -> None:
     write_puffin(lake.table(TABLE), location, BLOBS, 7, 3)
-    file = PuffinFile(lakes.on_disk(location).read_bytes())
+    file = PuffinFile(on_disk(location).read_bytes())
     assert [file.get_blob_payload(one) for one in file.footer.blobs] == [one.content for one in BLOBS]
 
 
 @pytest.mark.parametrize("kept", [0, 3, 40, -1, -20])
 def test_a_cut_file_is_refused(lake: Lake, location: str, kept: int) -> None:
     write_puffin(lake.table(TABLE), location, BLOBS, 7, 3)
-    path = lakes.on_disk(location)
+    path = on_disk(location)
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(RefusedError, match=r"it: .*some\.puffin is damaged: .*; allowed: the file as Firn wrote it"):
         read_puffin(lake.table(TABLE), location, "it")
@@ -59,7 +59,7 @@ def test_a_cut_file_is_refused(lake: Lake, location: str, kept: int) -> None:
 
 def test_changed_content_is_refused(lake: Lake, location: str) -> None:
     write_puffin(lake.table(TABLE), location, BLOBS, 7, 3)
-    path = lakes.on_disk(location)
+    path = on_disk(location)
     content = bytearray(path.read_bytes())
     content[20] ^= 1
     path.write_bytes(content)

@@ -11,6 +11,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import LongType, NestedField, StringType
 from sqlalchemy.exc import OperationalError
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.adopt import Choice, adopt
 from pipeline.care.jobs import discard
 from pipeline.errors import UnavailableError
@@ -128,8 +129,8 @@ class TestRefused:
 
     def test_nothing_is_left_of_what_was_tried(self, lake: Lake, narrow: Lake) -> None:
         records.create(narrow, TABLE, {})
-        home = lakes.on_disk(lake.table(TABLE).location())
-        assert {path.suffix for path in lakes.files_under(home)} == {".json"}
+        home = on_disk(lake.table(TABLE).location())
+        assert {path.suffix for path in files_under(home)} == {".json"}
 
     def test_c5_a_topic_partition_with_null_keys_waits_and_the_others_go_on(self, lake: Lake, narrow: Lake) -> None:
         records.create(narrow, TABLE, {})

@@ -9,6 +9,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.errors import ConflictError
 from pipeline.history import ancestors
 from pipeline.lake import Lake
@@ -48,8 +49,8 @@ def commit(lake: Lake, prepared: SnapshotCommit, target: Table | None = None) ->
 
 
 def metadata_files(lake: Lake) -> set[str]:
-    folder = lakes.on_disk(lake.table(TABLE).location()) / "metadata"
-    return {path.name for path in lakes.files_under(folder) if path.suffix == ".avro" and "_firn" not in path.parts}
+    folder = on_disk(lake.table(TABLE).location()) / "metadata"
+    return {path.name for path in files_under(folder) if path.suffix == ".avro" and "_firn" not in path.parts}
 
 
 def summary(snapshot: Snapshot | None) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
 
+from infra.foreign.files import on_disk
 from pipeline.lake import Lake, records
 from pipeline.lake.branches import QUARANTINE, QUARANTINED, on_branch
 from pipeline.land import land
@@ -16,7 +17,7 @@ from pipeline.sense import Lane
 from pipeline.staging.stage import stages_of
 from pipeline.status.gather import status_of
 from tests.support import lakes
-from tests.support.lakes import NOW, TABLE, Fates, kafka, on_disk, ready, row
+from tests.support.lakes import NOW, TABLE, Fates, kafka, ready, row
 
 KAFKA_NAMES = ("a.segment.bytes", "a.delete", "firn_quarantine", "_firn", "a.b-c_D", "-", "t" * 249)
 """Kafka allows letters, digits, `.`, `_` and `-`, up to 249 of them."""

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.errors import FirnError, RefusedError
 from pipeline.lake import Lake
 from pipeline.land import Landed, land
@@ -85,13 +86,13 @@ class Landing:
     def __call__(self, suffix: str, content: bytes) -> Landed | FirnError:
         path = self.folder / f"00000000000000000000{suffix}"
         path.write_bytes(content)
-        home = lakes.on_disk(self.lake.table(self.table).location())
-        before = (lakes.snapshot(self.lake) if self._landed() else None, lakes.files_under(home))
+        home = on_disk(self.lake.table(self.table).location())
+        before = (lakes.snapshot(self.lake) if self._landed() else None, files_under(home))
         found = refused_or(lambda: land(self.lake, self.table, [path]))
         if isinstance(found, FirnError):
             assert isinstance(found, RefusedError), found
             assert path.name in str(found)
-            after = (lakes.snapshot(self.lake) if self._landed() else None, lakes.files_under(home))
+            after = (lakes.snapshot(self.lake) if self._landed() else None, files_under(home))
             assert after == before, "a refused landing left something"
         elif found.records:
             assert sum(one.num_rows for one in self.lake.table(self.table).scan().to_arrow().to_batches()) > 0

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
 from pipeline.lake.topic_partition import TopicPartition
@@ -19,7 +20,7 @@ from pipeline.land import land
 from pipeline.land.files import read_records
 from pipeline.segments import read
 from tests.support import lakes
-from tests.support.lakes import NOW, Row, on_disk, row
+from tests.support.lakes import NOW, Row, row
 from tests.support.landing_files import parquet, with_column
 
 
@@ -108,12 +109,12 @@ class TestSegments:
         """Kafka allows no such topic; in a path every character outside of ASCII takes several."""
         rows = [row(1), row(1, topic="é" * 249)]
         home = on_disk(lake.table(table).location())
-        before, snapshot = lakes.files_under(home), lakes.snapshot(lake)
+        before, snapshot = files_under(home), lakes.snapshot(lake)
         with pytest.raises(RefusedError, match=r"topic 'ééé.* is too long for the file system") as caught:
             land(lake, table, [parquet(tmp_path / "a.parquet", rows)])
         assert "allowed: at most 249 characters, those that Kafka allows" in str(caught.value)
         assert lakes.snapshot(lake) == snapshot
-        assert lakes.files_under(home) == before
+        assert files_under(home) == before
 
     def test_landing_a_file_twice_lands_it_twice(self, lake: Lake, table: str, tmp_path: Path) -> None:
         path = parquet(tmp_path / "a.parquet", [row(1)])

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from infra.foreign.files import files_under
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.land import land
 from pipeline.land.files import read_records
-from tests.support import lakes
 from tests.support.lakes import kafka, row
 from tests.support.landing_files import parquet, with_column
 
@@ -96,13 +96,13 @@ def test_c26_what_is_refused_leaves_table_and_folder_as_they_were(
 ) -> None:
     make, text = REFUSALS[case]
     good, bad = parquet(tmp_path / "good.parquet", [row(1)]), make(tmp_path)
-    before = (lake.table(table).metadata_location, lakes.files_under(tmp_path))
+    before = (lake.table(table).metadata_location, files_under(tmp_path))
     with pytest.raises(RefusedError) as caught:
         land(lake, table, [good, bad])
     assert str(caught.value).startswith(f"file {bad}")
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert (lake.table(table).metadata_location, lakes.files_under(tmp_path)) == before
+    assert (lake.table(table).metadata_location, files_under(tmp_path)) == before
 
 
 def test_c26_a_table_that_is_none_of_records_is_refused(lake: Lake, table: str, tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline.lake import Lake
-from tests.support.lakes import TABLE, append_file, on_disk, row
+from tests.support.lakes import TABLE, append_file, row
 from tests.support.proving import erase, request
 from tests.support.templates import Templates
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
+from infra.foreign.files import on_disk
 from pipeline import clock
 from pipeline.care import Kind, care_table
 from pipeline.errors import RefusedError
@@ -16,7 +17,7 @@ from pipeline.prove.certificate import content_of, is_intact
 from pipeline.prove.certify import Certified, certify, kept_versions
 from tests.support import lakes
 from tests.support.caring import kept
-from tests.support.lakes import TABLE, append, append_file, on_disk, row
+from tests.support.lakes import TABLE, append, append_file, row
 from tests.support.proving import DAY_MS, ENGINE, erase, expire, known, request
 
 
@@ -180,7 +181,7 @@ class TestCare:
 
     def test_requests_that_are_lost_are_told(self, lake: Lake, files: list[str]) -> None:
         assert files
-        for path in (lakes.on_disk(lake.table(TABLE).location()) / "metadata").glob("*.puffin"):
+        for path in (on_disk(lake.table(TABLE).location()) / "metadata").glob("*.puffin"):
             path.unlink()
         found = [one for one in care_table(lake, TABLE, clock.now_ms(), remove=True) if one.kind is Kind.CERTIFICATE]
         assert [(one.exit_code, "is gone" in one.reason) for one in found] == [(1, True)]

@@ -7,11 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline.lake import Lake
 from pipeline.lake.folders import job_folder
 from pipeline.lake.job_documents import JobDocuments
 from tests.support import foreign
-from tests.support.lakes import TABLE, on_disk
+from tests.support.lakes import TABLE
 from tests.support.proving import HEAD, JOB, OLDER, blockers, expire, searched
 
 

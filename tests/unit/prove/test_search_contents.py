@@ -7,6 +7,7 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
+from infra.foreign.files import on_disk
 from pipeline.adopt import Choice, adopt
 from pipeline.erase.ask import ask
 from pipeline.erase.stored import read_erasures
@@ -15,7 +16,7 @@ from pipeline.prove.search import search
 from pipeline.prove.wanted import Wanted
 from tests.support import foreign, lakes
 from tests.support.caring import removed_tombstone
-from tests.support.lakes import TABLE, append, on_disk, row
+from tests.support.lakes import TABLE, append, row
 from tests.support.proving import ENGINE, HEAD, blockers, erase, expire, request, searched
 
 

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline import clock
 from pipeline.erase.change import change_erasures
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.prove.certify import certify
 from pipeline.prove.verify import Verified, verify
-from tests.support.lakes import TABLE, append, append_file, on_disk, row
+from tests.support.lakes import TABLE, append, append_file, row
 from tests.support.proving import ENGINE, erase, expire, request
 
 

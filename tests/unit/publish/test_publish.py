@@ -2,6 +2,7 @@
 
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline.clock import from_ms
 from pipeline.errors import ConflictError
 from pipeline.lake import Lake
@@ -69,7 +70,7 @@ class TestPublishing:
         publish(lake, stage.identifier)
         assert stages_of(lake, TABLE) == []
         assert not documents_of(stage).exists()
-        assert all(lakes.on_disk(path).exists() for path in lakes.paths(lake.table(TABLE)))
+        assert all(on_disk(path).exists() for path in lakes.paths(lake.table(TABLE)))
 
     @pytest.mark.usefixtures("table")
     @pytest.mark.parametrize("name", ["50% é.parquet", "a%20b.parquet", "q?x=1#y.parquet", "it's [0-9]* {a,b}"])
@@ -79,7 +80,7 @@ class TestPublishing:
         stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1))
         publish(lake, stage.identifier)
         assert lakes.offsets(lake) == [1]
-        assert lakes.on_disk(path).exists(), "snapshots before still hold it"
+        assert on_disk(path).exists(), "snapshots before still hold it"
 
     def test_an_empty_result_is_published(self, lake: Lake, table: str) -> None:
         append(lake, [row(0, value=None, level=3), row(1, partition=1)])

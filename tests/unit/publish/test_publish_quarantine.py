@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.care.jobs import discard
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.lake import Lake
@@ -64,8 +65,8 @@ def test_c9_a_table_without_side_branches_keeps_no_file_of_removed_tombstones(la
     publish(lake, stage.identifier)
     assert lakes.offsets(lake) == [1]
     assert on(lake, REMOVED_TOMBSTONES) == []
-    assert {str(path) for path in lakes.files_under(data_of(stage))} == {
-        str(lakes.on_disk(path)) for path in lakes.paths(lake.table(TABLE))
+    assert {str(path) for path in files_under(data_of(stage))} == {
+        str(on_disk(path)) for path in lakes.paths(lake.table(TABLE))
     }
 
 

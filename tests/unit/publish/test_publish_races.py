@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
+from infra.foreign.files import files_under
 from pipeline.care.jobs import discard
 from pipeline.care.sweep import sweep
 from pipeline.errors import ConflictError
@@ -55,11 +56,11 @@ class TestOnce:
             discard(lake, stage.identifier)
             publish(lake, ready(lake, stage.plans[0], [row(1)], Fates(superseded=1)).identifier)
 
-        late = lakes.files_under(data_of(stage))
+        late = files_under(data_of(stage))
         kept(stage, tmp_path / "copy", elsewhere)
-        assert late < lakes.files_under(data_of(stage))
+        assert late < files_under(data_of(stage))
         assert publish(lake, stage.identifier).repeated
-        assert not late & lakes.files_under(data_of(stage))
+        assert not late & files_under(data_of(stage))
         assert lakes.offsets(lake) == [1]
 
     def test_c25_who_compacts_again_what_is_published_leaves_no_files(self, lake: Lake, stage: Stage) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.care.jobs import discard
 from pipeline.errors import ConflictError, FirnError, RefusedError
 from pipeline.lake import Lake, records
@@ -55,12 +56,12 @@ def unbalanced_counts(lake: Lake, stage: Stage) -> None:
 
 def files_gone(_: Lake, stage: Stage) -> None:
     for file in stage.files[stage.job_id].all:
-        lakes.on_disk(file.file_path).unlink()
+        on_disk(file.file_path).unlink()
 
 
 def files_cut(_: Lake, stage: Stage) -> None:
     for file in stage.files[stage.job_id].all:
-        path = lakes.on_disk(file.file_path)
+        path = on_disk(file.file_path)
         path.write_bytes(path.read_bytes()[:-1])
 
 
@@ -146,8 +147,8 @@ def test_c25_a_mark_that_was_never_finished_is_a_mark(lake: Lake, stage: Stage) 
 
 def test_c25_what_a_publish_that_was_refused_has_prepared_goes(lake: Lake, stage: Stage) -> None:
     lake.table(TABLE).delete("offset = 0")
-    home = lakes.on_disk(lake.table(TABLE).location())
-    before = lakes.files_under(home)
+    home = on_disk(lake.table(TABLE).location())
+    before = files_under(home)
     with pytest.raises(ConflictError):
         publish(lake, stage.identifier)
-    assert lakes.files_under(home) == before
+    assert files_under(home) == before

@@ -2,6 +2,7 @@
 
 import pytest
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.care.jobs import discard
 from pipeline.errors import ConflictError, FirnError, GoneError
 from pipeline.lake import Lake
@@ -75,7 +76,7 @@ def test_c5_c25_a_job_that_is_published_again_moves_nothing(lake: Lake, jobs: tu
 def test_c5_c25_nor_does_one_whose_commit_the_history_forgot(lake: Lake, jobs: tuple[Stage, Stage], left: bool) -> None:
     """Its publisher may have died after the commit, before it deleted the stage."""
     first, _ = jobs
-    documents = {path: path.read_bytes() for path in lakes.files_under(lakes.on_disk(first.documents.location))}
+    documents = {path: path.read_bytes() for path in files_under(on_disk(first.documents.location))}
     publish(lake, first.identifier)
     forget(lake)
     for path, content in documents.items() if left else ():
@@ -86,7 +87,7 @@ def test_c5_c25_nor_does_one_whose_commit_the_history_forgot(lake: Lake, jobs: t
     if left:
         discard(lake, first.identifier)
     assert moved(lake) == [(0, first.job_id), (1, first.job_id)]
-    assert all(lakes.on_disk(path).exists() for path in lakes.held(lake.table(TABLE)))
+    assert all(on_disk(path).exists() for path in lakes.held(lake.table(TABLE)))
 
 
 def test_c5_c25_what_a_publisher_without_an_answer_moved_is_there_once(lake: Lake, jobs: tuple[Stage, Stage]) -> None:

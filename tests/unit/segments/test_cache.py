@@ -8,6 +8,7 @@ import pytest
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.typedef import Record
 
+from infra.foreign.files import on_disk
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
 from pipeline.segments import Segments, read
@@ -96,7 +97,7 @@ def lose_the_manifests(lake: Lake) -> None:
     assert snapshot is not None
     for manifest in snapshot.manifests(table.io):
         if manifest.content == ManifestContent.DATA:
-            lakes.on_disk(manifest.manifest_path).unlink()
+            on_disk(manifest.manifest_path).unlink()
 
 
 @pytest.mark.usefixtures("table")

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline.clock import from_ms
 from pipeline.lake import Lake, records
 from pipeline.plan import plan_table
@@ -78,8 +79,8 @@ def test_files_that_were_added_as_they_are(lake: Lake, unit: str) -> None:
         }
     )
     path = f"{table.location()}/added.parquet"
-    lakes.on_disk(path).parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(data, lakes.on_disk(path), row_group_size=3)
+    on_disk(path).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(data, on_disk(path), row_group_size=3)
     lake.table(lakes.TABLE).add_files([path])
     with lake.table(lakes.TABLE).update_spec() as update:
         for name in records.PARTITION_FIELDS:
@@ -110,9 +111,9 @@ def test_c26_what_the_footer_leaves_out_too_is_a_problem_that_names_the_property
 ) -> None:
     records.create(lake, lakes.TABLE, {f"{METRICS}column.{left_out}": "none"})
     path = append_file(lake, ROWS)
-    written = pq.read_table(lakes.on_disk(path))
+    written = pq.read_table(on_disk(path))
     others = [name for name in written.column_names if name != left_out]
-    pq.write_table(written, lakes.on_disk(path), write_statistics=others)
+    pq.write_table(written, on_disk(path), write_statistics=others)
     assert problem.format(METRICS) in (only_segment(lake).problem or "")
 
 
@@ -126,7 +127,7 @@ def test_c26_nulls_are_a_problem_with_or_without_metrics(lake: Lake, column: str
 def test_a_footer_of_other_records_is_not_believed(lake: Lake) -> None:
     records.create(lake, lakes.TABLE, NO_METRICS)
     path = append_file(lake, ROWS)
-    pq.write_table(pq.read_table(lakes.on_disk(path)).slice(1), lakes.on_disk(path))
+    pq.write_table(pq.read_table(on_disk(path)).slice(1), on_disk(path))
     assert "has no bounds for column offset" in (only_segment(lake).problem or "")
 
 
@@ -134,9 +135,9 @@ def test_a_file_that_cannot_be_read_blocks_until_it_can(lake: Lake) -> None:
     records.create(lake, lakes.TABLE, NO_METRICS)
     path = append_file(lake, ROWS)
     cache = ManifestCache.of(lake)
-    away = lakes.on_disk(path).rename(lakes.on_disk(path).with_suffix(".away"))
+    away = on_disk(path).rename(on_disk(path).with_suffix(".away"))
     assert "(its footer can't be read: " in (only_segment(lake, cache).problem or "")
-    away.rename(lakes.on_disk(path))
+    away.rename(on_disk(path))
     assert only_segment(lake, cache).problem is None
 
 
@@ -145,7 +146,7 @@ def test_a_footer_is_read_once(lake: Lake) -> None:
     path = append_file(lake, ROWS)
     cache = ManifestCache.of(lake)
     expected = only_segment(lake, cache)
-    lakes.on_disk(path).unlink()
+    on_disk(path).unlink()
     assert only_segment(lake, cache) == expected
 
 
@@ -153,6 +154,6 @@ def test_a_column_that_came_after_the_file_is_null_in_all_of_it(lake: Lake) -> N
     """By its field id, not by its name: that may have been another column's."""
     records.create(lake, lakes.TABLE, NO_METRICS)
     path = append_file(lake, ROWS)
-    written = pq.read_table(lakes.on_disk(path))
-    pq.write_table(written.drop_columns(["value"]), lakes.on_disk(path))
+    written = pq.read_table(on_disk(path))
+    pq.write_table(written.drop_columns(["value"]), on_disk(path))
     assert only_segment(lake).tombstones == len(ROWS)

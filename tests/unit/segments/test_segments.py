@@ -3,6 +3,7 @@
 import pytest
 from pyiceberg.typedef import Record
 
+from infra.foreign.files import on_disk
 from pipeline.clock import from_ms
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake, records
@@ -51,7 +52,7 @@ def test_a_segment_is_what_its_file_metadata_says(lake: Lake, table: str) -> Non
     assert (segment.base_offset, segment.last_offset, segment.records) == (3, 9, 4)
     assert (segment.tombstones, segment.null_keys) == (2, 2)
     assert (segment.oldest_ms, segment.newest_ms) == (NOW - 9, NOW - 2)
-    assert segment.bytes == lakes.on_disk(path).stat().st_size
+    assert segment.bytes == on_disk(path).stat().st_size
     assert segment.row_deletes == 0
 
 
@@ -208,7 +209,7 @@ class TestStrays:
         path = written_under_no_spec(
             lake, [row(4), row(6, partition=3)], **{"write.metadata.metrics.column.offset": "none"}
         )
-        lakes.on_disk(path).unlink()  # nor does its footer tell
+        on_disk(path).unlink()  # nor does its footer tell
         plans = plan_table(lake, lakes.TABLE, Lane.FULL, NOW, force=True)
         assert [plan.clean_below for plan in plans] == [0, 0]
 

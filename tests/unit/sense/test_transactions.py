@@ -8,6 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from infra.foreign.files import on_disk
 from pipeline.lake import Lake, records
 from pipeline.lake.topic_partition import TopicPartition
 from pipeline.land import land
@@ -19,7 +20,7 @@ from pipeline.sense.transactions import RECORDS, Transactions, Undecided, first_
 from pipeline.status.gather import status_of
 from tests.support import lakes
 from tests.support.drawn import partitions, policies
-from tests.support.lakes import NOW, TABLE, on_disk, row
+from tests.support.lakes import NOW, TABLE, row
 from tests.support.log_segments import Entry, batch, marker, segment
 from tests.support.transactional import ABORT, COMMIT, ONE, TWO, Event, Log, decision, histories, markers_among, states
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.care.jobs import discard
 from pipeline.errors import RefusedError
 from pipeline.lake import Lake
@@ -21,11 +22,11 @@ class TestDiscarding:
 
     def test_c25_the_stage_and_its_files_are_gone_and_readers_see_what_they_saw(self, lake: Lake, plan: Plan) -> None:
         home = home_of(lake) / "data"
-        files = lakes.files_under(home)
+        files = files_under(home)
         stage = ready(lake, plan, [row(1)], Fates(superseded=1))
         assert discard(lake, stage.identifier) == 1
         assert stages_of(lake, TABLE) == []
-        assert lakes.files_under(home) == files
+        assert files_under(home) == files
         assert not data_of(stage).exists()
         assert not documents_of(stage).exists()
         assert lakes.offsets(lake) == [0, 1]
@@ -97,12 +98,12 @@ class TestDiscarding:
         monkeypatch.setattr(PyArrowLocalFileSystem, "delete_dir", refuse, raising=False)
         stage = ready(lake, plan, [row(1)], Fates(superseded=1))
         assert discard(lake, stage.identifier) == 1
-        assert lakes.files_under(data_of(stage)) == lakes.files_under(documents_of(stage)) == set()
+        assert files_under(data_of(stage)) == files_under(documents_of(stage)) == set()
 
     def test_inputs_stay(self, lake: Lake, plan: Plan) -> None:
         lakes.opened(lake, plan)
         discard(lake, plan.stage)
-        assert all(lakes.on_disk(one.path).exists() for one in plan.inputs)
+        assert all(on_disk(one.path).exists() for one in plan.inputs)
 
     def test_c25_half_written_stages_can_be_discarded(self, lake: Lake, plan: Plan) -> None:
         path = document(lakes.opened(lake, plan), "plans")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
+from infra.foreign.files import files_under, on_disk
 from pipeline import clock
 from pipeline.care.jobs import discard
 from pipeline.care.sweep import retry, sweep
@@ -84,7 +85,7 @@ class TestMarking:
             publish(slow, plan.stage)
         mark(lake, plan, "validate", REASON)
         assert list(sweep(lake, TABLE).shelved) == [plan.stage]
-        assert lakes.files_under(data_of(stage)) == set()
+        assert files_under(data_of(stage)) == set()
         assert catalog.under_way
         with pytest.raises(CommitFailedException):
             catalog.under_way()
@@ -190,7 +191,7 @@ class TestPlanning:
         document(stage, "plans").unlink()
         assert "its plans are gone" in sweep(lake, TABLE).discarded[failed.stage]
         assert stages_of(lake, TABLE) == []
-        assert lakes.files_under(data_of(stage)) == lakes.files_under(documents_of(stage)) == set()
+        assert files_under(data_of(stage)) == files_under(documents_of(stage)) == set()
 
 
 class TestSweeping:
@@ -199,7 +200,7 @@ class TestSweeping:
     @pytest.fixture(params=["its own run", "a later run"])
     def swept(self, request: pytest.FixtureRequest, lake: Lake, failed: Plan) -> Plan:
         stage = Stage.load(lake, failed.stage)
-        assert lakes.files_under(data_of(stage))
+        assert files_under(data_of(stage))
         done = sweep(lake, TABLE, [failed.id] if request.param == "its own run" else [])
         assert (done.discarded, done.kept) == ({}, {})
         assert list(done.shelved) == [failed.stage]
@@ -208,19 +209,19 @@ class TestSweeping:
 
     def test_c20_its_data_files_go_and_everything_else_stays(self, lake: Lake, swept: Plan) -> None:
         stage = Stage.load(lake, swept.stage)
-        assert lakes.files_under(data_of(stage)) == set()
+        assert files_under(data_of(stage)) == set()
         assert not data_of(stage).exists()
-        assert {path.name.partition("-")[0] for path in lakes.files_under(documents_of(stage))} == {"plans", "failure"}
-        assert all(lakes.on_disk(one.path).exists() for one in swept.inputs)
+        assert {path.name.partition("-")[0] for path in files_under(documents_of(stage))} == {"plans", "failure"}
+        assert all(on_disk(one.path).exists() for one in swept.inputs)
         assert lakes.offsets(lake) == [0, 0, 0, 1, 2]
         (marker,) = failed_plans(lake, TABLE)
         assert (marker.stage, marker.plan, marker.failure.reason) == (swept.stage, swept, REASON)
 
     def test_c25_sweeping_again_changes_nothing(self, lake: Lake, swept: Plan) -> None:
-        before = {path: path.stat().st_mtime_ns for path in lakes.files_under(lake.home / "warehouse")}
+        before = {path: path.stat().st_mtime_ns for path in files_under(lake.home / "warehouse")}
         again = sweep(lake, TABLE, [swept.id])
         assert (again.discarded, again.shelved, again.kept) == ({}, {}, {})
-        assert {path: path.stat().st_mtime_ns for path in lakes.files_under(lake.home / "warehouse")} == before
+        assert {path: path.stat().st_mtime_ns for path in files_under(lake.home / "warehouse")} == before
 
     def test_c20_it_does_not_age(self, lake: Lake, swept: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
         later = clock.now_ms() + 30 * 86_400_000
@@ -267,7 +268,7 @@ class TestRetrying:
         stage = Stage.load(lake, failed.stage)
         assert [marker.plan for marker in retry(lake, TABLE)] == [failed]
         assert stages_of(lake, TABLE) == []
-        assert lakes.files_under(data_of(stage)) == lakes.files_under(documents_of(stage)) == set()
+        assert files_under(data_of(stage)) == files_under(documents_of(stage)) == set()
         assert names(planned(lake)) == ["orders-0", "orders-1", "payments-0"]
         assert retry(lake, TABLE) == []
 

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyiceberg.table import Table
 
+from infra.foreign.files import on_disk
 from pipeline.airflow.site.page import table_html
 from pipeline.care.jobs import discard
 from pipeline.care.stale import found_stages
@@ -174,7 +175,7 @@ class TestStages:
         finally:
             for one in JobDocuments.of(lake.table(TABLE), staged.job_id).found:
                 if one.location not in known:
-                    lakes.on_disk(one.location).unlink()
+                    on_disk(one.location).unlink()
 
     @pytest.mark.parametrize(
         "verdict",
@@ -202,7 +203,7 @@ class TestStages:
             metadata=table.metadata_location,
             job=job_folder(table, staged.job_id),
         )
-        stray = lakes.on_disk(table.location()) / "data" / "stray.parquet"
+        stray = on_disk(table.location()) / "data" / "stray.parquet"
         stray.write_bytes(b"of an appender that has not committed yet")
         assert staged.result
         document = staged.result.model_dump(mode="json")
@@ -213,12 +214,12 @@ class TestStages:
         assert isinstance(refused_or(lambda: publish(lake, staged.identifier)), RefusedError)
         discard(lake, staged.identifier)
         assert stray.exists()
-        assert all(lakes.on_disk(path).exists() for path in lakes.held(lake.table(TABLE)))
+        assert all(on_disk(path).exists() for path in lakes.held(lake.table(TABLE)))
         assert lakes.offsets(lake) == [0, 1]
-        assert not lakes.on_disk(job_folder(table, staged.job_id)).exists()
+        assert not on_disk(job_folder(table, staged.job_id)).exists()
 
     def test_c25_nor_does_one_whose_plans_are_lost(self, staged: Stage, lake: Lake) -> None:
-        stray = lakes.on_disk(lake.table(TABLE).location()) / "data" / "being-written.parquet"
+        stray = on_disk(lake.table(TABLE).location()) / "data" / "being-written.parquet"
         stray.write_bytes(b"of an appender that has not committed yet")
         for path in documents_of(staged, PLANS):
             path.unlink()
@@ -244,7 +245,7 @@ def without(lake: Lake, stage: Stage, kind: str) -> Iterator[None]:
 
 def documents_of(stage: Stage, kind: str) -> list[Path]:
     """The documents of ``kind`` that are there now."""
-    return sorted(lakes.on_disk(stage.documents.location).glob(f"{kind}-*.json"))
+    return sorted(on_disk(stage.documents.location).glob(f"{kind}-*.json"))
 
 
 def looked_at(lake: Lake, identifier: str) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.care.jobs import discard
 from pipeline.errors import ConflictError, GoneError, RefusedError
 from pipeline.lake import Lake, records
@@ -55,7 +56,7 @@ class TestOpening:
         stage = ready(lake, only_plan(lake), [row(1)], Fates(superseded=1))
         assert documents_of(stage) == tmp_path / "metadata" / "_firn" / stage.job_id
         assert data_of(stage) == tmp_path / "data" / "_firn" / stage.job_id
-        assert lakes.files_under(data_of(stage))
+        assert files_under(data_of(stage))
         assert stages_of(lake, TABLE) == [stage.identifier]
         publish(lake, stage.identifier)
         assert lakes.offsets(lake) == [1]
@@ -162,7 +163,7 @@ class TestRecording:
             written[0].lower_bounds,
             written[0].null_value_counts,
         )
-        assert lakes.on_disk(kept.file_path).stat().st_size == kept.file_size_in_bytes
+        assert on_disk(kept.file_path).stat().st_size == kept.file_size_in_bytes
 
     def test_c23_verdicts_belong_to_one_result(self, lake: Lake, plan: Plan) -> None:
         """Two processes compact the same job: the one that is judged is the one that counts, whichever came first."""
@@ -181,11 +182,11 @@ class TestRecording:
     def test_c25_of_two_results_one_is_published_and_nothing_stays_of_the_other(self, lake: Lake, plan: Plan) -> None:
         compacted(lake, plan, [row(1)], Fates(superseded=1))
         stage = judged(lake, compacted_again(lake, plan, row(1)))
-        assert len(lakes.files_under(data_of(stage))) == 2
+        assert len(files_under(data_of(stage))) == 2
         publish(lake, plan.stage)
         assert lakes.offsets(lake) == [1]
-        held = {lakes.on_disk(path) for path in lakes.paths(lake.table(TABLE))}
-        assert lakes.files_under(data_of(stage)) == held
+        held = {on_disk(path) for path in lakes.paths(lake.table(TABLE))}
+        assert files_under(data_of(stage)) == held
 
     def test_c23_a_result_that_comes_late_changes_nothing(self, lake: Lake, plan: Plan) -> None:
         stage = ready(lake, plan, [row(1)], Fates(superseded=1))

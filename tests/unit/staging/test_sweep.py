@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from infra.foreign.files import files_under
 from pipeline import clock
 from pipeline.care.limits import SETTLED_MS
 from pipeline.care.stale import End, found_stages
@@ -90,7 +91,7 @@ class TestSweeping:
         before = lakes.snapshot(lake)
         document(stage, "plans").unlink()
         assert "its plans are gone" in sweep(lake, TABLE).discarded[plan.stage]
-        assert lakes.files_under(data_of(stage)) == lakes.files_under(documents_of(stage)) == set()
+        assert files_under(data_of(stage)) == files_under(documents_of(stage)) == set()
         assert lakes.snapshot(lake) != before, "what was about to be committed on it is refused"
         assert lakes.offsets(lake) == [0, 1]
 
@@ -99,7 +100,7 @@ class TestSweeping:
         append(lake, [row(1, partition=number) for number in range(3)])
         made = sorted(plan_table(lake, table, Lane.FULL, NOW, force=True), key=lambda plan: plan.partition)
         stages = [ready(lake, one, [row(1, partition=one.partition)], Fates(superseded=1)) for one in made]
-        sizes = [sum(path.stat().st_size for path in lakes.files_under(data_of(stage))) for stage in stages]
+        sizes = [sum(path.stat().st_size for path in files_under(data_of(stage))) for stage in stages]
         lake.set_properties(table, {"firn.care.stages.bytes": str(max(sizes))})
         assert sweep(lake, table).discarded == {}, "all of them were written to just now"
         for number, stage in enumerate(stages):

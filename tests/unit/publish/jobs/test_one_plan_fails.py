@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.care.jobs import discard
 from pipeline.errors import ConflictError, FirnError, RefusedError
 from pipeline.history.published_plans import plans_of
@@ -25,7 +26,7 @@ from tests.support.stages import data_of, document
 def files_gone(_: Lake, stage: Stage) -> None:
     """Delete a file of the bad plan from the store."""
     (file,) = stage.files[bad_of(stage).id].kept
-    lakes.on_disk(file.file_path).unlink()
+    on_disk(file.file_path).unlink()
 
 
 def unbalanced(lake: Lake, stage: Stage) -> None:
@@ -87,8 +88,8 @@ class TestOneFails:
         assert snapshot is not None
         assert [one.id for one in plans_of(lake.table(TABLE), snapshot)] == done_of(published)
         assert stages_of(lake, TABLE) == []
-        held = {lakes.on_disk(path) for path in lakes.paths(lake.table(TABLE))}
-        assert {path for path in lakes.files_under(data_of(stage)) if path.suffix == ".parquet"} <= held
+        held = {on_disk(path) for path in lakes.paths(lake.table(TABLE))}
+        assert {path for path in files_under(data_of(stage)) if path.suffix == ".parquet"} <= held
 
     @pytest.mark.parametrize("fault", FAULTS)
     def test_c25_again_names_nothing_new(self, lake: Lake, stage: Stage, fault: str) -> None:
@@ -122,7 +123,7 @@ class TestOneFails:
         assert lake.table(TABLE).metadata_location == before
         assert stages_of(lake, TABLE) == [stage.identifier]
         discard(lake, stage.identifier)
-        assert lakes.files_under(data_of(stage)) == set()
+        assert files_under(data_of(stage)) == set()
 
     def test_c5_what_a_plan_would_have_quarantined_that_is_left_out_is_not_moved(self, lake: Lake, table: str) -> None:
         append(lake, [row(0, key=None, partition=number) for number in range(2)])

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.snapshots import Snapshot
 
+from infra.foreign.files import files_under, on_disk
 from pipeline.errors import ConflictError, RefusedError
 from pipeline.history import ancestors
 from pipeline.history.published_plans import plans_of
@@ -41,7 +42,7 @@ class TestOpening:
         assert opened.stage.identifier == Job(tuple(plans)).stage
         assert opened.stage.plans == tuple(plans)
         assert stages_of(lake, TABLE) == [opened.stage.identifier]
-        assert lakes.files_under(documents_of(opened.stage)) == {document(opened.stage, "plans")}
+        assert files_under(documents_of(opened.stage)) == {document(opened.stage, "plans")}
         assert set(opened.files) == {one.path for plan in plans for one in plan.inputs}
 
     def test_c25_it_is_taken_over(self, lake: Lake, stage: Stage) -> None:
@@ -88,7 +89,7 @@ class TestOpening:
         assert Stage.load(lake, stage.identifier).verdicts == verdicts
         publish_job(lake, stage.identifier)
         assert lake.table(TABLE).properties == before
-        assert lakes.on_disk(lake.table(TABLE).metadata_location).stat().st_size < 100_000
+        assert on_disk(lake.table(TABLE).metadata_location).stat().st_size < 100_000
 
 
 class TestPublishing:
@@ -209,5 +210,5 @@ def test_c25_killed_while_publishing(
     assert set(done_of(again)) == expected
     assert seen(lake) == after
     assert stages_of(lake, TABLE) == []
-    held = {lakes.on_disk(path) for path in lakes.paths(lake.table(TABLE))}
-    assert {path for path in lakes.files_under(data_of(stage)) if path.suffix == ".parquet"} <= held
+    held = {on_disk(path) for path in lakes.paths(lake.table(TABLE))}
+    assert {path for path in files_under(data_of(stage)) if path.suffix == ".parquet"} <= held

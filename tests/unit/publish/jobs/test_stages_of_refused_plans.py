@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.foreign.files import files_under, on_disk
 from pipeline import clock
 from pipeline.care import care_table
 from pipeline.care.sweep import sweep
@@ -115,7 +116,7 @@ class TestSweeping:
 
     def test_a_runs_own_stages_go_when_it_is_over(self, lake: Lake, stage: Stage) -> None:
         assert sweep(lake, TABLE, [stage.plans[1].id]).discarded == {stage.identifier: "its run is over"}
-        assert lakes.files_under(data_of(stage)) == set()
+        assert files_under(data_of(stage)) == set()
         assert seen(lake) == cleaned()
 
     def test_it_stays_while_one_plan_can_be_published(self, lake: Lake, stage: Stage) -> None:
@@ -129,7 +130,7 @@ class TestSweeping:
         document(stage, "plans").unlink()
         assert "its plans are gone" in sweep(lake, TABLE).discarded[stage.identifier]
         assert stages_of(lake, TABLE) == []
-        assert lakes.files_under(data_of(stage)) == set()
+        assert files_under(data_of(stage)) == set()
         assert seen(lake) == cleaned()
 
     def test_c26_a_store_that_fails_is_said_in_one_line_and_the_stage_stays(
@@ -154,14 +155,14 @@ class TestSweeping:
     def test_c25_documents_of_no_commit_go_after_a_while(self, lake: Lake, stage: Stage) -> None:
         publish_job(lake, stage.identifier)
         lake.set_properties(TABLE, {MAX_SNAPSHOT_AGE: str(1000 * 86_400_000)})
-        folder = lakes.on_disk(commits_folder(lake.table(TABLE)))
-        (held,) = lakes.files_under(folder)
+        folder = on_disk(commits_folder(lake.table(TABLE)))
+        (held,) = files_under(folder)
         lost = folder / f"{'0' * 16}-lost.json"
         lost.write_text("[]")
         care_table(lake, TABLE, clock.now_ms(), remove=True)
         assert lost.exists(), "its commit may be on the way"
         care_table(lake, TABLE, clock.now_ms() + 366 * 86_400_000, remove=True)
-        assert lakes.files_under(folder) == {held}
+        assert files_under(folder) == {held}
 
 
 class TestExplaining:
@@ -184,7 +185,7 @@ class TestExplaining:
     def test_c26_a_list_of_plans_that_is_gone_is_said(self, lake: Lake, stage: Stage) -> None:
         """Other tools' orphan removal may take it; nothing but explaining needs it."""
         publish_job(lake, stage.identifier)
-        for path in lakes.files_under(lakes.on_disk(commits_folder(lake.table(TABLE)))):
+        for path in files_under(on_disk(commits_folder(lake.table(TABLE)))):
             path.unlink()
         found = explain_key(lake, TABLE, (b"k",), NOW)
         assert (found.removed, "the list of its plans is gone" in found.reach) == ((), True)

@@ -5,6 +5,7 @@ from typing import NoReturn
 
 import pytest
 
+from infra.foreign.files import on_disk
 from pipeline.errors import ConflictError, OutcomeUnknownError
 from pipeline.lake import Lake
 from pipeline.plan import Plan, plan_table
@@ -66,7 +67,7 @@ class TestDropping:
         reader = lake.table(TABLE).scan()
         retain(lake, plan)
         assert sorted(reader.to_arrow()["offset"].to_pylist()) == list(range(8))
-        assert all(lakes.on_disk(one.path).exists() for one in plan.inputs)
+        assert all(on_disk(one.path).exists() for one in plan.inputs)
 
     @pytest.mark.usefixtures("table")
     def test_c19_by_size_the_oldest_go_until_the_rest_would_be_below_the_limit(self, lake: Lake) -> None:

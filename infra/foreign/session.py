@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from infra.environment import CHECKOUT
+from infra.foreign.java_catalog import java_properties
 from pipeline.lake import Lake
-from tests.support.java_catalog import java_properties
 
 REQUIRED_JAR = "iceberg-spark-runtime-*.jar"
-CHECKOUT = Path(__file__).parents[2]
 
 
 def iceberg_session(lake: Lake, name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
