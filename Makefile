@@ -95,8 +95,7 @@ $(DONE)/kafka-jars: tests/conformance/jars.lock infra/setup/jars.py $(DONE)/pyth
 	touch $@
 
 # On the class path from the start: then it does not matter which test of a process starts Spark first.
-FOREIGN := test histories bench bench-quick bench-mask bench-memory bench-care conformance faults faults-rooms soak load \
-	stack-test row-deletes
+FOREIGN := test histories bench bench-quick conformance faults faults-rooms soak load stack-test row-deletes
 $(FOREIGN): private export FIRN_JARS := $(FIRN_JARS)
 $(FOREIGN): private export SPARK_DIST_CLASSPATH = $(JARS_PATH)
 
@@ -200,58 +199,24 @@ load: setup $(DONE)/jars $(if $(filter rest,$(CATALOG)),$(DONE)/stack-jars) ## t
 
 # The full compiler, a parallel collector and room for joins: what a user would give to jobs of this size. Whole
 # processes of Firn start as they do everywhere else here.
-BENCH_JVM := FIRN_BENCH_SUBMIT_OPTIONS="$(SPARK_SUBMIT_OPTS)" \
-	SPARK_SUBMIT_OPTS="-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m -Xlog:disable"
-BENCH := $(BENCH_JVM) SPARK_DRIVER_MEMORY=6g $(BIN)/python -m infra.bench
+BENCH := FIRN_BENCH_SUBMIT_OPTIONS="$(SPARK_SUBMIT_OPTS)" SPARK_DRIVER_MEMORY=6g \
+	SPARK_SUBMIT_OPTS="-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m -Xlog:disable" \
+	$(BIN)/python -W ignore::UserWarning -m infra.bench
 SCALE ?= 1
+QUICK := 0.25
 FAMILIES ?=
 .PHONY: bench
 ifdef BASE
-bench: setup ## measure beside peers on the same files, into docs/performance.md (about an hour); BASE=COMMIT: beside that commit
+bench: setup ## measure FAMILIES=base,... (or all that take minutes) beside peers, into docs/performance.md; BASE=COMMIT: beside that commit
 	@$(BIN)/python -m infra.bench.paired $(BASE) --scale $(SCALE) --only "$(FAMILIES)"
 else
 bench: setup $(DONE)/jars $(DONE)/kafka-jars
-	@$(BIN)/python -m infra.bench.sense
-	$(BIN)/python -m infra.bench.demo
-	$(BENCH).mask --full
-	$(BENCH) --scale $(SCALE) --only "$(FAMILIES)" --docs
+	@$(BENCH) $(FAMILIES) --scale $(SCALE) --docs
 endif
 
 .PHONY: bench-quick
-bench-quick: setup $(DONE)/jars $(DONE)/kafka-jars ## the same in a few minutes, into .firn/bench/report
-	@$(BENCH) --scale $(SCALE) --quick
-
-KEYS ?= 50000000
-VALUE_BYTES ?= 8
-.PHONY: bench-memory
-bench-memory: setup ## clean a topic partition of KEYS=50000000 distinct keys with values of VALUE_BYTES=8, and watch the memory
-	@$(BIN)/python -m infra.bench.memory --keys $(KEYS) --value-bytes $(VALUE_BYTES) --engine $(ENGINE)
-
-.PHONY: bench-store
-bench-store: setup $(DONE)/stack-jars ## clean a table that lies in an S3 server, beside pyarrow's copy from and to that server
-	@$(BIN)/python -m infra.bench.object_store
-
-MASK_KEYS ?= 20000
-.PHONY: bench-mask
-bench-mask: setup $(DONE)/jars ## hide superseded records, and turn equality deletes into position deletes, beside Spark: MASK_KEYS=20000 of 1 KB
-	@$(BENCH).mask --keys $(MASK_KEYS)
-
-SEARCH_KEYS ?= 1000000
-.PHONY: bench-search
-bench-search: setup ## search a table of SEARCH_KEYS=1000000 records of 1 KB for one key, with and without bloom filters
-	@$(BIN)/python -W ignore -m infra.bench.search --keys $(SEARCH_KEYS)
-
-FRESH_SECONDS ?= 1800
-FRESH_KEYS ?= 1000000
-.PHONY: bench-fresh
-bench-fresh: setup ## land 1,000 records a second for FRESH_SECONDS=1800 and mask: how long readers see two records of a key
-	@$(BIN)/python -m infra.bench.freshness --full --seconds $(FRESH_SECONDS) --keys $(FRESH_KEYS)
-
-SNAPSHOTS ?= 10000
-FILES ?= 1000000
-.PHONY: bench-care
-bench-care: setup $(DONE)/jars ## care for a table of SNAPSHOTS=10000 and FILES=1000000 beside Iceberg's procedures in Spark
-	@$(BENCH_JVM) SPARK_DRIVER_MEMORY=6g $(BIN)/python -m infra.bench.care --snapshots $(SNAPSHOTS) --files $(FILES)
+bench-quick: setup $(DONE)/jars $(DONE)/kafka-jars ## the most important of them in a few minutes, into .firn/bench/report
+	@$(BENCH) base,changed,processes,fixed --scale $(if $(filter file,$(origin SCALE)),$(QUICK),$(SCALE))
 
 .PHONY: lint
 lint: setup ## ruff: rules and format, changing nothing

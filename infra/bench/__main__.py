@@ -1,38 +1,58 @@
-"""``make bench``: measure, hold against the goals, write the report.
+"""``make bench``: measure families of cases, hold them against the goals, write the report.
 
-    python -m infra.bench [--quick] [--scale 1.0] [--only FAMILY,…] [--home .firn/bench] [--docs]
+    python -m infra.bench [FAMILY,...] [--scale 1.0] [--home .firn/bench] [--docs]
 
 The report goes to HOME/report (JSON, Markdown, plots), with --docs into docs/, where families that were not chosen keep
-what was measured of them before. Exit code 1 when an entry's output is
-not what it should be. A missed goal is a finding, not a failure.
+what was measured of them before. Exit code 1 when an entry's output is not what it should be. A missed goal is a
+finding, not a failure.
 """
 
 import argparse
 import os
+import shutil
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 if TYPE_CHECKING:
-    from infra.bench.results import Report
-    from pipeline.engine import Engine
+    from collections.abc import Callable, Iterator, Mapping
 
-console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
+    from infra.bench.inputs import Bench
+    from infra.bench.results import Case, Report
+
+    Families = Mapping[str, Callable[[Bench], Iterator[Case]]]
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
-MEASURED = DOCUMENT.with_suffix(".json")
+ON_DEMAND = ("care", "memory", "search", "freshness")
+"""Families that take more than ten minutes each, or gigabytes."""
+
+
+def families(scale: float) -> "Families":
+    """All families by name, in the order of the report."""
+    from infra.bench import amplification, base, care, freshness, hide, memory, search, sense, whole
+
+    return {
+        "demo": whole.demo,
+        "sense": sense.cases,
+        **{family.name: family.cases for family in base.families(scale)},
+        "mask": hide.mask,
+        "equality": hide.equality,
+        "positions": hide.positions,
+        "amplification": amplification.cases,
+        "care": care.cases,
+        "memory": memory.cases,
+        "search": search.cases,
+        "freshness": freshness.cases,
+    }
 
 
 def main() -> int:
     """Entry point; see --help."""
     parser = argparse.ArgumentParser(prog="python -m infra.bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few cases in a few minutes")
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"default: all but {', '.join(ON_DEMAND)}")
     parser.add_argument("--scale", type=float, default=1.0, help="size of all inputs; 1.0: 200,000 keys of 1 KB values")
-    parser.add_argument("--only", default="", help="cases whose family holds one of these texts, separated by commas")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="for each entry alike")
-    parser.add_argument("--home", type=Path, default=Path(".firn", "bench"), help="inputs are kept here between runs")
+    parser.add_argument("--home", type=Path, default=Path(".firn", "bench"), help="where inputs and the report go")
     parser.add_argument("--docs", action="store_true", help="write the report into docs/")
     arguments = parser.parse_args()
     home: Path = arguments.home.resolve()
@@ -40,61 +60,55 @@ def main() -> int:
     os.environ["FIRN_SPARK_MASTER"] = f"local[{arguments.cores}]"
     os.environ["POLARS_MAX_THREADS"] = str(arguments.cores)
     os.environ.setdefault("SPARK_LOCAL_DIRS", str(home / "spark"))
-    return _run(arguments, home)
+    every = families(arguments.scale)
+    chosen = [name for text in arguments.families for name in text.split(",") if name]
+    chosen = chosen or [name for name in every if name not in ON_DEMAND]
+    if unknown := [name for name in chosen if name not in every]:
+        parser.error(f"{', '.join(unknown)} is no family; allowed: {', '.join(every)}")
+    report = _measure({name: every[name] for name in every if name in chosen}, arguments, home)
+    _write(report, list(every), DOCUMENT.parent if arguments.docs else home / "report", to_document=arguments.docs)
+    return 1 if any(entry.problem for case in report.cases for entry in case.entries) else 0
 
 
-def _run(arguments: argparse.Namespace, home: Path) -> int:
-    from infra.bench import cases, results, tables
-    from infra.bench.entries import Bench
-    from infra.bench.measure import measure
-    from infra.foreign.session import iceberg_session
-    from pipeline.engine.local import LocalEngine
-    from pipeline.engine.spark import SparkEngine
+def _measure(chosen: "Families", arguments: argparse.Namespace, home: Path) -> "Report":
+    """Run the families one after the other, in a lake of their own; what was measured is on disk after each case."""
+    from infra.bench.inputs import NAMESPACE, Bench
+    from infra.bench.results import Report, machine
     from pipeline.lake import Lake
 
-    started = time.monotonic()
-
-    def say(line: str) -> None:
-        console.print(f"{time.monotonic() - started:6.0f} s  {line}", markup=False)
-
-    wanted = cases.quick(arguments.scale) if arguments.quick else cases.full(arguments.scale)
-    chosen = [case for case in wanted if any(text in case.family for text in arguments.only.split(","))]
-    if not chosen:
-        families = ", ".join(dict.fromkeys(case.family for case in wanted))
-        raise SystemExit(f"no family holds {arguments.only!r}; allowed: a part of one of {families}")
-    lake = Lake.embedded(home)
-    lake.create_namespace("bench")
-    elsewhere = results.Elsewhere.read(home)
-    report = results.Report(results.machine(arguments.cores), arguments.scale, arguments.quick, elsewhere=elsewhere)
-    spark = iceberg_session(lake, "firn bench")
+    folder = home / "lake"
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "scratch").mkdir(parents=True)
+    bench = Bench(Lake.embedded(folder), arguments.cores, arguments.scale, folder / "scratch")
+    bench.lake.create_namespace(NAMESPACE)
+    report = Report(machine(arguments.cores), arguments.scale)
     try:
-        engines: dict[str, Engine] = {"spark": SparkEngine(spark), "local": LocalEngine(arguments.cores)}
-        bench = Bench(spark, engines, arguments.cores, home / "scratch")
-        bench.scratch.mkdir(parents=True, exist_ok=True)
-        for one in measure(bench, lake, chosen, say):
-            report.measurements.append(one)
-            report.write(home / "report" / "results.json")
+        for name, cases in chosen.items():
+            print(name, flush=True)
+            for case in cases(bench):
+                report.cases.append(case)
+                report.write(home / "report" / "results.json")
     finally:
-        spark.stop()
-    tables.print_report(report, console)
-    if arguments.docs:
-        order = list(dict.fromkeys(case.family for case in wanted))
-        report = results.completed(report, results.Report.read(MEASURED), order) if MEASURED.exists() else report
-    _write(report, DOCUMENT.parent if arguments.docs else home / "report", to_document=arguments.docs)
-    return 1 if any(timing.problem for one in report.measurements for timing in one.timings) else 0
+        bench.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    return report
 
 
-def _write(report: "Report", folder: Path, to_document: bool) -> None:
-    from infra.bench import plots, tables
+def _write(report: "Report", order: list[str], folder: Path, *, to_document: bool) -> None:
+    from infra.bench import document
+    from infra.bench.results import Report
 
-    images = plots.draw(report, folder / "images")
-    text = tables.markdown(report, [path.relative_to(folder) for path in images])
+    measured = DOCUMENT.with_suffix(".json")
     if to_document:
-        tables.into(DOCUMENT, "bench", text)
-        report.write(MEASURED)
+        report = report.with_earlier(Report.read(measured), order)
+        report.write(measured)
+    images = document.draw(report, folder / "images")
+    text = document.markdown(report, [path.relative_to(folder) for path in images])
+    if to_document:
+        document.into(DOCUMENT, text)
     else:
         (folder / "results.md").write_text(text, encoding="utf-8")
-    console.print(f"written to {folder}", markup=False)
+    print(f"{text}\nwritten to {folder}")
 
 
 if __name__ == "__main__":

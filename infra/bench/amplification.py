@@ -1,20 +1,21 @@
 """Write and space amplification of a policy: the real planner on a virtual clock, over synthetic arrivals.
 
-    python -m infra.bench.amplification        the tables of docs/amplification.md
-
 `due` and `plan_partition` decide, and compaction's own rules say what becomes of a record. Only files are a model:
 which offsets are in which segment. The planner looks every minute. All work takes no time, a lane runs at most one plan
 per look, in the order of a run, and lane `mask` hides every superseded record of what it compares.
 """
 
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from infra.bench.arrivals import START_MS, Arrivals, Flags, Offsets, append, uniform
+from infra.bench.arrivals import START_MS, Arrivals, Flags, Offsets, uniform
+from infra.bench.inputs import Bench
+from infra.bench.measure import Figures, in_turns
+from infra.bench.results import Case
 from pipeline.compact.latest_per_key import latest_per_key
 from pipeline.compact.outcome import NO_HORIZON, Outcome, Parameters, Records, horizons, outcomes
 from pipeline.lake.folders import DATA_FOLDER
@@ -267,22 +268,10 @@ def _packed(spans: Sequence[Span], kept: Flags, stay: frozenset[str], size: int)
         yield group
 
 
-@dataclass(frozen=True)
-class Amplification:
-    """The figures of one policy."""
-
-    write: float
-    """Bytes that plans wrote / bytes that landed."""
-    space: float
-    """Mean over time of bytes in the table / bytes of the newest value per key, before and after every look."""
-    most_space: float
-    segments: float
-    """Mean over time, before every look."""
-    most_segments: int
-
-
-def amplification(arrivals: Arrivals, properties: Mapping[str, str]) -> Amplification:
-    """The figures of a policy (`properties` without prefix), until all has landed."""
+def amplification(arrivals: Arrivals, properties: Mapping[str, str]) -> Figures:
+    """The figures of a policy (`properties` without prefix), until all has landed: bytes that plans wrote per byte that
+    landed; bytes in the table per byte of the newest values, before and after every look, the mean and the most; and
+    the same of the number of segments, before every look."""
     named = {PREFIX + name: value for name, value in properties.items()}
     # The rules of Kafka and WarpStream, which are profiles, rewrite whole logs.
     policy = Policies.parse("of the model", named).default
@@ -298,33 +287,24 @@ def amplification(arrivals: Arrivals, properties: Mapping[str, str]) -> Amplific
         held[1, number] = model.bytes
     space = held[:, live > 0] / live[live > 0]
     write = model.written_bytes / int(arrivals.bytes[: model.landed].sum())
-    return Amplification(write, float(space.mean()), float(space.max()), float(segments.mean()), int(segments.max()))
-
-
-def main() -> int:
-    """Print a table for all arrivals and policies."""
-    every = {
-        "uniform": uniform(50_000),
-        "20 % tombstones": uniform(50_000, deletes=0.2),
-        "1,000 keys": uniform(1_000),
-        "1,000,000 keys": uniform(1_000_000),
-        "append, 10 % updates": append(0.1),
-        "append, 50 % updates": append(0.5),
+    return {
+        "written per byte": write,
+        "held per byte": float(space.mean()),
+        "most held": float(space.max()),
+        "segments": float(segments.mean()),
+        "most segments": float(segments.max()),
     }
-    policies: dict[str, Mapping[str, str]] = {
+
+
+def cases(_: Bench) -> Iterator[Case]:
+    """The reference of docs/amplification.md; it is as large at every scale."""
+    policies: Mapping[str, Mapping[str, str]] = {
         "Firn": {},
         "masks": {"mask.max.lag.ms": "300000"},
         "masks, few merges": MASKED,
         "Kafka": {"profile": "kafka"},
         "WarpStream": {"profile": "warpstream"},
     }
-    print("| arrivals | rules | write | space | most space | segments | most |\n|---|---|---|---|---|---|---|")
-    for arriving, arrivals in every.items():
-        for rules, properties in policies.items():
-            figures = " | ".join(f"{figure:,.2f}" for figure in astuple(amplification(arrivals, properties)))
-            print(f"| {arriving} | {rules} | {figures} |", flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    arrivals = uniform(50_000)
+    entries = {name: partial(amplification, arrivals, properties) for name, properties in policies.items()}
+    yield Case("amplification", "1,000,000 records over 50,000 uniform keys", {}, in_turns(entries, 1))

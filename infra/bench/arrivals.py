@@ -58,13 +58,3 @@ def uniform(keys: int, records: int = 1_000_000, deletes: float = 0.0, seed: int
     """All keys are equally likely; `deletes` is the share of tombstones."""
     generator = np.random.default_rng([seed, 0])
     return Arrivals(generator.integers(0, keys, records), generator.random(records) < deletes)
-
-
-def append(updates: float, records: int = 1_000_000) -> Arrivals:
-    """New keys, but for the share `updates`, which go to recent ones (log-uniform in the number of keys since)."""
-    generator = np.random.default_rng([0, 0])
-    is_new = generator.random(records) >= updates
-    is_new[:1] = True
-    seen = np.cumsum(is_new)
-    back = np.minimum(np.floor(seen ** generator.random(records)).astype(np.int64), seen)
-    return Arrivals(np.where(is_new, seen - 1, seen - back), np.zeros(records, dtype=np.bool_))

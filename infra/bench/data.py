@@ -59,13 +59,6 @@ class Shape:
     landed: int = 0
 
     @property
-    def name(self) -> str:
-        """Short and unique: the name of the table that holds these records."""
-        part = "half" if self.superseded is None else f"{self.superseded * 100:g}".replace(".", "_")
-        files = f"{self.landed}l" if self.landed else f"{self.segments}s"
-        return f"{self.keys}_{self.value_bytes}b_{part}_{self.partitions}p_{self.records}_{files}"
-
-    @property
     def title(self) -> str:
         goes = "half of all records go" if self.superseded is None else f"{self.superseded:.0%} of the tail superseded"
         parts = f"{self.partitions} partition{'s' if self.partitions > 1 else ''}"
@@ -88,12 +81,9 @@ class Stream:
 
     def survivors(self) -> Flags:
         """True for the newest record of each key."""
-        return _newest(self.keys, self.offsets)
-
-    def head_survivors(self) -> Flags:
-        """True for the newest record of each key of the head, False for all others."""
-        kept = np.zeros(len(self), bool)
-        kept[self.tail :] = _newest(self.keys[self.tail :], self.offsets[self.tail :])
+        newest = np.full(int(self.keys.max(initial=-1)) + 1, -1, np.int64)
+        np.maximum.at(newest, self.keys, self.offsets)
+        kept: Flags = newest[self.keys] == self.offsets
         return kept
 
 
@@ -110,8 +100,8 @@ def stream(shape: Shape, partition: int) -> Stream:
     return Stream(partition, keys, np.cumsum(gaps), len(tail), tombstones)
 
 
-def batches(shape: Shape, one: Stream, start: int, stop: int, level: int | None) -> pa.Table:
-    """Records ``start`` to ``stop`` of ``one`` in all columns of a table of records."""
+def batches(shape: Shape, one: Stream, start: int, stop: int) -> pa.Table:
+    """Records ``start`` to ``stop`` of ``one`` in all columns of a table of records, as they land."""
     count = stop - start
     offsets = one.offsets[start:stop]
     stamps = NOW_MS - DAY_MS + offsets // 1000
@@ -128,7 +118,7 @@ def batches(shape: Shape, one: Stream, start: int, stop: int, level: int | None)
     arrays = [columns.get(name, pa.nulls(count)).cast(schema.field(name).type) for name in schema.names]
     return (
         pa.table(arrays, schema=schema)
-        .append_column("level", pa.repeat(pa.scalar(level, pa.int32()), count))
+        .append_column("level", pa.nulls(count, pa.int32()))
         .append_column("delete_horizon", pa.nulls(count, pa.timestamp("us", tz="UTC")))
     )
 
@@ -170,9 +160,9 @@ def in_order(keys: Longs) -> Stream:
     return Stream(0, keys, np.arange(len(keys), dtype=np.int64), 0, np.zeros(len(keys), bool))
 
 
-def slices(length: int, parts: int) -> Iterator[tuple[int, int]]:
-    """``parts`` neighbouring ranges over ``length`` records, fewer where there are not as many records."""
-    edges = np.unique(np.linspace(0, length, parts + 1).astype(int))
+def slices(start: int, stop: int, parts: int) -> Iterator[tuple[int, int]]:
+    """``parts`` neighbouring ranges from ``start`` to ``stop``, fewer where there are not as many records."""
+    edges = np.unique(np.linspace(start, stop, parts + 1).astype(int))
     yield from zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
 
 
@@ -212,13 +202,6 @@ def _draw(keys: Keys, count: int, records: int, rng: np.random.Generator) -> Lon
 
 def _rates(keys: Keys, count: int) -> npt.NDArray[np.float64]:
     return np.ones(count) if keys == "uniform" else 1 / np.arange(1, count + 1)
-
-
-def _newest(keys: Longs, offsets: Longs) -> Flags:
-    newest = np.full(int(keys.max(initial=-1)) + 1, -1, np.int64)
-    np.maximum.at(newest, keys, offsets)
-    kept: Flags = newest[keys] == offsets
-    return kept
 
 
 def _binary(rows: Bytes, missing: Flags | None = None) -> pa.Array:

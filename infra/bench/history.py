@@ -25,7 +25,7 @@ from pyiceberg.manifest import (
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
-from infra.bench.metadata import data_file
+from infra.bench.metadata import RECORDS, data_file
 from infra.foreign.files import on_disk
 from pipeline.lake import Lake, records
 from pipeline.lake.manifest_entries import RawManifest, RawManifestWriter
@@ -41,11 +41,11 @@ ORPHANS: Final = 100
 """One file in so many belongs to no snapshot."""
 _LINKS: Final = 60_000
 """Links to one file: the file system allows hardly more."""
+_FIRST_ID: Final = 1_000_000
 _TOKEN: Final = b"commit-000000"
 _ADDED: Final = b"\x02\x00\x00\x00"
 """The fields in front of a data file: ADDED, the others are inherited (Avro: an int, three unions without a value)."""
-
-_EXISTING_BYTES: Final = 7
+_WRITTEN_BYTES: Final = 7
 """Length of these fields where all three numbers are 1."""
 
 
@@ -53,24 +53,63 @@ _EXISTING_BYTES: Final = 7
 class _Template:
     """The files of a commit, as encoded entries that differ from those of another commit in a part of the path."""
 
+    table: Table
     metadata: dict[str, str]
-    bodies: list[bytes]
-    places: list[str]
-    """Paths below the table's location."""
+    entries: list[bytes]
+    paths: list[str]
+    """Below the table's location."""
     partitions: list[PartitionFieldSummary]
-    records: int
+
+    def paths_of(self, number: int) -> Iterator[str]:
+        """The paths of a commit's files."""
+        return (path.replace(_TOKEN.decode(), f"commit-{number:06}") for path in self.paths)
+
+    def append(self, number: int, sequence_number: int) -> ManifestFile:
+        """The manifest of a commit."""
+        return self._manifest([one.replace(_TOKEN, b"commit-%06d" % number) for one in self.entries], sequence_number)
+
+    def compacted(self, manifests: Sequence[ManifestFile], sequence_number: int) -> ManifestFile:
+        """One manifest of all that ``manifests`` list."""
+        io = self.table.io
+        entries = [entry.content for one in manifests for entry in RawManifest.fetch(io, one).entries()]
+        return self._manifest(entries, sequence_number, manifests[0].sequence_number)
+
+    def _manifest(self, entries: Sequence[bytes], sequence_number: int, oldest: int | None = None) -> ManifestFile:
+        """A manifest of ``entries``: of a single commit or, from the ``oldest`` on, of several."""
+        location = f"{self.table.location()}/metadata/{uuid.uuid4()}-m0.avro"
+        with RawManifestWriter(self.table.io.new_output(location), self.metadata) as writer:
+            for entry in entries:
+                writer.add(entry)
+        added = len(entries) if oldest is None else 0
+        return ManifestFile.from_args(
+            manifest_path=location,
+            manifest_length=writer.bytes,
+            partition_spec_id=self.table.spec().spec_id,
+            content=ManifestContent.DATA,
+            sequence_number=sequence_number,
+            min_sequence_number=sequence_number if oldest is None else oldest,
+            added_snapshot_id=_FIRST_ID + sequence_number,
+            added_files_count=added,
+            existing_files_count=len(entries) - added,
+            deleted_files_count=0,
+            added_rows_count=added * RECORDS,
+            existing_rows_count=(len(entries) - added) * RECORDS,
+            deleted_rows_count=0,
+            partitions=self.partitions,
+            key_metadata=None,
+        )
 
 
 def create(lake: Lake, identifier: str, snapshots: int, files: int, now_ms: int) -> Table:
     """Create the table ``identifier`` of records with ``snapshots`` on main that added ``files`` data files."""
     table = records.create(lake, identifier, {"commit.manifest-merge.enabled": "false", "firn.care.orphans": "true"})
-    root = on_disk(table.location())
+    root, metadata = on_disk(table.location()), on_disk(table.metadata_location)
     template = _template(table, max(1, files // snapshots))
     orphans = [f"data/orphan-{number}.parquet" for number in range(files // ORPHANS)]
-    sources = _link(root, [*_places(template, snapshots), *orphans])
-    document = json.loads(on_disk(table.metadata_location).read_text(encoding="utf-8"))
-    _add_history(table, document, template, snapshots, now_ms)
-    on_disk(table.metadata_location).write_text(json.dumps(document), encoding="utf-8")
+    sources = _link(root, [*(path for number in range(snapshots) for path in template.paths_of(number)), *orphans])
+    document = json.loads(metadata.read_text(encoding="utf-8"))
+    _add_history(document, template, snapshots, now_ms)
+    metadata.write_text(json.dumps(document), encoding="utf-8")
     then = (now_ms - AGE_MS) / 1000
     for path in (*sources, *(root / "metadata").iterdir()):
         os.utime(path, (then, then))
@@ -79,12 +118,12 @@ def create(lake: Lake, identifier: str, snapshots: int, files: int, now_ms: int)
 
 def _template(table: Table, count: int) -> _Template:
     """``count`` files of as many topic partitions, ten to a topic."""
-    places, files = [], []
+    paths, files = [], []
     for number in range(count):
         topic, partition = f"topic-{number // 10:05}", number % 10
-        places.append(f"data/topic={topic}/partition={partition}/{_TOKEN.decode()}-{number:06}.parquet")
-        path = f"{table.location()}/{places[-1]}"
-        files.append(data_file(table, path, Record(topic, partition, None), 0, 1_700_000_000_000, 1000))
+        paths.append(f"data/topic={topic}/partition={partition}/{_TOKEN.decode()}-{number:06}.parquet")
+        values = Record(topic, partition, None)
+        files.append(data_file(table, f"{table.location()}/{paths[-1]}", values, 0, 1_700_000_000_000, 1000))
     writer = manifest_writer(table, table.spec(), f"{table.location()}/metadata/{uuid.uuid4()}.avro", 1)
     with writer:
         for file in files:
@@ -92,131 +131,59 @@ def _template(table: Table, count: int) -> _Template:
     listed = writer.to_manifest_file()
     listed.sequence_number = 1
     manifest = RawManifest.fetch(table.io, listed)
-    bodies = [entry.content[_EXISTING_BYTES:] for entry in manifest.entries()]
+    entries = [_ADDED + entry.content[_WRITTEN_BYTES:] for entry in manifest.entries()]
     table.io.delete(listed.manifest_path)
-    return _Template(
-        dict(manifest.metadata),
-        bodies,
-        places,
-        construct_partition_summaries(table.spec(), table.schema(), [file.partition for file in files]),
-        sum(file.record_count for file in files),
-    )
+    partitions = construct_partition_summaries(table.spec(), table.schema(), [file.partition for file in files])
+    return _Template(table, dict(manifest.metadata), entries, paths, partitions)
 
 
-def _places(template: _Template, snapshots: int) -> Iterator[str]:
-    for number in range(snapshots):
-        yield from (place.replace(_TOKEN.decode(), _name(number).decode()) for place in template.places)
-
-
-def _name(number: int) -> bytes:
-    return b"commit-%06d" % number
-
-
-def _link(root: Path, places: Sequence[str]) -> list[Path]:
-    """Files at all ``places`` below ``root``; those that are not links to others."""
-    for folder in {root / Path(place).parent for place in places}:
+def _link(root: Path, paths: Sequence[str]) -> list[Path]:
+    """Files at all ``paths`` below ``root``; those that are not links to others."""
+    for folder in {root / Path(path).parent for path in paths}:
         folder.mkdir(parents=True, exist_ok=True)
     sources: list[Path] = []
-    for number, place in enumerate(places):
+    for number, path in enumerate(paths):
         if number % _LINKS == 0:
-            sources.append(root / place)
+            sources.append(root / path)
             pq.write_table(pa.table({"offset": pa.array([], pa.int64())}), sources[-1])
         else:
-            os.link(sources[-1], root / place)
+            os.link(sources[-1], root / path)
     return sources
 
 
-def _add_history(table: Table, document: dict[str, Any], template: _Template, snapshots: int, now_ms: int) -> None:
+def _add_history(document: dict[str, Any], template: _Template, snapshots: int, now_ms: int) -> None:
     """Put ``snapshots`` into the metadata ``document``, and write their manifests and manifest lists."""
+    table, parent = template.table, document["current-snapshot-id"]
     first = document["last-sequence-number"] + 1
-    parent = document["current-snapshot-id"]
-    done: list[ManifestFile] = []
+    compacted: list[ManifestFile] = []
     cycle: list[ManifestFile] = []
-    step_ms = 5 * DAY_MS // KEPT
+    log = []
     for number in range(snapshots):
-        snapshot_id, sequence_number = 1_000_000 + number, first + number
-        cycle.append(_append(table, template, number, snapshot_id, sequence_number))
+        sequence_number = first + number
+        snapshot_id, at_ms = _FIRST_ID + sequence_number, now_ms - (snapshots - number) * (5 * DAY_MS // KEPT)
+        cycle.append(template.append(number, sequence_number))
         if number % CYCLE == CYCLE - 1:
-            done.append(_compacted(table, template, cycle[len(cycle) // 2 :], snapshot_id, sequence_number))
+            # The files of the others are gone.
+            compacted.append(template.compacted(cycle[len(cycle) // 2 :], sequence_number))
             cycle = []
         listed = f"{table.location()}/metadata/snap-{snapshot_id}-0-{uuid.uuid4()}.avro"
         output = table.io.new_output(listed)
         with write_manifest_list(2, output, snapshot_id, parent, sequence_number, "deflate") as writer:
-            writer.add_manifests([*reversed(cycle), *reversed(done)])
+            writer.add_manifests([*reversed(cycle), *reversed(compacted)])
+        log.append({"snapshot-id": snapshot_id, "timestamp-ms": at_ms})
         document["snapshots"].append(
-            {
-                "snapshot-id": snapshot_id,
+            log[-1]
+            | {
                 "parent-snapshot-id": parent,
                 "sequence-number": sequence_number,
-                "timestamp-ms": now_ms - (snapshots - number) * step_ms,
                 "manifest-list": listed,
                 "summary": {"operation": "append" if cycle else "overwrite"},
                 "schema-id": document["current-schema-id"],
             }
         )
         parent = snapshot_id
+    for one in document["snapshots"][:-snapshots]:
+        one["timestamp-ms"] = log[0]["timestamp-ms"] - DAY_MS
     document["last-sequence-number"] = first + snapshots - 1
-    document["current-snapshot-id"] = parent
-    document["refs"]["main"]["snapshot-id"] = parent
-    times = {one["snapshot-id"]: one["timestamp-ms"] for one in document["snapshots"]}
-    oldest = min(times.values())
-    for one in document["snapshots"][: -snapshots or None]:
-        one["timestamp-ms"] = oldest - DAY_MS
-    document["snapshot-log"] = [
-        {"snapshot-id": one["snapshot-id"], "timestamp-ms": one["timestamp-ms"]}
-        for one in document["snapshots"]
-        if one["snapshot-id"] >= 1_000_000
-    ]
-    document["last-updated-ms"] = now_ms
-
-
-def _append(table: Table, template: _Template, number: int, snapshot_id: int, sequence_number: int) -> ManifestFile:
-    """The manifest of an append."""
-    name = _name(number)
-    entries = [_ADDED + body.replace(_TOKEN, name) for body in template.bodies]
-    return _manifest(table, template, entries, snapshot_id, sequence_number, 1)
-
-
-def _compacted(
-    table: Table, template: _Template, manifests: Sequence[ManifestFile], snapshot_id: int, sequence_number: int
-) -> ManifestFile:
-    """One manifest of all that ``manifests`` list; the others of the cycle are gone with their files."""
-    entries = [entry.content for one in manifests for entry in RawManifest.fetch(table.io, one).entries()]
-    return _manifest(
-        table, template, entries, snapshot_id, sequence_number, len(manifests), manifests[0].sequence_number
-    )
-
-
-def _manifest(
-    table: Table,
-    template: _Template,
-    entries: Sequence[bytes],
-    snapshot_id: int,
-    sequence_number: int,
-    commits: int,
-    oldest: int | None = None,
-) -> ManifestFile:
-    """A manifest of ``entries``, of a single commit or, from the ``oldest`` on, of several."""
-    location = f"{table.location()}/metadata/{uuid.uuid4()}-m0.avro"
-    with RawManifestWriter(table.io.new_output(location), template.metadata) as writer:
-        for entry in entries:
-            writer.add(entry)
-    added = (len(entries), template.records) if oldest is None else (0, 0)
-    existing = (0, 0) if oldest is None else (len(entries), template.records * commits)
-    return ManifestFile.from_args(
-        manifest_path=location,
-        manifest_length=writer.bytes,
-        partition_spec_id=table.spec().spec_id,
-        content=ManifestContent.DATA,
-        sequence_number=sequence_number,
-        min_sequence_number=sequence_number if oldest is None else oldest,
-        added_snapshot_id=snapshot_id,
-        added_files_count=added[0],
-        existing_files_count=existing[0],
-        deleted_files_count=0,
-        added_rows_count=added[1],
-        existing_rows_count=existing[1],
-        deleted_rows_count=0,
-        partitions=template.partitions,
-        key_metadata=None,
-    )
+    document["current-snapshot-id"] = document["refs"]["main"]["snapshot-id"] = parent
+    document["snapshot-log"], document["last-updated-ms"] = log, now_ms

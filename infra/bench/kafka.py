@@ -4,7 +4,7 @@ The cleaner runs on one thread, so it is compared per core. Appending the log an
 its time; its batches are compressed with the codec that the Parquet files have, or not at all.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from infra import java
+from infra.bench.check import fingerprint, same
 from infra.bench.data import KEY_BYTES, Shape, keys_as_text, stream, values
-from infra.bench.entries import Bench, Entry, Measured, Task
-from infra.bench.inputs import Inputs
-from infra.bench.resources import Share, watched
+from infra.bench.inputs import Bench, Inputs
+from infra.bench.measure import Figures, Run, Share, measured
 
 DRIVER = Path(__file__).with_name("CleanerBench.java")
 BATCH_BYTES = 1 << 16
@@ -24,31 +24,40 @@ _JVM = ("-Xmx4g", "-XX:+UseParallelGC")
 _CHUNK = 1 << 14
 
 
-def _cleaner(codec: str) -> Entry:
-    @contextmanager
-    def measured(bench: Bench, inputs: Inputs) -> Iterator[Measured]:
-        shape = inputs.shape
-        if shape.partitions != 1:
-            raise ValueError(f"{shape.name}: Kafka's cleaner takes one topic partition at a time")
-        records, left, parquet = (bench.scratch / f"kafka.{kind}" for kind in ("in", "out", "parquet"))
-        part = stream(shape, 0)
-        _export(shape, records)
-        sizes = [
-            str(number) for number in (shape.value_bytes, part.offsets[part.tail], BATCH_BYTES, inputs.segment_bytes)
-        ]
-        path = java.compiled(DRIVER, bench.scratch / "classes", java.KAFKA_JARS)
-        with watched(Share.OWN) as peak:
-            printed = java.run([*_JVM, "-cp", path, DRIVER.stem, str(records), str(left), *sizes, codec, "1"])
-        wall, processor = (int(nanos) / 1e9 for nanos in printed.split())
-        records.unlink()
-        _to_parquet(shape, left, parquet)
-        left.unlink()
-        yield Measured(wall, processor, peak=peak, files=[parquet])
-        parquet.unlink()
+def entries(bench: Bench, inputs: Inputs) -> Mapping[str, Run]:
+    """By name: batches that are compressed, and batches that are not."""
+    return {
+        "Kafka, zstd": lambda: _cleaned(bench, inputs, "zstd"),
+        "Kafka, uncompressed": lambda: _cleaned(bench, inputs, "none"),
+    }
 
-    batches = "uncompressed" if codec == "none" else codec
-    title = f"Kafka's log cleaner, {batches} batches, one thread"
-    return Entry(f"Kafka, {batches}", title, Task.FULL, measured, cores=1, warms_itself=True)
+
+def _cleaned(bench: Bench, inputs: Inputs, codec: str) -> Figures:
+    """The figures of one cleaning, which its own process has timed; memory is that of this process."""
+    shape = inputs.shape
+    if shape.partitions != 1:
+        raise ValueError(f"{shape.title}: Kafka's cleaner takes one topic partition at a time")
+    part = stream(shape, 0)
+    sizes = (shape.value_bytes, part.offsets[part.tail], BATCH_BYTES, inputs.segment_bytes)
+    with _scratch(bench, "in") as records, _scratch(bench, "out") as left, _scratch(bench, "parquet") as parquet:
+        _export(shape, records)
+        path = java.compiled(DRIVER, bench.scratch / "classes", java.KAFKA_JARS)
+        command = [*_JVM, "-cp", path, DRIVER.stem, str(records), str(left), *map(str, sizes), codec, "1"]
+        with measured(Share.OWN) as figures:
+            printed = java.run(command)
+        wall, processor = (int(nanos) / 1e9 for nanos in printed.split())
+        _to_parquet(shape, left, parquet)
+        same(fingerprint([parquet]), inputs.newest)
+    return figures | {"seconds": wall, "processor": processor, "core seconds": wall}
+
+
+@contextmanager
+def _scratch(bench: Bench, kind: str) -> Iterator[Path]:
+    path = bench.scratch / f"kafka.{kind}"
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _row(shape: Shape) -> np.dtype[np.void]:
@@ -87,6 +96,3 @@ def _to_parquet(shape: Shape, path: Path, parquet: Path) -> None:
                 "value": pa.array(plain, pa.binary()),
             }
             writer.write_table(pa.table(columns, schema=schema))
-
-
-ENTRIES = (_cleaner("zstd"), _cleaner("none"))

@@ -1,123 +1,135 @@
-"""Run cases: entries in turns, every output checked before its time counts."""
+"""What a piece of work takes, as figures by name, and entries of a case measured in turns. Imports nothing of Firn."""
 
 import gc
 import os
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
 
-import pyarrow as pa
+import psutil
 
-from infra.bench.cases import Case
-from infra.bench.check import fingerprint
-from infra.bench.data import Shape
-from infra.bench.entries import Bench, Entry, Measured, Task, sources
-from infra.bench.inputs import Inputs, prepare
-from infra.bench.results import Measurement, Timing
-from pipeline.lake import Lake
+INTERVAL_SECONDS = 0.05
+"""Between two looks at the processes' memory."""
+LARGEST = ("peak", "peak of JVM")
+"""Figures of which the largest of all runs counts, and not the median."""
+_JVM = "java"
 
-WARM_UP = Shape(1000, "uniform", None, 1, 20_000)
-WARM_UP_RUNS = 2
-
-Say = Callable[[str], None]
-
-
-@dataclass
-class _Series:
-    """The runs of one entry in one case so far, and what its last output looked like."""
-
-    entry: Entry
-    runs: list[Measured] = field(default_factory=list)
-    written_bytes: int = 0
-    written_files: int = 0
-    tail_replaced: float = 0.0
-    problem: str | None = None
-
-    def once(self, bench: Bench, inputs: Inputs) -> None:
-        """One more run; when its output is not what it should be, a problem in place of all times."""
-        # What others wrote goes to disk now, and not in this entry's time; what they held is not this entry's memory.
-        os.sync()
-        gc.collect()
-        pa.default_memory_pool().release_unused()
-        with self.entry.run(bench, inputs) as done:
-            actual, wanted = fingerprint(done.files), self.entry.expected(inputs)
-            if actual != wanted:
-                self.problem = f"left {actual}, should be {wanted}"
-                return
-            before = {*sources(self.entry.task, inputs), *inputs.tail.files}
-            written = [path for path in done.files if path not in before]
-            self.written_files = len(written)
-            self.written_bytes = sum(path.stat().st_size for path in written)
-            if self.entry.task is Task.FULL:
-                replaced = set(inputs.tail.files) - set(done.files)
-                tail = inputs.tail.bytes
-                self.tail_replaced = sum(path.stat().st_size for path in replaced) / tail if tail else 0.0
-        self.runs.append(done)
-
-    def timing(self, cores: int) -> Timing:
-        runs = [] if self.problem else [run.seconds for run in self.runs]
-        rooms = self.runs[0].rooms if runs else {}
-        return Timing(
-            name=self.entry.name,
-            title=self.entry.title,
-            task=self.entry.task,
-            cores=self.entry.cores or cores,
-            seconds=statistics.median(runs) if runs else 0.0,
-            runs=runs,
-            processor=statistics.median(run.processor for run in self.runs) if runs else 0.0,
-            rooms={room: statistics.median(run.rooms[room] for run in self.runs) for room in rooms},
-            peak_bytes=max(run.peak.others for run in self.runs) if runs else 0,
-            peak_jvm_bytes=max(run.peak.jvm for run in self.runs) if runs else 0,
-            written_bytes=self.written_bytes,
-            written_files=self.written_files,
-            tail_replaced=self.tail_replaced,
-            problem=self.problem,
-        )
+Figures = dict[str, float]
+"""Seconds, bytes and numbers by name. ``seconds`` are those of the clock, ``processor`` those of all threads of this
+process and of what it has started; ``peak`` is the largest resident size, but for JVMs, ``peak of JVM`` theirs."""
+Run = Callable[[], Figures]
 
 
-def measure(bench: Bench, lake: Lake, cases: Sequence[Case], say: Say) -> Iterator[Measurement]:
-    """Measure ``cases`` one after the other; ``say`` hears of every run."""
-    warm: set[tuple[str, Task]] = set()
-    for number, case in enumerate(cases, 1):
-        say(f"[{number}/{len(cases)}] {case.name}")
-        cold = [entry for entry in case.entries if not (entry.warms_itself or (entry.name, entry.task) in warm)]
-        _warm_up(bench, lake, cold, say)
-        warm |= {(entry.name, entry.task) for entry in cold}
-        inputs = prepare(lake, case.shape, bench.engines["local"])
-        yield _measure(bench, case, inputs, say)
+class WrongOutputError(Exception):
+    """An entry left something else than it should have."""
 
 
-def _measure(bench: Bench, case: Case, inputs: Inputs, say: Say) -> Measurement:
-    every = [_Series(entry) for entry in case.entries]
-    for _ in range(case.runs):
-        # In turns, so that what the machine does meanwhile is shared by all.
-        for series in every:
-            if series.problem is None:
-                series.once(bench, inputs)
-        say("    " + ", ".join(_last(series) for series in every))
-    return Measurement(
-        family=case.family,
-        shape=case.shape,
-        records=inputs.records,
-        raw_bytes=inputs.raw_bytes,
-        tail_file_bytes=inputs.tail.bytes,
-        head_file_bytes=inputs.whole.bytes - inputs.tail.bytes,
-        segment_bytes=inputs.segment_bytes,
-        timings=[series.timing(bench.cores) for series in every],
-    )
+class Share(StrEnum):
+    """The processes that do the work of a run."""
+
+    HERE = "here"
+    """This one."""
+    SPARK = "spark"
+    """This one, Spark's JVM, and its Python workers."""
+    OWN = "own"
+    """Those that are started for it, and what they start."""
 
 
-def _warm_up(bench: Bench, lake: Lake, entries: Sequence[Entry], say: Say) -> None:
-    """Run ``entries`` on a small input, so that nobody's classes are loaded and compiled within the measured time."""
-    if not entries:
-        return
-    small = prepare(lake, WARM_UP, bench.engines["local"])
-    for entry in entries:
-        say(f"    warm-up: {entry.name}")
-        for _ in range(WARM_UP_RUNS):
-            with entry.run(bench, small):
-                pass
+@dataclass(frozen=True)
+class Measured:
+    """One entry of a case: figures over its runs, and the seconds of each; with a ``problem`` neither of them."""
+
+    entry: str
+    figures: Figures
+    runs: list[float]
+    problem: str = ""
+
+    @classmethod
+    def of(cls, entry: str, runs: Sequence[Figures]) -> "Measured":
+        """Medians of the runs, the largest of memory."""
+        over = {name: max if name in LARGEST else statistics.median for name in runs[0]}
+        figures = {name: float(of_all(run[name] for run in runs)) for name, of_all in over.items()}
+        return cls(entry, figures, [run["seconds"] for run in runs if "seconds" in run])
 
 
-def _last(series: _Series) -> str:
-    return f"{series.entry.name} " + ("differs" if series.problem else f"{series.runs[-1].seconds:.2f} s")
+def in_turns(
+    entries: Mapping[str, Run], runs: int, warm_up: Sequence[Run] = (), say: Callable[[str], None] = print
+) -> list[Measured]:
+    """Measure ``entries`` after the runs of ``warm_up``: one after the other, so that what the machine does meanwhile
+    is shared by all. An entry that leaves something wrong runs no more."""
+    for run in warm_up:
+        run()
+    ran: dict[str, list[Figures]] = {name: [] for name in entries}
+    problems: dict[str, str] = {}
+    for _ in range(runs):
+        for name in [name for name in entries if name not in problems]:
+            # What others wrote goes to disk now, and not in this entry's time; what they held is not its memory.
+            os.sync()
+            gc.collect()
+            try:
+                ran[name].append(entries[name]())
+            except WrongOutputError as problem:
+                problems[name] = str(problem)
+        say("    " + ", ".join(f"{name} {_last(ran[name], problems.get(name))}" for name in entries))
+    return [
+        Measured(name, {}, [], problems[name]) if name in problems else Measured.of(name, ran[name]) for name in entries
+    ]
+
+
+def _last(runs: Sequence[Figures], problem: str | None) -> str:
+    return f"{runs[-1].get('seconds', 0):.2f} s" if problem is None else f"is wrong: {problem}"
+
+
+@contextmanager
+def measured(share: Share = Share.HERE) -> Iterator[Figures]:
+    """The figures of the block, complete once it is over; its memory is that of the processes that ``share`` names."""
+    figures: Figures = {}
+    with _watched(share) as peaks:
+        started, used = time.monotonic(), processor_seconds()
+        yield figures
+        figures["seconds"] = time.monotonic() - started
+        figures["processor"] = processor_seconds() - used
+    figures |= peaks
+
+
+def processor_seconds() -> float:
+    """Those of all threads of this process and of what it has started, of ended processes as well."""
+    own = psutil.Process()
+    return sum(sum(one.cpu_times()[:4]) for one in (own, *own.children(recursive=True)))
+
+
+@contextmanager
+def _watched(share: Share) -> Iterator[Figures]:
+    """The largest sums of resident sizes during the block, looked at from a thread."""
+    here = psutil.Process()
+    before = {process.pid for process in here.children(recursive=True)}
+    peaks = dict.fromkeys(LARGEST, 0.0)
+    over = threading.Event()
+
+    def look() -> None:
+        children = [] if share is Share.HERE else here.children(recursive=True)
+        concerned = [one for one in children if one.pid not in before] if share is Share.OWN else [here, *children]
+        sizes = dict.fromkeys(LARGEST, 0)
+        for process in concerned:
+            try:
+                sizes[LARGEST[process.name() == _JVM]] += process.memory_info().rss
+            except psutil.NoSuchProcess:
+                continue  # it ended while we looked
+        peaks.update({name: max(size, peaks[name]) for name, size in sizes.items()})
+
+    def watch() -> None:
+        while not over.wait(INTERVAL_SECONDS):
+            look()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield peaks
+    finally:
+        over.set()
+        watcher.join()
+        look()

@@ -28,7 +28,8 @@ import pyarrow.parquet as pq
 from pyiceberg.table import StaticTable
 from rich.console import Console
 
-from infra.bench.resources import processor_seconds
+from infra.bench.measure import processor_seconds
+from infra.demo.segments import SCHEMA
 
 ROOT = Path(__file__).parents[2]
 TABLE = "bench.paired"
@@ -37,17 +38,6 @@ FIRST_MS = 1_767_225_600_000  # a day before NOW
 BASE_RECORDS = 200_000
 VALUE_BYTES = 1000
 KEYS_PER_RECORD = 0.5
-SCHEMA = pa.schema(
-    {
-        "key": pa.binary(),
-        "value": pa.binary(),
-        "topic": pa.string(),
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "timestampType": pa.int32(),
-    }
-)
 console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
 
 
@@ -212,6 +202,7 @@ def _landed(family: Family, folder: Path) -> Iterator[Path]:
                     "offset": range(offset, offset + rows),
                     "timestamp": [1000 * (FIRST_MS + offset + row) for row in range(rows)],
                     "timestampType": [0] * rows,
+                    "headers": [None] * rows,
                 },
                 schema=SCHEMA,
             )

@@ -1,29 +1,24 @@
-"""Times sense and plan on a large table: ``python -m infra.bench.sense``.
+"""Sense and plan on a large table, in processes of their own.
 
-A table of 100,000 segments in 10,000 topic partitions, in metadata alone, is sensed in processes of its own: once with
-nothing remembered, then again and again. 1,000,000 topic partitions are surveyed and planned from arrays. Seconds are
-medians of several runs, on the clock and of the processor; the peak is the process's resident memory. Prints a table,
-and JSON with ``--json FILE``; the first sense of 100,000 segments is kept where ``make bench`` finds it.
+A table of 100,000 segments in 10,000 topic partitions, in metadata alone, is sensed: once with nothing remembered, then
+again and again. 1,000,000 topic partitions are surveyed and planned from arrays.
 """
 
-import argparse
-import json
-import resource
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from infra.bench import metadata
-from infra.bench.results import SENSE, Elsewhere
+from infra.bench.inputs import Bench
+from infra.bench.measure import Figures, in_turns, measured
+from infra.bench.results import Case
 from pipeline.lake import Lake
 from pipeline.plan import plan_partition
 from pipeline.policy import Policies, Policy
@@ -37,57 +32,64 @@ from pipeline.status.gather import status_of
 NOW: Final = 1_700_000_000_000
 TABLE: Final = "bench.sensed"
 PARTITIONS: Final = 10_000
-"""Topic partitions of 100,000 segments."""
+"""Topic partitions of 100,000 segments, at SCALE=1."""
+STATES: Final = 1_000_000
+"""Topic partitions that are planned from arrays, at SCALE=1."""
 TOPICS: Final = 10_000
 RUN_OF_PLANS: Final = 1_000
 """Plans of one run: what its budgets take."""
-MIB: Final = 1 << 20
-
-Figures = dict[str, Any]
+RUNS: Final = 5
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Measure, or, as a process of its own, do one thing once and print its figures."""
-    parser = argparse.ArgumentParser(prog="python -m infra.bench.sense", description=__doc__)
-    parser.add_argument("--partitions", type=int, default=PARTITIONS, help="topic partitions of ten segments each")
-    parser.add_argument("--states", type=int, default=1_000_000, help="topic partitions that are planned from arrays")
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--bench", type=Path, default=Path(".firn", "bench"), help="the home of `make bench`")
-    parser.add_argument("--only", choices=tuple(ALONE), help=argparse.SUPPRESS)
-    parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
-    if given.only:
-        print(json.dumps(ALONE[given.only](given)))
-        return
+def cases(bench: Bench) -> Iterator[Case]:
+    """Both."""
+    partitions, states = int(PARTITIONS * bench.scale), int(STATES * bench.scale)
+    segments = partitions * len(metadata.LEVELS)
     with tempfile.TemporaryDirectory(prefix="firn-bench-") as folder:
-        metadata.create(Lake.embedded(Path(folder)), TABLE, given.partitions, NOW, {})
-        results = _results(given, Path(folder))
-    _show(results)
-    if given.partitions == PARTITIONS:
-        known = Elsewhere.read(given.bench)
-        first = next(iter(results.values()))["seconds"]
-        replace(known, seconds=known.seconds | {SENSE: first}).write(given.bench)
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
+        home = Path(folder)
+        metadata.create(Lake.embedded(home), TABLE, partitions, NOW, {})
+        first = in_turns({"sense, nothing remembered": partial(_alone, sense_once, home)}, 1)
+        again = {"sense": partial(_alone, sense_once, home), "firn status": partial(_alone, status_once, home)}
+        facts = {"segments": segments, "partitions": partitions}
+        title = f"{segments:,} segments of {partitions:,} topic partitions"
+        yield Case("sense", title, facts, first + in_turns(again, RUNS))
+    plan = in_turns({"plan": partial(_alone, plan_once, states)}, RUNS)
+    yield Case("sense", f"{states:,} topic partitions", {"partitions": states}, plan)
 
 
-def sense_once(given: argparse.Namespace) -> Figures:
+def _alone(action: Callable[..., Figures], *arguments: object) -> Figures:
+    """The figures that ``action`` has measured in a process of its own, whose imports are done."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(action, *arguments).result()
+
+
+def sense_once(home: Path) -> Figures:
     """Sense the table for one lane, as the first room of a run does."""
-    lake = Lake.embedded(given.home)
-    return _measured(lambda: {"due": len(sense_table(lake, TABLE, NOW, lane=Lane.FULL)[1])})
+    lake = Lake.embedded(home)
+    with measured() as figures:
+        figures["due"] = len(sense_table(lake, TABLE, NOW, lane=Lane.FULL)[1])
+    return figures
 
 
-def status_once(given: argparse.Namespace) -> Figures:
+def status_once(home: Path) -> Figures:
     """Everything of every topic partition, as ``firn status`` shows it."""
-    lake = Lake.embedded(given.home)
-    return _measured(lambda: {"due": sum(bool(one.due) for one in status_of(lake, TABLE, NOW)[0].partitions)})
+    lake = Lake.embedded(home)
+    with measured() as figures:
+        figures["due"] = sum(bool(one.due) for one in status_of(lake, TABLE, NOW)[0].partitions)
+    return figures
 
 
-def plan_once(given: argparse.Namespace) -> Figures:
+def plan_once(count: int) -> Figures:
     """Survey all lanes of many topic partitions and plan those that are due, up to one run's budget."""
-    segments = states(given.states)
-    return _measured(lambda: _planned(segments))
+    segments = states(count)
+    assert isinstance(segments.by_partition, ByPartition)
+    with measured() as figures:
+        survey = DueSurvey(segments.by_partition.arrays, Policies(Policy(), {}), NOW)
+        places = [(lane, place) for lane in Lane for place in survey.places(lane)]
+        for lane, place in places[:RUN_OF_PLANS]:
+            plan_partition(lane, segments, survey.state(place))
+        figures["due"] = len(places)
+    return figures
 
 
 def states(count: int) -> Segments:
@@ -119,60 +121,3 @@ def states(count: int) -> Segments:
         sequence_number=place + 1,
     )
     return Segments(TABLE, "", 1, ByPartition(arrays))
-
-
-def _planned(segments: Segments) -> Figures:
-    assert isinstance(segments.by_partition, ByPartition)
-    survey = DueSurvey(segments.by_partition.arrays, Policies(Policy(), {}), NOW)
-    places = {lane: survey.places(lane) for lane in Lane}
-    first = [(lane, place) for lane in Lane for place in places[lane]][:RUN_OF_PLANS]
-    plans = [plan for lane, place in first if (plan := plan_partition(lane, segments, survey.state(place)))]
-    return {"due": sum(map(len, places.values())), "plans": len(plans)}
-
-
-ALONE: Final[dict[str, Callable[[argparse.Namespace], Figures]]] = {
-    "sense": sense_once,
-    "status": status_once,
-    "plan": plan_once,
-}
-
-
-def _measured(action: Callable[[], Figures]) -> Figures:
-    started, busy = time.perf_counter(), time.process_time()
-    answer = action()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    figures = {"seconds": time.perf_counter() - started, "cpu": time.process_time() - busy, "peak": peak}
-    return figures | answer
-
-
-def _results(given: argparse.Namespace, home: Path) -> dict[str, Figures]:
-    def alone(only: str) -> Figures:
-        size = ["--partitions", str(given.partitions), "--states", str(given.states), "--home", str(home)]
-        command = [sys.executable, "-m", "infra.bench.sense", "--only", only, *size]
-        figures: Figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        return figures
-
-    segments = given.partitions * len(metadata.LEVELS)
-    return {
-        f"sense {segments} segments, nothing remembered": _median([alone("sense")]),
-        f"sense {segments} segments again": _median([alone("sense") for _ in range(given.runs)]),
-        f"status of {given.partitions} topic partitions": _median([alone("status") for _ in range(given.runs)]),
-        f"plan {given.states} topic partitions": _median([alone("plan") for _ in range(given.runs)]),
-    }
-
-
-def _median(runs: Sequence[Figures]) -> Figures:
-    return {name: statistics.median(run[name] for run in runs) for name in runs[0]} | {
-        "runs": [run["seconds"] for run in runs]
-    }
-
-
-def _show(results: dict[str, Figures]) -> None:
-    print(f"{'':52}{'seconds':>9}{'CPU s':>9}{'peak MiB':>10}{'due':>8}")
-    for name, figures in results.items():
-        seconds, cpu, peak = figures["seconds"], figures["cpu"], figures["peak"] / MIB
-        print(f"{name:52}{seconds:9.2f}{cpu:9.2f}{peak:10.0f}{figures['due']:8.0f}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -11,12 +11,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pyiceberg.table import Table
 from rich.console import Console
 from rich.table import Table as Printed
 
@@ -29,7 +27,6 @@ from pipeline import clock
 from pipeline.care import care_table
 from pipeline.engine.local import LocalEngine
 from pipeline.erase.ask import ask
-from pipeline.history import CommitSummary, RecordCounts, ancestors, appended
 from pipeline.lake import Lake
 from pipeline.lake.folders import files_in, store
 from pipeline.prove.export import export
@@ -40,7 +37,6 @@ from pipeline.sense import Lane
 MARK = ".firn-demo"
 DAY_MS = 86_400_000
 LAST_LINES = 20  # of what a failed task says; all of it is in the log
-ROOMS = ("plan", "compact", "validate", "publish", "report", "verdict", "sweep")
 
 console = Console(width=None if sys.stdout.isatty() else 110, highlight=False)
 
@@ -70,10 +66,9 @@ def print_levels(title: str, counts: Iterable[LevelCount]) -> None:
     console.print(printed)
 
 
-def run_dag(environment: dict[str, str], log: Path) -> tuple[bool, list[dict[str, Any]]]:
-    """Run the DAG once; returns whether it succeeded and the tasks that ran, each with its seconds."""
+def run_dag(environment: dict[str, str], log: Path) -> bool:
+    """Run the DAG once and tell how each task ended; returns whether the run succeeded."""
     command = [sys.executable, "-m", "infra.airflow.headless", DAG_ID, str(log)]
-    ended = []
     with (
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process,
         console.status("Airflow starts") as status,
@@ -87,36 +82,8 @@ def run_dag(environment: dict[str, str], log: Path) -> tuple[bool, list[dict[str
                 lines = event["error"].strip().splitlines()[-LAST_LINES:]
                 console.print("\n".join(lines), style="red", markup=False)
             if "task" in event:
-                ended.append(event)
                 console.print(f"  {event['task']:<24} {event['state']:<8} {event['seconds']:>6.1f} s")
-    return process.returncode == 0, ended
-
-
-def print_seconds(tasks: Iterable[dict[str, Any]]) -> None:
-    """Seconds per room and lane."""
-    seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for task in tasks:
-        *group, room = task["task"].split(".")
-        seconds[room][group[0] if group else "all"] += task["seconds"]
-    columns = ("merge", "clean", "tier", "full", "all")
-    printed = Printed(title="seconds per room", title_justify="left")
-    printed.add_column("room")
-    for column in (*columns[:-1], "sum"):
-        printed.add_column(column, justify="right")
-    for room in ROOMS:
-        own = [f"{seconds[room][lane]:.1f}" if lane in seconds[room] else "" for lane in columns[:-1]]
-        printed.add_row(room, *own, f"{sum(seconds[room].values()):.1f}")
-    console.print(printed)
-
-
-def print_amplification(table: Table) -> None:
-    """Bytes that Firn wrote for the landed bytes, from the record counts in the snapshot summaries (C24)."""
-    snapshots = list(ancestors(table))
-    counts = RecordCounts.total(told.counts for one in snapshots if (told := CommitSummary.of(one)))
-    landed = [added for one in snapshots if (added := appended(one))]
-    of_records = counts.records_out / sum(added.records for added in landed)
-    of_bytes = counts.bytes_out / sum(added.bytes for added in landed)
-    console.print(f"write amplification: {of_records:.2f} records, {of_bytes:.2f} bytes written per one landed")
+    return process.returncode == 0
 
 
 def erase_path(lake: Lake, path: str) -> None:
@@ -200,14 +167,12 @@ def main() -> int:
     print_levels("before", count_levels(lake.table(TABLE)))
 
     console.rule("Airflow runs the DAG")
-    succeeded, tasks = run_dag(environment, log)
+    succeeded = run_dag(environment, log)
 
     console.rule("what is in the table now")
     table = lake.table(TABLE)
     print_levels("after", count_levels(table))
-    print_seconds(tasks)
-    print_amplification(table)
-    tree = changelog.read_tree_list()
+    tree = changelog.read_tree()
     console.rule("a key is erased, care frees what only history holds")
     erase_path(lake, next(one.path for one in changelog.read_changelog() if one.path not in tree))
     free_history(lake)

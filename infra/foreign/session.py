@@ -72,7 +72,7 @@ def _defaults() -> dict[str, str]:
     return where | {
         "spark.master": master,
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": os.environ.get("FIRN_SHUFFLE_PARTITIONS", "8"),
+        "spark.sql.shuffle.partitions": "8",
         "spark.sql.codegen.cache.maxEntries": "2000",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

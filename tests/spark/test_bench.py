@@ -5,44 +5,62 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from infra.bench import cases, kafka
+from infra.bench import base, hide
 from infra.bench.check import fingerprint
 from infra.bench.data import Shape
-from infra.bench.entries import Bench
-from infra.bench.inputs import Inputs, prepare
+from infra.bench.inputs import NAMESPACE, Bench, prepare
+from infra.bench.measure import WrongOutputError
 from pipeline.engine import Engine
 from pipeline.engine.spark import SparkEngine
 from pipeline.lake import Lake
 
 
-@pytest.fixture(scope="module")
-def inputs(lake: Lake, engine: Engine) -> Inputs:
-    lake.create_namespace("bench")
-    return prepare(lake, Shape(100, "zipf", None, 2, 600), engine)
+@pytest.fixture
+def bench(lake: Lake, engine: Engine, spark: SparkSession, spark_engine: SparkEngine, tmp_path: Path) -> Bench:
+    lake.create_namespace(NAMESPACE)
+    bench = Bench(lake, 2, 1.0, tmp_path)
+    bench.spark, bench.local, bench.on_spark = spark, engine, spark_engine
+    return bench
 
 
-def test_every_entry_leaves_what_it_should(
-    inputs: Inputs, engine: Engine, spark: SparkSession, spark_engine: SparkEngine, tmp_path: Path
-) -> None:
-    bench = Bench(spark, {"local": engine, "spark": spark_engine}, 2, tmp_path)
-    entries = dict.fromkeys(entry for case in cases.full(1) for entry in case.entries if entry not in kafka.ENTRIES)
-    assert len(entries) > 10
-    for entry in entries:
-        with entry.run(bench, inputs) as done:
-            assert fingerprint(done.files) == entry.expected(inputs), entry.title
-            assert done.seconds > 0
-            assert done.peak.others > 0
-        assert fingerprint(inputs.whole.files) == inputs.everything, f"{entry.title} changed what others read"
+def test_every_entry_leaves_what_it_should(bench: Bench) -> None:
+    inputs = prepare(bench, Shape(100, "zipf", None, 2, 600))
+    names = dict.fromkeys(name for family in base.families(1) for name in family.entries if "Kafka" not in name)
+    assert len(names) > 10
+    for name, run in base.entries(bench, inputs, [*names]).items():
+        figures = run()
+        assert figures["seconds"] > 0, name
+        assert figures["peak"] > 0, name
+        assert fingerprint(inputs.whole.files) == inputs.everything, f"{name} changed what others read"
 
 
-def test_files_that_have_just_landed_are_all_head(lake: Lake, engine: Engine) -> None:
-    landed = prepare(lake, Shape(100, "uniform", None, 1, 100, landed=10), engine)
-    assert len(landed.whole.files) == len(landed.head_files) == 10
-    assert (landed.everything.records, landed.newest.records) == (200, 100)
-    assert (landed.head, landed.head_newest) == (landed.everything, landed.newest)
-
-
-def test_a_lost_or_changed_record_is_noticed(inputs: Inputs) -> None:
-    assert len({inputs.everything, inputs.newest, inputs.head, inputs.head_newest}) == 4
+def test_an_entry_that_leaves_other_records_is_noticed(bench: Bench) -> None:
+    inputs = prepare(bench, Shape(100, "uniform", None, 1, 300))
+    assert len({inputs.everything, inputs.newest}) == 2
     assert fingerprint(inputs.whole.files[1:]) != inputs.everything
     assert fingerprint([*inputs.whole.files[1:], inputs.whole.files[1]]) != inputs.everything
+    with pytest.raises(WrongOutputError, match=r"left .* should be"):
+        hide.on_copy(bench, inputs.whole, lambda _: None, inputs.newest)
+
+
+def test_files_that_have_just_landed_are_all_head(bench: Bench) -> None:
+    landed = prepare(bench, Shape(100, "uniform", None, 1, 100, landed=10))
+    assert (len(landed.tail.files), len(landed.whole.files)) == (0, 10)
+    assert (landed.everything.records, landed.newest.records) == (200, 100)
+
+
+def test_every_contestant_leaves_one_record_per_key(bench: Bench) -> None:
+    bench.on_spark = bench.local  # Firn's engines are tried above
+    whole = prepare(bench, Shape(100, "uniform", 0.05, 1, 300))
+    ran = {name: once() for name, once in hide.contestants(bench, whole).items()}
+    assert ran["firn mask"]["data"] < ran["firn full"]["data"]
+    with hide.scans(bench, whole) as scans:
+        assert len(scans) == 6
+        assert all(scan()["seconds"] > 0 for scan in scans.values())
+
+
+@pytest.mark.parametrize("by_key", [True, False])
+def test_every_contestant_leaves_what_no_delete_hides(bench: Bench, by_key: bool) -> None:
+    bench.on_spark = bench.local
+    ran = {name: once() for name, once in hide.Upserted.create(bench, 300, 10, by_key=by_key).contestants().items()}
+    assert len(ran) == 3

@@ -7,9 +7,11 @@ from typing import cast, get_args
 import numpy as np
 import pytest
 
-from infra.bench import cases, data, goals, history, plots, tables
+from infra.bench import data, document, goals, history
+from infra.bench.__main__ import families
 from infra.bench.data import Keys, Shape
-from infra.bench.results import DEMO, Elsewhere, Measurement, Memory, Report, Timing
+from infra.bench.measure import Figures, Measured, WrongOutputError, in_turns
+from infra.bench.results import Case, Report
 from infra.foreign.files import files_under, on_disk
 from pipeline import clock
 from pipeline.care import care_table
@@ -29,8 +31,6 @@ def test_survivors_are_the_newest_of_their_key(keys: Keys, superseded: float | N
     one = data.stream(shape(keys, superseded), 1)
     newest = dict(zip(one.keys.tolist(), one.offsets.tolist(), strict=True))
     assert sorted(one.offsets[one.survivors()].tolist()) == sorted(newest.values())
-    of_head = dict(zip(one.keys[one.tail :].tolist(), one.offsets[one.tail :].tolist(), strict=True))
-    assert sorted(one.offsets[one.head_survivors()].tolist()) == sorted(of_head.values())
 
 
 @pytest.mark.parametrize("keys", EVERY_KEYS)
@@ -49,8 +49,8 @@ def test_half_of_all_records_go(keys: Keys) -> None:
 def test_a_record_is_the_same_in_every_slice() -> None:
     wanted = shape("zipf", None)
     one = data.stream(wanted, 0)
-    whole = data.batches(wanted, one, 0, len(one), level=None)
-    assert data.batches(wanted, one, 500, 1_700, level=None).equals(whole.slice(500, 1_200))
+    whole = data.batches(wanted, one, 0, len(one))
+    assert data.batches(wanted, one, 500, 1_700).equals(whole.slice(500, 1_200))
     assert whole["value"].null_count == one.tombstones.sum() > 0
     assert set(map(len, whole["key"].to_pylist())) == {data.KEY_BYTES}
     assert len(set(whole["key"].to_pylist())) == len(set(one.keys.tolist()))
@@ -63,125 +63,159 @@ def test_values_compress_to_less_than_half() -> None:
     assert len(np.unique(rows[:, :500])) == 64
 
 
-def test_every_case_has_a_name_of_its_own() -> None:
-    for chosen in (cases.quick(1), cases.full(1)):
-        assert len({case.name for case in chosen}) == len(chosen)
+def test_entries_run_in_turns_and_one_that_is_wrong_runs_no_more() -> None:
+    ran: list[str] = []
+
+    def run(name: str, *seconds: float) -> Figures:
+        ran.append(name)
+        if not seconds:
+            raise WrongOutputError("left 1 record, should be 2")
+        return {"seconds": seconds[ran.count(name) - 2], "peak": len(ran)}
+
+    right, wrong = in_turns({"a": lambda: run("a", 5, 1, 3), "b": lambda: run("b")}, 3, [lambda: run("a", 9)])
+    assert ran == ["a", "a", "b", "a", "a"]
+    assert right == Measured("a", {"seconds": 3, "peak": 5}, [5, 1, 3])
+    assert wrong == Measured("b", {}, [], "left 1 record, should be 2")
 
 
-def timing(name: str, seconds: float, **others: float) -> Timing:
-    rooms = {room: others.get(room, 0.0) for room in ("compact", "validate")} if name.startswith("firn full") else {}
-    cores = 1 if name.startswith("Kafka") else 2
-    replaced = others.get("replaced", 1.0)
-    return Timing(name, name, "full", cores, seconds, seconds, [seconds], rooms, 10**9, 0, 10, 1, replaced)
+def test_every_goal_is_of_a_family_that_there_is() -> None:
+    assert {family for goal in goals.goals() for family in goal.families} <= families(1.0).keys()
 
 
-def measurement(wanted: Shape, *timings: Timing, size: int = 10**9) -> Measurement:
-    return Measurement("base", wanted, 1_000, size, size // 4, size // 4, 1 << 20, list(timings))
+def entry(name: str, seconds: float = 1, **figures: float) -> Measured:
+    given = {key.replace("_", " "): figure for key, figure in figures.items()}
+    return Measured(name, {"seconds": seconds, "core seconds": seconds, "processor": seconds} | given, [seconds])
 
 
-HALF = Shape(1000, "uniform", None, 1, 500)
+def case(family: str, *entries: Measured, **facts: float) -> Case:
+    return Case(family, "a case", {name.replace("_", " "): fact for name, fact in facts.items()}, list(entries))
 
 
-def met(*measurements: Measurement, elsewhere: Elsewhere | None = None) -> dict[str, bool | None]:
-    report = Report({}, 1.0, quick=False, measurements=list(measurements), elsewhere=elsewhere or Elsewhere())
+def base(*entries: Measured) -> Case:
+    return case("base", *entries, value_bytes=1000, raw_bytes=4e8)
+
+
+def met(*cases: Case) -> dict[str, bool | None]:
+    report = Report({}, 1.0, list(cases))
     return {found.goal: found.met for found in goals.findings(report) if found.met is not None}
 
 
 def test_a_goal_is_met_or_missed_by_its_figure() -> None:
-    peers = [timing("bin-pack", 10), timing("row_number", 12), timing("DuckDB", 6), timing("pyarrow copy", 4)]
-    fast = met(measurement(HALF, timing("firn full", 6, validate=1.2, compact=4.4), *peers, size=10**11))
-    slow = met(measurement(HALF, timing("firn full", 6.1, validate=1.3, compact=4.5), *peers, size=10**11))
+    peers = [entry("bin-pack", 8), entry("row_number", 12), entry("pyarrow copy", 4), entry("Kafka, zstd", 3.6)]
+    fast = met(base(entry("firn full", 6, validate=1.2, compact=4.4), *peers))
+    slow = met(base(entry("firn full", 6.1, validate=1.3, compact=4.5), *peers))
     assert len(fast) == 5
     assert set(fast.values()) == {True}
     assert slow.keys() == fast.keys()
     assert set(slow.values()) == {False}
 
 
-@pytest.mark.parametrize(("size", "seconds"), [(4 * 10**8, 7.5), (16 * 10**8, 6.5), (5 * 10**9, 6)])
-def test_bin_pack_is_to_be_beaten_by_more_the_more_there_is(size: int, seconds: float) -> None:
-    (goal,) = [name for name in goals.findings(Report({}, 1.0, quick=False)) if name.goal.startswith("bin-pack, 1 KB")]
+@pytest.mark.parametrize(("family", "seconds"), [("base", 7.5), ("large", 6)])
+def test_bin_pack_is_to_be_beaten_by_more_the_more_there_is(family: str, seconds: float) -> None:
     for more, enough in ((0, True), (0.1, False)):
-        one = measurement(HALF, timing("firn full", seconds + more), timing("bin-pack", 10), size=size)
-        assert met(one)[goal.goal] is enough
+        one = replace(base(entry("firn full", seconds + more), entry("bin-pack", 10)), family=family)
+        assert list(met(one).values()) == [enough]
 
 
 def test_whole_processes_have_goals_of_their_own() -> None:
-    small = Shape(1000, "uniform", None, 1, 25_000, landed=200)
     names = ("firn run, local", "firn run, spark", "DuckDB, process")
-    quick = measurement(small, *map(timing, names, (3, 15, 1)))
-    large = measurement(HALF, *map(timing, names, (6, 20, 4)))
+    quick = case("processes", *map(entry, names, (3, 15, 1)), landed_files=200)
+    large = case("processes", *map(entry, names, (6, 20, 4)), landed_files=0)
     assert list(met(quick, large).values()) == [True] * 4
-    assert list(met(measurement(small, *map(timing, names, (3.1, 15.1, 1)))).values()) == [False] * 2
+    slow = case("processes", *map(entry, names, (3.1, 15.1, 1)), landed_files=200)
+    assert list(met(slow).values()) == [False] * 2
 
 
 def test_goals_for_little_changed() -> None:
-    peers = [timing("row_number", 10), timing("MERGE", 5)]
-    shape = Shape(1000, "append", 0.01, 1, 500)
-    good = met(measurement(shape, timing("firn full", 1.6, replaced=0.05), *peers))
-    bad = met(measurement(shape, timing("firn full", 3.4, replaced=1), *peers))
-    goal = "validation: at most 20 % of a run"
-    assert good == dict.fromkeys(bad, True)
-    assert bad == {name: name == goal for name in bad}
-    assert len(bad) == 4
-
-
-def test_kafka_is_compared_per_core() -> None:
-    kafka = timing("Kafka, zstd", 10)
-    goal = "Kafka's cleaner, 1 KB values: at least 0.6 × its MB/s per core"
-    assert met(measurement(HALF, timing("firn full", 8.3), kafka))[goal]
-    assert not met(measurement(HALF, timing("firn full", 8.4), kafka))[goal]
+    peers = [entry("row_number", 10), entry("MERGE", 5)]
+    for replaced, seconds, enough in ((0.05, 1.6, True), (1, 3.4, False)):
+        ours = entry("firn full", seconds, **{"of the tail's bytes": replaced})
+        found = met(case("changed", ours, *peers, new_keys=0.75))
+        assert len(found) == 3
+        assert set(found.values()) == {enough}
 
 
 def test_smaller_than_5_gb_says_nothing_about_5_gb() -> None:
-    found = met(measurement(HALF, timing("firn full", 5), timing("DuckDB", 10)))
+    found = met(base(entry("firn full", 5), entry("DuckDB", 10)))
     assert not [goal for goal in found if "DuckDB" in goal]
 
 
-def test_memory_is_met_when_exact() -> None:
-    keys = Memory("local", 50_000_000, 60_000_000, 15 * 10**8, 4 << 30, 0, 100.0, exact=True)
-    values = Memory("local", 5_000_000, 6_000_000, 6 * 10**9, 6 * 10**8, 0, 100.0, exact=True)
-    for one, larger in ((keys, replace(keys, peak_jvm_bytes=1)), (values, replace(values, peak_bytes=7 * 10**8))):
-        assert list(met(elsewhere=Elsewhere({"": one})).values()) == [True]
-        assert list(met(elsewhere=Elsewhere({"": replace(one, exact=False)})).values()) == [False]
-        assert list(met(elsewhere=Elsewhere({"": larger})).values()) == [False]
+def test_memory_is_met_when_it_is_little() -> None:
+    keys = case("memory", entry("firn run", peak_of_all=4 << 30, peak=1), keys=50_000_000, value_bytes=8)
+    values = case("memory", entry("firn run", peak=6e8), keys=5_000_000, value_bytes=1000, raw_bytes=6e9)
+    for one, larger in (
+        (keys, entry("firn run", peak_of_all=(4 << 30) + 1)),
+        (values, entry("firn run", peak=7e8)),
+    ):
+        assert list(met(one).values()) == [True]
+        assert list(met(replace(one, entries=[larger])).values()) == [False]
+        assert met(replace(one, entries=[Measured("firn run", {}, [], "left 1 record, should be 2")])) == {}
 
 
-def test_what_other_programs_measured_is_kept(tmp_path: Path) -> None:
-    assert Elsewhere.read(tmp_path) == Elsewhere()
-    known = Elsewhere({"a": Memory("local", 5, 6, 7, 8, 9, 10.0, exact=True)}, {DEMO: 74.0})
-    known.write(tmp_path)
-    assert Elsewhere.read(tmp_path) == known
-    assert list(met(elsewhere=known).values()) == [True]
+@pytest.mark.parametrize(
+    ("family", "figure", "limit", "peer"),
+    [
+        ("demo", ("make demo", "seconds"), 75, ()),
+        ("care", ("firn care", "seconds"), 0.5, ("all three procedures", "seconds")),
+        ("mask", ("firn mask", "written"), 0.001, ("firn full", "written")),
+        ("mask", ("firn mask", "seconds"), 0.5, ("MERGE, merge-on-read", "seconds")),
+        ("scan", ("DuckDB, masked", "seconds"), 1.3, ("DuckDB, clean", "seconds")),
+        ("equality", ("firn lighten", "seconds"), 0.2, ("rewrite_data_files", "seconds")),
+        ("amplification", ("masks, few merges", "written per byte"), 1.3, ()),
+        ("amplification", ("masks, few merges", "held per byte"), 2, ()),
+        ("freshness", ("firn in a loop", "longest wait"), 60, ()),
+    ],
+)
+def test_a_figure_meets_its_goal_or_misses_it(
+    family: str, figure: tuple[str, str], limit: float, peer: tuple[str, ...]
+) -> None:
+    for times, enough in ((1, True), (1.01, False)):
+        ours = Measured(figure[0], {figure[1]: limit * times}, [])
+        others = [Measured(peer[0], {peer[1]: 1.0}, [])] if peer else []
+        assert list(met(case(family, ours, *others)).values()) == [enough]
 
 
 def test_an_entry_that_differs_has_no_figures() -> None:
-    wrong = replace(timing("firn full", 1), problem="left 1 record, should be 2")
-    assert met(measurement(HALF, wrong, timing("row_number", 30))) == {}
+    assert met(base(Measured("firn full", {}, [], "left 1 record, should be 2"), entry("row_number", 30))) == {}
 
 
 def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
-    one = measurement(HALF, timing("firn full", 10), timing("row_number", 30))
-    elsewhere = Elsewhere({"a": Memory("spark", 5, 6, 7, 8, 9, 10.0, exact=True)}, {DEMO: 70.0})
-    report = Report({"cores": "2"}, 1.0, quick=True, measurements=[one], elsewhere=elsewhere)
+    report = Report({"cores": "2"}, 1.0, [base(entry("firn full", 10), entry("row_number", 30))])
     report.write(tmp_path / "results.json")
     assert Report.read(tmp_path / "results.json") == report
 
 
+def test_a_family_that_was_not_measured_keeps_what_was_before() -> None:
+    before = Report({"cores": "2"}, 1.0, [case("demo", entry("make demo")), base(entry("firn full"))])
+    now = Report({"cores": "2"}, 1.0, [base(entry("firn full", 2))])
+    assert now.with_earlier(before, ["demo", "base"]).cases == [before.cases[0], now.cases[0]]
+    assert now.with_earlier(replace(before, machine={"cores": "4"}), ["demo", "base"]) == now
+
+
 def test_results_replace_only_what_was_generated(tmp_path: Path) -> None:
-    document = tmp_path / "performance.md"
-    begin, end = (tables.MARK.format("bench", edge) for edge in ("begin", "end"))
-    document.write_text(f"by hand\n{begin}\nold\n{end}\nby hand too\n", encoding="utf-8")
-    one = measurement(HALF, timing("firn full", 10), timing("firn full, local", 8), timing("row_number", 30))
-    report = Report({"cores": "2"}, 1.0, quick=False, measurements=[one])
-    images = [path.relative_to(tmp_path) for path in plots.draw(report, tmp_path / "images")]
-    tables.into(document, "bench", tables.markdown(report, images))
-    text = document.read_text(encoding="utf-8")
+    page = tmp_path / "performance.md"
+    begin, end = (document.MARK.format(edge) for edge in ("begin", "end"))
+    page.write_text(f"by hand\n{begin}\nold\n{end}\nby hand too\n", encoding="utf-8")
+    one = base(entry("firn full", 10), entry("firn full, local", 8), entry("row_number", 30))
+    report = Report({"cores": "2"}, 1.0, [one])
+    images = [path.relative_to(tmp_path) for path in document.draw(report, tmp_path / "images")]
+    document.into(page, document.markdown(report, images))
+    text = page.read_text(encoding="utf-8")
     assert text.startswith(f"by hand\n{begin}\n")
     assert text.endswith(f"{end}\nby hand too\n")
     assert "old" not in text
-    head, _, row = (line.split(" | ") for line in text.partition("| case | firn full")[2].splitlines()[:3])
-    assert dict(zip(head, row[1:], strict=True))["row_number"] == "30.00 (30.0)"
+    head, _, row = (line.strip("| ").split(" | ") for line in text.partition("| case | firn full")[2].splitlines()[:3])
+    assert dict(zip(head, row[2:], strict=True))["row_number"] == "30.00 s, 30.0 CPU s"
     assert "(images/bench-base.png)" in text
+
+
+def test_the_published_results_are_those_of_the_published_figures() -> None:
+    page = (Path(document.__file__).parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
+    report = Report.read(Path(document.__file__).parents[2] / "docs" / "performance.json")
+    begin, end = (document.MARK.format(edge) for edge in ("begin", "end"))
+    images = [Path("images", name) for name in ("bench-base.png", "bench-changed.png", "bench-partitions.png")]
+    written = document.markdown(report, [*images, Path("images", "bench-processes.png")])
+    assert page.partition(begin)[2].partition(end)[0].strip() == written.strip()
 
 
 def test_a_long_history_is_a_real_table(lake: Lake) -> None:

@@ -14,7 +14,7 @@ AT_MOST = {
     "files": 344,
     "classes": 384,
     "functions": 2_293,
-    "infra lines": 6_940,
+    "infra lines": 5_317,
     "test lines": 51_130,
     "modules above 350 lines": 0,
     "modules that commit": 3,

@@ -1,0 +1,45 @@
+"""Whole processes, from the command line to their end: what a user waits for, imports and JVM included."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+from infra.bench.inputs import Bench
+from infra.bench.measure import Figures, Share, in_turns, measured
+from infra.bench.results import Case
+from infra.environment import CHECKOUT, environment
+from pipeline.lake import Lake
+
+SUBMIT_OPTIONS = "FIRN_BENCH_SUBMIT_OPTIONS"
+"""JVM options of the processes, where they are to be others than those of the benchmark's own session."""
+
+
+def firn(lake: Lake, *arguments: str, engine: str = "local", cores: int) -> None:
+    """Run ``firn`` on ``lake``, with its tasks in ``engine``."""
+    master = {"FIRN_ENGINE": engine, "FIRN_SPARK_MASTER": f"local[{cores}]"}
+    finished([sys.executable, "-m", "pipeline", *arguments], environment(lake, **master, **_submit_options()))
+
+
+def finished(command: Sequence[str], variables: Mapping[str, str], text: str = "") -> None:
+    """Run a process to its end; RuntimeError with its output when it fails."""
+    ended = subprocess.run(command, env=variables, cwd=CHECKOUT, input=text, capture_output=True, text=True)
+    if ended.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
+
+
+def demo(_: Bench) -> Iterator[Case]:
+    """``make demo``, set-up done. For an idle machine."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("FIRN_", "MAKE"))}
+
+    def run() -> Figures:
+        with measured(Share.OWN) as figures:
+            finished(["make", "demo"], variables | _submit_options())
+        return figures
+
+    yield Case("demo", "the changelog of Kafka's repository", {}, in_turns({"make demo": run}, 1))
+
+
+def _submit_options() -> dict[str, str]:
+    options = os.environ.get(SUBMIT_OPTIONS)
+    return {"SPARK_SUBMIT_OPTS": options} if options else {}
