@@ -2,9 +2,9 @@
 
     python -m infra.bench [FAMILY,...] [--scale 1.0] [--home .firn/bench] [--docs]
 
-The report goes to HOME/report (JSON, Markdown, plots), with --docs into docs/, where families that were not chosen keep
-what was measured of them before. Exit code 1 when an entry's output is not what it should be. A missed goal is a
-finding, not a failure.
+The report goes to HOME/report (JSON, Markdown, plots); with --docs and at scale 1 into docs/, where families that were
+not chosen keep what was measured of them before. Exit code 1 when an entry's output is not what it should be. A missed
+goal is a finding, not a failure.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="size of all inputs; 1.0: 200,000 keys of 1 KB values")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="for each entry alike")
     parser.add_argument("--home", type=Path, default=Path(".firn", "bench"), help="where inputs and the report go")
-    parser.add_argument("--docs", action="store_true", help="write the report into docs/")
+    parser.add_argument("--docs", action="store_true", help="write a report of scale 1 into docs/")
     arguments = parser.parse_args()
     home: Path = arguments.home.resolve()
     # Read when the engines start: so they are set before any of them is imported.
@@ -66,7 +66,8 @@ def main() -> int:
     if unknown := [name for name in chosen if name not in every]:
         parser.error(f"{', '.join(unknown)} is no family; allowed: {', '.join(every)}")
     report = _measure({name: every[name] for name in every if name in chosen}, arguments, home)
-    _write(report, list(every), DOCUMENT.parent if arguments.docs else home / "report", to_document=arguments.docs)
+    to_document = arguments.docs and arguments.scale == 1
+    _write(report, list(every), DOCUMENT.parent if to_document else home / "report", to_document=to_document)
     return 1 if any(entry.problem for case in report.cases for entry in case.entries) else 0
 
 

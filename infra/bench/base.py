@@ -7,8 +7,9 @@ from functools import partial
 from importlib import import_module
 
 from infra.bench import engines, kafka, spark
+from infra.bench.check import Fingerprint
 from infra.bench.data import NOW_MS, Shape
-from infra.bench.inputs import Bench, Inputs, on_copy, prepare, run_lane
+from infra.bench.inputs import Bench, Inputs, State, on_copy, prepare, run_lane
 from infra.bench.measure import Figures, Run, Share, in_turns
 from infra.bench.results import Case
 from infra.bench.whole import firn
@@ -80,10 +81,10 @@ def families(scale: float) -> list[Family]:
 def entries(bench: Bench, inputs: Inputs, names: Sequence[str]) -> Mapping[str, Run]:
     """Those with these ``names``; each knows the seconds of a core, too, for Kafka's cleaner has only one thread."""
     firns: Mapping[str, Run] = {
-        "firn full": lambda: _full(bench, inputs, bench.on_spark, Share.SPARK),
-        "firn full, local": lambda: _full(bench, inputs, bench.local, Share.HERE),
-        "firn run, local": lambda: _process(bench, inputs, "local"),
-        "firn run, spark": lambda: _process(bench, inputs, "spark"),
+        "firn full": partial(_full, bench, inputs, local=False),
+        "firn full, local": partial(_full, bench, inputs, local=True),
+        "firn run, local": partial(_process, bench, inputs, "local"),
+        "firn run, spark": partial(_process, bench, inputs, "spark"),
     }
     every = {**firns, **spark.entries(bench, inputs), **engines.entries(bench, inputs), **kafka.entries(bench, inputs)}
     return {name: partial(_per_core, every[name], bench.cores) for name in names}
@@ -94,14 +95,27 @@ def _per_core(run: Run, cores: int) -> Figures:
     return {"core seconds": figures["seconds"] * cores} | figures
 
 
-def _full(bench: Bench, inputs: Inputs, engine: Engine, share: Share) -> Figures:
-    """Lane ``full`` as ``firn run`` does it: plan, compact, validate, publish, sweep."""
+def by_lane(
+    bench: Bench,
+    state: State,
+    lane: Lane,
+    wanted: Fingerprint,
+    *,
+    local: bool = False,
+    properties: Mapping[str, str] | None = None,
+) -> Figures:
+    """A lane as ``firn run`` runs it: plan, compact, validate, publish, sweep; on Spark or in this process."""
+    engine, share = (bench.local, Share.HERE) if local else (bench.on_spark, Share.SPARK)
+    _wake(engine)
 
     def work(table: str) -> Figures:
-        return run_lane(bench.lake, table, Lane.FULL, engine, clock())
+        return run_lane(bench.lake, table, lane, engine, clock())
 
-    awake(engine)
-    figures = on_copy(bench, inputs.whole, work, inputs.newest, share)
+    return on_copy(bench, state, work, wanted, share, properties=properties)
+
+
+def _full(bench: Bench, inputs: Inputs, *, local: bool) -> Figures:
+    figures = by_lane(bench, inputs.whole, Lane.FULL, inputs.newest, local=local)
     tail = inputs.tail.bytes
     return figures | ({"of the tail's bytes": 1 - figures["kept"] / tail} if tail else {})
 
@@ -119,7 +133,7 @@ def clock() -> int:
     return NOW_MS + next(_RUNS)
 
 
-def awake(engine: Engine) -> None:
+def _wake(engine: Engine) -> None:
     """Have the modules of a run imported where its tasks run, as they are in a warm session.
 
     Spark ends Python workers that were idle for a minute, as they are while others run.

@@ -22,7 +22,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, LongType, NestedField
 
-from infra.bench.base import awake, clock
+from infra.bench.base import by_lane, clock
 from infra.bench.check import Fingerprint, fingerprint, live, visible_to_spark
 from infra.bench.data import Longs, Shape, Stream, batches, keys_as_text, stream
 from infra.bench.inputs import NAMESPACE, Bench, Inputs, State, copy_of, drop, on_copy, prepare, run_lane
@@ -58,22 +58,19 @@ _HIDDEN: Final = 0.1
 
 def mask(bench: Bench) -> Iterator[Case]:
     """Lane ``mask`` beside Spark's MERGE and rewrites, then scans of what lanes ``mask`` and ``full`` have left."""
-    small, whole = (prepare(bench, _one_percent(keys)) for keys in (WARM_UP_KEYS, int(KEYS * bench.scale)))
+    shapes = (Shape(1000, "uniform", 0.01, 1, keys) for keys in (WARM_UP_KEYS, int(KEYS * bench.scale)))
+    small, whole = (prepare(bench, shape) for shape in shapes)
     title = f"1 % of {whole.shape.records:,} records of 1 KB superseded, uniform keys"
-    measured_entries = in_turns(contestants(bench, whole), RUNS, [*contestants(bench, small).values()])
-    yield Case("mask", title, whole.facts, measured_entries)
+    hidden = in_turns(contestants(bench, whole), RUNS, [*contestants(bench, small).values()])
+    yield Case("mask", title, whole.facts, hidden)
     with scans(bench, whole) as readers:
         yield Case("scan", title, whole.facts, in_turns(readers, RUNS, [*readers.values()]))
-
-
-def _one_percent(keys: int) -> Shape:
-    return Shape(1000, "uniform", 0.01, 1, keys)
 
 
 def contestants(bench: Bench, inputs: Inputs) -> Mapping[str, Run]:
     """By name. All but ``rewrite_data_files``, which copies, leave the newest record of each key to readers."""
 
-    lane = partial(_by_lane, bench, inputs.whole)
+    lane = partial(by_lane, bench, inputs.whole)
 
     def merge(mode: str) -> Figures:
         properties = {"write.merge.mode": mode, **_NOT_SHUFFLED}
@@ -82,33 +79,15 @@ def contestants(bench: Bench, inputs: Inputs) -> Mapping[str, Run]:
         )
 
     return {
-        "firn mask": partial(lane, Lane.MASK, inputs.newest, local=False, properties=MASKED),
+        "firn mask": partial(lane, Lane.MASK, inputs.newest, properties=MASKED),
         "firn mask, local": partial(lane, Lane.MASK, inputs.newest, local=True, properties=MASKED),
-        "firn full": partial(lane, Lane.FULL, inputs.newest, local=False),
+        "firn full": partial(lane, Lane.FULL, inputs.newest),
         "MERGE, merge-on-read": lambda: merge("merge-on-read"),
         "MERGE, copy-on-write": lambda: merge("copy-on-write"),
         "rewrite_data_files": lambda: on_copy(
             bench, inputs.whole, lambda table: _rewrite(bench, "rewrite_data_files", table), inputs.everything
         ),
     }
-
-
-def _by_lane(
-    bench: Bench,
-    state: State,
-    lane: Lane,
-    wanted: Fingerprint,
-    *,
-    local: bool,
-    properties: Mapping[str, str] | None = None,
-) -> Figures:
-    engine = bench.local if local else bench.on_spark
-    awake(engine)
-
-    def work(table: str) -> Figures:
-        return run_lane(bench.lake, table, lane, engine, clock())
-
-    return on_copy(bench, state, work, wanted, properties=properties)
 
 
 def _merge(bench: Bench, table: str) -> str:
@@ -241,9 +220,9 @@ class Upserted:
 
     def contestants(self) -> Mapping[str, Run]:
         """By name."""
-        lighten = partial(_by_lane, self.bench, self.for_firn, Lane.LIGHTEN, self.visible)
+        lighten = partial(by_lane, self.bench, self.for_firn, Lane.LIGHTEN, self.visible)
         return {
-            "firn lighten": partial(lighten, local=False),
+            "firn lighten": lighten,
             "firn lighten, local": partial(lighten, local=True),
             self.procedure: partial(
                 on_copy,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import psutil
+import pyarrow as pa
 
 INTERVAL_SECONDS = 0.05
 """Between two looks at the processes' memory."""
@@ -70,6 +71,7 @@ def in_turns(
             # What others wrote goes to disk now, and not in this entry's time; what they held is not its memory.
             os.sync()
             gc.collect()
+            pa.default_memory_pool().release_unused()
             try:
                 ran[name].append(entries[name]())
             except WrongOutputError as problem:
@@ -81,7 +83,9 @@ def in_turns(
 
 
 def _last(runs: Sequence[Figures], problem: str | None) -> str:
-    return f"{runs[-1].get('seconds', 0):.2f} s" if problem is None else f"is wrong: {problem}"
+    if problem is not None:
+        return f"is wrong: {problem}"
+    return f"{runs[-1]['seconds']:.2f} s" if "seconds" in runs[-1] else "done"
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from infra.bench import base, hide
 from infra.bench.check import fingerprint
 from infra.bench.data import Shape
-from infra.bench.inputs import NAMESPACE, Bench, prepare
+from infra.bench.inputs import NAMESPACE, Bench, on_copy, prepare
 from infra.bench.measure import WrongOutputError
 from pipeline.engine import Engine
 from pipeline.engine.spark import SparkEngine
@@ -40,7 +40,7 @@ def test_an_entry_that_leaves_other_records_is_noticed(bench: Bench) -> None:
     assert fingerprint(inputs.whole.files[1:]) != inputs.everything
     assert fingerprint([*inputs.whole.files[1:], inputs.whole.files[1]]) != inputs.everything
     with pytest.raises(WrongOutputError, match=r"left .* should be"):
-        hide.on_copy(bench, inputs.whole, lambda _: None, inputs.newest)
+        on_copy(bench, inputs.whole, lambda _: None, inputs.newest)
 
 
 def test_files_that_have_just_landed_are_all_head(bench: Bench) -> None:
