@@ -205,14 +205,6 @@ def _rates(keys: Keys, count: int) -> npt.NDArray[np.float64]:
 
 
 def _binary(rows: Bytes, missing: Flags | None = None) -> pa.Array:
-    count, width = rows.shape
-    if missing is not None and missing.any():
-        rows = rows[~missing]
-        widths = np.where(missing, 0, width)
-    else:
-        widths = np.full(count, width)
-    ends = np.concatenate([[0], np.cumsum(widths)]).astype(np.int32)
     valid = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little").tobytes())
-    return pa.Array.from_buffers(
-        pa.binary(), count, [valid, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(rows))]
-    )
+    held = pa.py_buffer(np.ascontiguousarray(rows))
+    return pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [valid, held]).cast(pa.binary())

@@ -17,8 +17,10 @@ SUBMIT_OPTIONS = "FIRN_BENCH_SUBMIT_OPTIONS"
 
 def firn(lake: Lake, *arguments: str, engine: str = "local", cores: int) -> None:
     """Run ``firn`` on ``lake``, with its tasks in ``engine``."""
-    master = {"FIRN_ENGINE": engine, "FIRN_SPARK_MASTER": f"local[{cores}]"}
-    finished([sys.executable, "-m", "pipeline", *arguments], environment(lake, **master, **_submit_options()))
+    variables = environment(lake, FIRN_ENGINE=engine, FIRN_SPARK_MASTER=f"local[{cores}]")
+    if SUBMIT_OPTIONS in variables:
+        variables["SPARK_SUBMIT_OPTS"] = variables[SUBMIT_OPTIONS]
+    finished([sys.executable, "-m", "pipeline", *arguments], variables)
 
 
 def finished(command: Sequence[str], variables: Mapping[str, str], text: str = "") -> None:
@@ -30,16 +32,12 @@ def finished(command: Sequence[str], variables: Mapping[str, str], text: str = "
 
 def demo(_: Bench) -> Iterator[Case]:
     """``make demo``, set-up done. For an idle machine."""
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("FIRN_", "MAKE"))}
+    # Its make decides by itself.
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "FIRN_", "MAKE"))}
 
     def run() -> Figures:
         with measured(Share.OWN) as figures:
-            finished(["make", "demo"], variables | _submit_options())
+            finished(["make", "demo"], variables)
         return figures
 
     yield Case("demo", "the changelog of Kafka's repository", {}, in_turns({"make demo": run}, 1))
-
-
-def _submit_options() -> dict[str, str]:
-    options = os.environ.get(SUBMIT_OPTIONS)
-    return {"SPARK_SUBMIT_OPTS": options} if options else {}
