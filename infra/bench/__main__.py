@@ -36,6 +36,7 @@ def families(scale: float) -> "Families":
         "sense": sense.cases,
         **{family.name: family.cases for family in base.families(scale)},
         "mask": hide.mask,
+        "scan": hide.scan,
         "equality": hide.equality,
         "positions": hide.positions,
         "amplification": amplification.cases,

@@ -57,14 +57,21 @@ _HIDDEN: Final = 0.1
 
 
 def mask(bench: Bench) -> Iterator[Case]:
-    """Lane ``mask`` beside Spark's MERGE and rewrites, then scans of what lanes ``mask`` and ``full`` have left."""
-    shapes = (Shape(1000, "uniform", 0.01, 1, keys) for keys in (WARM_UP_KEYS, int(KEYS * bench.scale)))
-    small, whole = (prepare(bench, shape) for shape in shapes)
-    title = f"1 % of {whole.shape.records:,} records of 1 KB superseded, uniform keys"
+    """Lane ``mask`` beside Spark's MERGE, and what rewrites cost."""
+    small, whole = (prepare(bench, _superseded(keys)) for keys in (WARM_UP_KEYS, int(KEYS * bench.scale)))
     hidden = in_turns(contestants(bench, whole), RUNS, [*contestants(bench, small).values()])
-    yield Case("mask", title, whole.facts, hidden)
-    with scans(bench, whole) as readers:
-        yield Case("scan", title, whole.facts, in_turns(readers, RUNS, [*readers.values()]))
+    yield Case("mask", whole.title, whole.facts, hidden)
+
+
+def scan(bench: Bench) -> Iterator[Case]:
+    """Scans by readers of what lanes ``mask`` and ``full`` have left."""
+    inputs = prepare(bench, _superseded(int(KEYS * bench.scale)))
+    with scans(bench, inputs) as readers:
+        yield Case("scan", inputs.title, inputs.facts, in_turns(readers, RUNS, [*readers.values()]))
+
+
+def _superseded(keys: int) -> Shape:
+    return Shape(1000, "uniform", 0.01, 1, keys)
 
 
 def contestants(bench: Bench, inputs: Inputs) -> Mapping[str, Run]:
