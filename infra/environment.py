@@ -24,4 +24,6 @@ def environment(lake: Lake, **more: str) -> dict[str, str]:
     """The whole environment of a ``firn`` on ``lake``, with engine ``local`` unless ``more`` says otherwise."""
     inherited = {name: value for name, value in os.environ.items() if name not in FOREIGN}
     own = {"FIRN_ENGINE": "local", "FIRN_SPARK_MASTER": "local[2]", "FIRN_HOME": str(lake.home)}
-    return inherited | catalog_of(lake) | own | {"PYTHONPATH": str(CHECKOUT)} | more
+    # Not its type: who puts another catalog in its place names a class, and PyIceberg takes one of both.
+    configured = {variable(lake.name, key): lake.properties[key] for key in ("uri", "warehouse")}
+    return inherited | configured | own | {"PYTHONPATH": str(CHECKOUT)} | more
