@@ -21,7 +21,7 @@ SET_2 := $(wildcard tests/airflow/test_*.py) tests/conformance
 SET_3 := tests/lanes tests/faults tests/spark
 SET_4 := $(filter-out tests/airflow tests/conformance $(SET_3) tests/support tests/__pycache__,\
 	$(patsubst %/,%,$(wildcard tests/*/)))
-UNIT_1 := $(addprefix tests/unit/,care cli expectations lake land)
+UNIT_1 := $(addprefix tests/unit/,cli expectations iceberg ingest maintain)
 UNIT_2 := $(filter-out $(UNIT_1) tests/unit/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/)))
 SIDE_BY_SIDE := $(BIN)/python -m tests.support.processes
 
@@ -127,7 +127,7 @@ test-pure: setup ## run those of them that need no lake (a minute)
 EXAMPLES ?= 3000
 .PHONY: fuzz
 fuzz: setup ## damage plans, properties, landing files and status files in EXAMPLES=3000 ways each
-	@FIRN_FUZZ_EXAMPLES=$(EXAMPLES) $(SIDE_BY_SIDE) tests/unit/land/test_fuzz_land.py tests/unit/staging/test_fuzz_documents.py -- $(PYTEST_ARGS)
+	@FIRN_FUZZ_EXAMPLES=$(EXAMPLES) $(SIDE_BY_SIDE) tests/unit/ingest/land/test_fuzz_land.py tests/unit/job/test_fuzz_documents.py -- $(PYTEST_ARGS)
 
 HISTORIES ?= 300
 .PHONY: row-deletes
@@ -136,8 +136,8 @@ row-deletes: setup $(DONE)/jars ## compare with Spark's and PyIceberg's readers 
 
 LANE_HISTORIES := $(addprefix tests/lanes/test_,equality_delete_histories.py explain.py histories.py lighten_histories.py \
 	mask_histories.py row_deletes.py wide_plans.py)
-OTHER_HISTORIES := $(addprefix tests/unit/,care/test_histories.py care/test_manifests_of_others.py expectations/test_wide.py \
-	publish/retain/test_retain_histories.py sense/test_survey.py) tests/spark/test_engines.py
+OTHER_HISTORIES := $(addprefix tests/unit/,maintain/test_histories.py maintain/test_manifests_of_others.py expectations/test_wide.py \
+	publish/retain/test_retain_histories.py plan/test_survey.py) tests/spark/test_engines.py
 TIMES ?= 10
 .PHONY: histories
 histories: setup $(DONE)/jars ## try TIMES=10 times as many random histories as `make test` does

@@ -5,7 +5,7 @@ It has a file of its own because Airflow starts no DAG of a file that has an imp
 
 from pathlib import Path
 
-from pipeline.airflow.dag.tables import build_all
+from firnlake.airflow.dag.tables import build_all
 
 if refused := build_all(Path(__file__).parent).refused:
     raise ValueError("\n".join(refused))

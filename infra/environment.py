@@ -3,9 +3,11 @@
 import os
 from pathlib import Path
 
-from pipeline.lake import Lake
+from firnlake.iceberg.catalog import Lake
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+SOURCES = os.pathsep.join(str(CHECKOUT / folder) for folder in ("pipeline", "expectations", "."))
+"""The PYTHONPATH of a checkout that is not installed."""
 FOREIGN = ("FIRN_JARS", "SPARK_DIST_CLASSPATH")
 """Iceberg in a foreign Spark: ``firn`` needs none of it."""
 
@@ -26,4 +28,4 @@ def environment(lake: Lake, **more: str) -> dict[str, str]:
     own = {"FIRN_ENGINE": "local", "FIRN_SPARK_MASTER": "local[2]", "FIRN_HOME": str(lake.home)}
     # Not its type: who puts another catalog in its place names a class, and PyIceberg takes one of both.
     configured = {variable(lake.name, key): lake.properties[key] for key in ("uri", "warehouse")}
-    return inherited | configured | own | {"PYTHONPATH": str(CHECKOUT)} | more
+    return inherited | configured | own | {"PYTHONPATH": SOURCES} | more

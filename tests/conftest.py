@@ -8,6 +8,7 @@ is, as Firn's engine (``spark_engine``) or as the foreign tool that writes, read
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pipeline.engine import Engine
-    from pipeline.engine.spark import SparkEngine
-    from pipeline.lake import Lake
+    from firnlake.engine.engine import Engine
+    from firnlake.engine.spark import SparkEngine
+    from firnlake.iceberg.catalog import Lake
     from tests.support.topics import Topic
 
 pytest_plugins = ["tests.support.seconds"]
@@ -51,10 +52,17 @@ def nothing_to_survive() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_copy_of_every_class() -> Iterator[None]:
+    """The source roots are no packages: by another name, a module has classes of its own."""
+    yield
+    assert {"pipeline", "expectations"}.isdisjoint(sys.modules)
+
+
 @pytest.fixture(scope="session")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """The embedded lake: SQLite catalog, warehouse folder."""
-    from pipeline.lake import Lake
+    from firnlake.iceberg.catalog import Lake
 
     return Lake.embedded(tmp_path_factory.mktemp("lake"))
 
@@ -62,7 +70,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
     """Two threads of this process."""
-    from pipeline.engine.local import LocalEngine
+    from firnlake.engine.local import LocalEngine
 
     one = LocalEngine(2)
     yield one
@@ -82,7 +90,7 @@ def spark(lake: Lake) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def spark_engine(spark: SparkSession) -> SparkEngine:
     """Firn's tasks in Spark: in the session of the foreign tools, as a process has one. It needs nothing of theirs."""
-    from pipeline.engine.spark import SparkEngine
+    from firnlake.engine.spark import SparkEngine
 
     return SparkEngine(spark)
 

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from firnlake.iceberg.catalog import Lake
 from infra.airflow import settings
 from infra.demo import load, producer
 from infra.environment import CHECKOUT
 from infra.processes import members, start, started, stop
-from pipeline.lake import Lake
 
 HEALTHY_WITHIN = 180  # seconds; a slow machine needs half of it
 PASSWORDS = "simple_auth_manager_passwords.json.generated"

@@ -8,8 +8,8 @@ import json
 import os
 from pathlib import Path
 
+from firnlake.iceberg.catalog import Lake
 from infra.environment import CHECKOUT, catalog_of
-from pipeline.lake import Lake
 
 PORT = 8080
 WRITER_WAITS = 60

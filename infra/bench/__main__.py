@@ -74,9 +74,9 @@ def main() -> int:
 
 def _measure(chosen: "Families", arguments: argparse.Namespace, home: Path) -> "Report":
     """Run the families one after the other, in a lake of their own; what was measured is on disk after each case."""
+    from firnlake.iceberg.catalog import Lake
     from infra.bench.inputs import NAMESPACE, Bench
     from infra.bench.results import Report, machine
-    from pipeline.lake import Lake
 
     folder = home / "lake"
     shutil.rmtree(folder, ignore_errors=True)

@@ -12,24 +12,25 @@ from functools import partial
 
 import numpy as np
 
+from firnlake.compact.keep_or_drop import NO_HORIZON, Outcome, Parameters, Records, horizons, outcomes
+from firnlake.compact.keys import latest_per_key
+from firnlake.iceberg.files import DATA_FOLDER
+from firnlake.job.job import staying
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.lanes.due import due
+from firnlake.lanes.hiding.comparing import DueComparison
+from firnlake.lanes.hiding.memory import UNMASKED, Compared, HideMemory
+from firnlake.plan.make import plan_partition
+from firnlake.table.partition import PartitionState
+from firnlake.table.policies import PREFIX, Policies
+from firnlake.table.policy import Policy
+from firnlake.table.segment import LANDED, RUN, Segment, Segments
+from firnlake.table.topic_partition import TopicPartition
 from infra.bench.arrivals import START_MS, Arrivals, Flags, Offsets, uniform
 from infra.bench.inputs import Bench
 from infra.bench.measure import Figures, in_turns
 from infra.bench.results import Case
-from pipeline.compact.latest_per_key import latest_per_key
-from pipeline.compact.outcome import NO_HORIZON, Outcome, Parameters, Records, horizons, outcomes
-from pipeline.lake.folders import DATA_FOLDER
-from pipeline.lake.topic_partition import TopicPartition
-from pipeline.masks.memory import Compared
-from pipeline.plan import Plan, plan_partition
-from pipeline.plan.in_place import staying
-from pipeline.policy import Policies, Policy
-from pipeline.policy.policies import PREFIX
-from pipeline.segments import Segment, Segments
-from pipeline.segments.segment import LANDED, RUN
-from pipeline.sense import Lane, PartitionState, due
-from pipeline.sense.comparing import DueComparison
-from pipeline.sense.masking import UNMASKED, Masking
 
 EVERY_MS = 60_000
 TOPIC_PARTITION = TopicPartition("simulated", 0)
@@ -71,7 +72,7 @@ class Model:
         self._offsets: dict[str, Offsets] = {}
         self._gone: Flags = np.zeros(len(arrivals.keys), dtype=np.bool_)
         self._horizons = np.full(len(arrivals.keys), NO_HORIZON, dtype=np.int64)
-        self._masking: Masking = UNMASKED
+        self._masking: HideMemory = UNMASKED
         self._compared = 0
         """All records below this offset were compared with each other."""
 
@@ -195,7 +196,7 @@ class Model:
         self.segments = tuple(self._reached(segment) for segment in shown)
         last = max(work.segments, key=lambda segment: segment.last_offset)
         compared = Compared("", 0, self._commits - 1, work.before, 0, end - 1, last.path, self._commits)
-        self._masking = Masking(compared, {one.path: one.hidden for one in self.segments if one.hidden})
+        self._masking = HideMemory(compared, {one.path: one.hidden for one in self.segments if one.hidden})
 
     def _reached(self, segment: Segment) -> Segment:
         """`segment` with the number of delete files that reach it."""
@@ -252,7 +253,7 @@ Span = tuple[Segment, int, int]
 def _packed(spans: Sequence[Span], kept: Flags, stay: frozenset[str], size: int) -> Iterator[list[Span]]:
     """Neighbours that become one segment: up to `size` bytes of remaining records, never across one left in place.
 
-    The packing is that of ``pipeline.compact.layout``: a segment is closed before the next is opened.
+    The packing is that of ``firnlake.compact.tasks``: a segment is closed before the next is opened.
     """
     group: list[Span] = []
     filled = 0.0

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 
+from firnlake.engine.engine import Engine
+from firnlake.job.lane import Lane
 from infra.bench import engines, kafka, spark
 from infra.bench.check import Fingerprint
 from infra.bench.data import NOW_MS, Shape
@@ -13,8 +15,6 @@ from infra.bench.inputs import Bench, Inputs, State, on_copy, prepare, run_lane
 from infra.bench.measure import Figures, Run, Share, in_turns
 from infra.bench.results import Case
 from infra.bench.whole import firn
-from pipeline.engine import Engine
-from pipeline.sense import Lane
 
 BASE_RECORDS = 200_000
 """Records of the tail of the base at SCALE=1: 1 KB values, so 200 MB of keys and values."""
@@ -143,5 +143,5 @@ def _wake(engine: Engine) -> None:
 
 def _imported(_: int) -> None:
     """Modules that a worker imports for its first task."""
-    import_module("expectations.judge")
-    import_module("pipeline.compact.tasks")
+    import_module("firnlake_expectations.judge")
+    import_module("firnlake.compact.tasks")

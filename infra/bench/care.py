@@ -13,14 +13,14 @@ from typing import Final
 
 from pyiceberg.table.snapshots import Operation
 
+from firnlake import clock
+from firnlake.iceberg.catalog import Lake
 from infra.bench import history
 from infra.bench.inputs import Bench
 from infra.bench.measure import Figures, Measured, Share, WrongOutputError, in_turns, measured
 from infra.bench.results import Case
 from infra.bench.whole import firn
 from infra.foreign.files import files_under, on_disk
-from pipeline import clock
-from pipeline.lake import Lake
 
 FIRN, SPARK = "bench.cared", "bench.cared_by_spark"
 SNAPSHOTS: Final = 10_000

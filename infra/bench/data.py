@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.lake.records import arrow_schema
+from firnlake.table.records import arrow_schema
 
 Longs = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

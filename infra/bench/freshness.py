@@ -17,16 +17,16 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
 
+from firnlake import clock
+from firnlake.iceberg.snapshots import ancestors
+from firnlake.job.lane import Lane
+from firnlake.run import run
+from firnlake.table import records
+from firnlake.table.published_plans import SUMMARY_PREFIX, properties_of
 from infra.bench.data import Shape, Stream, batches, in_order
 from infra.bench.inputs import NAMESPACE, Bench, append_all, run_lane
 from infra.bench.measure import Figures, in_turns
 from infra.bench.results import Case
-from pipeline import clock
-from pipeline.history.ancestors import ancestors
-from pipeline.history.properties import SUMMARY_PREFIX, properties_of
-from pipeline.lake import records
-from pipeline.run import run
-from pipeline.sense import Lane
 
 TABLE: Final = f"{NAMESPACE}.fresh"
 SECONDS: Final = 1_800

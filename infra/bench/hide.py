@@ -22,6 +22,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, LongType, NestedField
 
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.adopt import Choice, adopt
+from firnlake.job.lane import Lane
 from infra.bench.base import by_lane, clock
 from infra.bench.check import Fingerprint, fingerprint, live, visible_to_spark
 from infra.bench.data import Longs, Shape, Stream, batches, keys_as_text, stream
@@ -30,10 +33,6 @@ from infra.bench.measure import Figures, Run, WrongOutputError, in_turns, measur
 from infra.bench.results import Case
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add, equality_file, position_file
-from pipeline.adopt import adopt
-from pipeline.adopt.adopt import Choice
-from pipeline.lake import Lake
-from pipeline.sense import Lane
 
 KEYS: Final = 1_000_000
 """Of the tail at SCALE=1: with values of 1 KB 1 GB of keys and values."""

@@ -25,11 +25,12 @@ from pyiceberg.manifest import (
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.manifest_entries import RawManifest, RawManifestWriter
+from firnlake.iceberg.manifest_writers import added_entry, manifest_writer
+from firnlake.table import records
 from infra.bench.metadata import RECORDS, data_file
 from infra.foreign.files import on_disk
-from pipeline.lake import Lake, records
-from pipeline.lake.manifest_entries import RawManifest, RawManifestWriter
-from pipeline.lake.manifest_writers import added_entry, manifest_writer
 
 DAY_MS: Final = 86_400_000
 AGE_MS: Final = 10 * DAY_MS

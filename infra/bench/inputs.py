@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from firnlake.engine.engine import Engine
+from firnlake.engine.local import LocalEngine
+from firnlake.engine.spark import SparkEngine
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
+from firnlake.run import run
+from firnlake.table import records
 from infra.bench.check import Fingerprint, fingerprint, live, same, visible
 from infra.bench.data import KEY_BYTES, NOW_MS, Shape, Stream, batches, slices, stream
 from infra.bench.measure import Figures, Share, measured
 from infra.foreign.files import files_under, on_disk
 from infra.foreign.session import iceberg_session
-from pipeline.engine import Engine
-from pipeline.engine.local import LocalEngine
-from pipeline.engine.spark import SparkEngine
-from pipeline.lake import Lake, records
-from pipeline.run import run
-from pipeline.sense import Lane
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,13 +10,13 @@ from typing import Final
 
 import numpy as np
 
+from firnlake.table import records
 from infra.bench.check import fingerprint, live, same
 from infra.bench.data import KEY_BYTES, NOW_MS, Shape, Stream, in_order
 from infra.bench.inputs import NAMESPACE, Bench, append_all, drop, kept_by_full
 from infra.bench.measure import Figures, Share, in_turns, measured
 from infra.bench.results import Case
 from infra.bench.whole import firn
-from pipeline.lake import records
 
 TABLE: Final = f"{NAMESPACE}.memory"
 PLANS: Final = ((50_000_000, 8), (20_000_000, 1000))

@@ -6,8 +6,9 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
-from pipeline.history.properties import NOW_MS, WAITING_SEGMENTS
-from pipeline.lake import Lake, records
+from firnlake.iceberg.catalog import Lake
+from firnlake.table import records
+from firnlake.table.published_plans import NOW_MS, WAITING_SEGMENTS
 
 LEVELS = (3, 2, 2, 1, 1, None, None, None, None, None)
 """The levels of a topic partition's ten segments in offset order, as the lanes leave them."""
@@ -19,7 +20,7 @@ DUE_EVERY = 100
 """One of so many topic partitions has a head that makes `full` due; in the others it is as large as the tail."""
 
 _COLUMNS = range(1, 14)
-"""Field ids with metrics: every column of ``pipeline.lake.records`` but the insides of headers."""
+"""Field ids with metrics: every column of ``firnlake.table.records`` but the insides of headers."""
 
 
 def create(lake: Lake, identifier: str, partitions: int, now_ms: int, properties: Mapping[str, str]) -> Table:

@@ -11,21 +11,21 @@ from typing import Final
 
 import numpy as np
 
+from firnlake import clock
+from firnlake.engine.local import LocalEngine
+from firnlake.job.lane import Lane
+from firnlake.lanes.erasure.ask import ask
+from firnlake.lanes.erasure.certify import verify
+from firnlake.lanes.erasure.memory import read_erasures
+from firnlake.lanes.erasure.read import KeyMatcher
+from firnlake.lanes.erasure.search import search
+from firnlake.maintain.maintain import care_table
+from firnlake.table import records
 from infra.bench.check import live
 from infra.bench.data import DAY_MS, NOW_MS, Shape, in_order, keys_as_text
 from infra.bench.inputs import NAMESPACE, Bench, append_all, drop, run_lane
 from infra.bench.measure import Figures, in_turns, measured
 from infra.bench.results import Case
-from pipeline import clock
-from pipeline.care import care_table
-from pipeline.engine.local import LocalEngine
-from pipeline.erase.ask import ask
-from pipeline.erase.stored import read_erasures
-from pipeline.lake import records
-from pipeline.prove.search import search
-from pipeline.prove.verify import verify
-from pipeline.prove.wanted import Wanted
-from pipeline.sense import Lane
 
 TABLES: Final = ((1_000_000, 1000), (5_000_000, 20))
 """Keys at SCALE=1, and bytes of a value."""
@@ -64,7 +64,7 @@ def _searched(bench: Bench, shape: Shape, keys: int, properties: dict[str, str])
     table = lake.table(TABLE)
     erasures = read_erasures(table)
     with measured() as by_digest:
-        result = search(table, TABLE, Wanted(erasures.secret, erasures.requests), engine)
+        result = search(table, TABLE, KeyMatcher(erasures.secret, erasures.requests), engine)
     assert result.blockers, "the key is in the table"
     with measured() as by_key:
         verify(lake, TABLE, [_KEY], engine)

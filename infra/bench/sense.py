@@ -15,19 +15,20 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from firnlake.iceberg.catalog import Lake
+from firnlake.inspect.status.gather import status_of
+from firnlake.job.lane import Lane
+from firnlake.plan.make import plan_partition
+from firnlake.plan.read_states import sense_table
+from firnlake.plan.survey import DueSurvey
+from firnlake.table.arrays import Arrays, ByPartition
+from firnlake.table.policies import Policies
+from firnlake.table.policy import Policy
+from firnlake.table.segment import LANDED, RUN, TAIL, Segments
 from infra.bench import metadata
 from infra.bench.inputs import Bench
 from infra.bench.measure import Figures, in_turns, measured
 from infra.bench.results import Case
-from pipeline.lake import Lake
-from pipeline.plan import plan_partition
-from pipeline.policy import Policies, Policy
-from pipeline.segments import Segments
-from pipeline.segments.arrays import Arrays, ByPartition
-from pipeline.segments.segment import LANDED, RUN, TAIL
-from pipeline.sense import Lane, sense_table
-from pipeline.sense.survey import DueSurvey
-from pipeline.status.gather import status_of
 
 NOW: Final = 1_700_000_000_000
 TABLE: Final = "bench.sensed"

@@ -8,9 +8,9 @@ otherwise leave a file per task and partition.
 
 from collections.abc import Mapping
 
+from firnlake.table.records import KAFKA_COLUMNS
 from infra.bench.inputs import Bench, Inputs, copy_of, on_copy
 from infra.bench.measure import Figures, Run
-from pipeline.lake.records import KAFKA_COLUMNS
 
 _RECORD = ", ".join(f"`{name}`" for name in KAFKA_COLUMNS)
 _OF_R = ", ".join(f"r.`{name}`" for name in KAFKA_COLUMNS)

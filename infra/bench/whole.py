@@ -5,11 +5,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
+from firnlake.iceberg.catalog import Lake
 from infra.bench.inputs import Bench
 from infra.bench.measure import Figures, Share, in_turns, measured
 from infra.bench.results import Case
 from infra.environment import CHECKOUT, environment
-from pipeline.lake import Lake
 
 SUBMIT_OPTIONS = "FIRN_BENCH_SUBMIT_OPTIONS"
 """JVM options of the processes, where they are to be others than those of the benchmark's own session."""
@@ -20,7 +20,7 @@ def firn(lake: Lake, *arguments: str, engine: str = "local", cores: int) -> None
     variables = environment(lake, FIRN_ENGINE=engine, FIRN_SPARK_MASTER=f"local[{cores}]")
     if SUBMIT_OPTIONS in variables:
         variables["SPARK_SUBMIT_OPTS"] = variables[SUBMIT_OPTIONS]
-    finished([sys.executable, "-m", "pipeline", *arguments], variables)
+    finished([sys.executable, "-m", "firnlake", *arguments], variables)
 
 
 def finished(command: Sequence[str], variables: Mapping[str, str], text: str = "") -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from firnlake.airflow.configuration import dag_id_of
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.land import land
+from firnlake.table import records
 from infra.demo import changelog, segments
-from pipeline.airflow.configuration import dag_id_of
-from pipeline.lake import Lake, records
-from pipeline.land import land
 
 TABLE = "kafka.files"
 DAG_ID = dag_id_of(TABLE)

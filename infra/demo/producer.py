@@ -17,14 +17,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from firnlake.airflow.configuration import dag_id_of
+from firnlake.errors import FirnError
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.land import land
+from firnlake.maintain.maintain import CarePart, care_table
+from firnlake.table import records, segments
 from infra.demo import carts
 from infra.demo.segments import SCHEMA
-from pipeline import segments
-from pipeline.airflow.configuration import dag_id_of
-from pipeline.care import Part, care_table
-from pipeline.errors import FirnError
-from pipeline.lake import Lake, records
-from pipeline.land import land
 
 TABLE = "shop.carts"
 DAG_ID = dag_id_of(TABLE)
@@ -72,7 +72,9 @@ def produce(lake: Lake, moments: Iterable[datetime], seed: int = SEED) -> None:
             log_ends = commit(lake, seed, log_ends, now)
             expire_at = expire_at or now + EXPIRED_EVERY
             if now >= expire_at:
-                for one in care_table(lake, TABLE, int(now.timestamp() * 1000), remove=True, parts={Part.SNAPSHOTS}):
+                for one in care_table(
+                    lake, TABLE, int(now.timestamp() * 1000), remove=True, parts={CarePart.SNAPSHOTS}
+                ):
                     log.info("%s", one)
                 expire_at = now + EXPIRED_EVERY
         except FirnError as error:

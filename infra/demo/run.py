@@ -18,21 +18,21 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table as Printed
 
-from expectations.wording import count
+from firnlake import clock
+from firnlake.engine.local import LocalEngine
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import files_in, store
+from firnlake.job.lane import Lane
+from firnlake.lanes.erasure.ask import ask
+from firnlake.lanes.erasure.certificate import export
+from firnlake.lanes.erasure.status import status
+from firnlake.maintain.maintain import care_table
+from firnlake.run import run
+from firnlake_expectations.wording import count
 from infra.airflow import settings
 from infra.demo import changelog, segments
 from infra.demo.check import LevelCount, count_levels, differences
 from infra.demo.load import DAG_ID, TABLE, load
-from pipeline import clock
-from pipeline.care import care_table
-from pipeline.engine.local import LocalEngine
-from pipeline.erase.ask import ask
-from pipeline.lake import Lake
-from pipeline.lake.folders import files_in, store
-from pipeline.prove.export import export
-from pipeline.prove.status import status
-from pipeline.run import run
-from pipeline.sense import Lane
 
 MARK = ".firn-demo"
 DAY_MS = 86_400_000

@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.engine import URL, make_url
 
-from pipeline.lake import Lake
-from pipeline.lake.catalog import BUSY_SECONDS
+from firnlake.iceberg.catalog import BUSY_SECONDS, Lake
 
 _RENAMED = {
     "s3.region": "client.region",

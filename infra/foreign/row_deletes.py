@@ -16,11 +16,11 @@ from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSn
 from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.manifest_writers import added_entry, manifest_writer, write_deletes
+from firnlake.iceberg.position_deletes import POSITION
+from firnlake.iceberg.row_deletes import FILE_PATH
 from infra.foreign.files import on_disk
-from pipeline.lake import Lake
-from pipeline.lake.manifest_writers import added_entry, manifest_writer, write_deletes
-from pipeline.lake.position_deletes import POSITION
-from pipeline.lake.row_deletes import FILE_PATH
 
 
 def position_file(

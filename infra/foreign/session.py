@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from firnlake.iceberg.catalog import Lake
 from infra.environment import CHECKOUT
 from infra.foreign.java_catalog import java_properties
-from pipeline.lake import Lake
 
 REQUIRED_JAR = "iceberg-spark-runtime-*.jar"
 

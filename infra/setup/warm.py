@@ -33,7 +33,7 @@ def gather(bucket: int, tables: "Iterable[pa.Table]") -> int:  # noqa: ARG001  #
 
 def representative_job() -> None:
     """Touch what a lane touches: tasks in Python workers, and a shuffle."""
-    from pipeline.engine import Engines
+    from firnlake.engine.choice import Engines
 
     with Engines("spark", "firn set-up") as engines:
         engine = engines.of(0)

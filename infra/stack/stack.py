@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from firnlake.iceberg.catalog import Lake
 from infra.processes import Process, members, started, stop
 from infra.stack import postgres, servers
 from infra.stack.settings import SQL, Settings, write_private
-from pipeline.lake import Lake
 
 READY_WITHIN = 90  # seconds; a slow machine needs a quarter of it
 

@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from firnlake.airflow.configuration import dag_id_of
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.land import land
+from firnlake.table import records
 from infra.airflow import settings
 from infra.environment import CHECKOUT
-from pipeline.airflow.configuration import dag_id_of
-from pipeline.lake import Lake, records
-from pipeline.land import land
 
 MINUTES = 10 * 60  # seconds: far more than a run takes; a hang must not hold up everything
 

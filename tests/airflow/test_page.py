@@ -12,16 +12,16 @@ from urllib.parse import quote
 import psutil
 import pytest
 
+from firnlake.clock import now_ms
+from firnlake.engine.local import LocalEngine
+from firnlake.inspect.status.rows import Query, read
+from firnlake.job.lane import Lane
+from firnlake.lanes.erasure.ask import ask
+from firnlake.maintain.maintain import care_table
+from firnlake.run import run
+from firnlake.table import records
 from infra.airflow import local
 from infra.processes import members, start
-from pipeline.care import care_table
-from pipeline.clock import now_ms
-from pipeline.engine.local import LocalEngine
-from pipeline.erase.ask import ask
-from pipeline.lake import records
-from pipeline.run import run
-from pipeline.sense import Lane
-from pipeline.status import Query, read
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.server import LOOK_SECONDS, at_free_port
 from tests.support.overviews import rows_of, write_overview

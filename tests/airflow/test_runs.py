@@ -1,7 +1,7 @@
 """DAG runs from end to end: real Airflow tasks, real spark-submit, a real catalog."""
 
+from firnlake.job.failures import failed_plans
 from infra.foreign.files import on_disk
-from pipeline.plan import failed_plans
 from tests.airflow.conftest import TABLES, LocalAirflow
 
 FOUR_BATCHES = (

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from firnlake.airflow.configuration import dag_id_of
 from infra.demo import producer
-from pipeline.airflow.configuration import dag_id_of
 from tests.airflow import browser
 from tests.airflow.browser import LOCAL, Visitor, visiting
 from tests.airflow.conftest import LocalAirflow, make

@@ -9,8 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from pipeline.engine import Engines
-from pipeline.lake import Lake
+from firnlake.engine.choice import Engines
+from firnlake.iceberg.catalog import Lake
 from tests.conformance import conformance
 from tests.conformance.compare import Tally
 from tests.conformance.workloads import Mode, groups

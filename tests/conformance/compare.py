@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pipeline.sense import Lane
+from firnlake.job.lane import Lane
 from tests.conformance import firn, kafka
 from tests.conformance.workloads import Entry, Group, Mode, Workload
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.engine import Engine
-from pipeline.lake import Lake
+from firnlake.engine.engine import Engine
+from firnlake.iceberg.catalog import Lake
 from tests.conformance import firn, kafka
 from tests.conformance.compare import Rule, Tally, compare
 from tests.conformance.workloads import Group

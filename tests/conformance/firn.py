@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.clock import to_ms
-from pipeline.engine import Engine
-from pipeline.lake import Lake, records
-from pipeline.lake.branches import QUARANTINE, on_branch
-from pipeline.land import land
-from pipeline.run import run
-from pipeline.sense import Lane
+from firnlake.clock import to_ms
+from firnlake.engine.engine import Engine
+from firnlake.iceberg.branches import QUARANTINE, on_branch
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.land import land
+from firnlake.job.lane import Lane
+from firnlake.run import run
+from firnlake.table import records
 from tests.conformance.workloads import Entry, Group, Mode, Workload
 
 _FIELDS = ("topic", "offset", "key", "value", "level", "delete_horizon")

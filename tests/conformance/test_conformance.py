@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.engine import Engine
-from pipeline.lake import Lake
+from firnlake.engine.engine import Engine
+from firnlake.iceberg.catalog import Lake
 from tests.conformance import conformance
 from tests.conformance.compare import Tally
 from tests.conformance.workloads import Mode, group, groups

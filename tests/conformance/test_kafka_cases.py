@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from pipeline.engine import Engine
-from pipeline.lake import Lake
+from firnlake.engine.engine import Engine
+from firnlake.iceberg.catalog import Lake
 from tests.conformance import cases, firn, kafka
 from tests.conformance.compare import compare
 

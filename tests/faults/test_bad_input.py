@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from firnlake.compact.compact import compact
+from firnlake.errors import ConflictError, FirnError, RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.failures import failed_plans
+from firnlake.job.lane import Lane
+from firnlake.publish.attempts import Publication
+from firnlake.publish.publish import publish
+from firnlake.run import run
 from infra.environment import CHECKOUT, environment
 from infra.foreign.files import on_disk
-from pipeline.compact.compact import compact
-from pipeline.errors import ConflictError, FirnError, RefusedError
-from pipeline.lake import Lake
-from pipeline.plan import failed_plans
-from pipeline.publish import Publication, publish
-from pipeline.run import run
-from pipeline.sense import Lane
 from tests.support.commands import firn
 from tests.support.topics import NOW, Record, Topic, updates
 
@@ -142,7 +143,7 @@ def test_no_space_for_a_stage(topic: Topic, tmp_path: Path) -> None:
     """A limit on file sizes stands in for a full disk: to the writer both are a failed write."""
     topic.land([record._replace(value=os.urandom(6_000_000)) for record in HISTORY])
     plan = topic.plans("full")[0].write(tmp_path)
-    limited = f"ulimit -f 4000; exec {sys.executable} -m pipeline compact {plan}"
+    limited = f"ulimit -f 4000; exec {sys.executable} -m firnlake compact {plan}"
     refused = subprocess.run(
         ["bash", "-c", limited], env=environment(topic.lake), cwd=CHECKOUT, capture_output=True, text=True, check=False
     )

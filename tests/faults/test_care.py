@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lake import Lake
+from firnlake.iceberg.catalog import Lake
 from tests.faults.harness.care import trial
 
 SEEDS = range(1, 13)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from firnlake.errors import UnavailableError
+from firnlake.iceberg.files import data_folder, job_folder
+from firnlake.job.documents import documents_folder
+from firnlake.job.plan import Plan
+from firnlake.job.stage import stages_of
+from firnlake.job.stale import SETTLED_MS
 from infra.foreign.files import files_under, on_disk
-from pipeline.care.limits import SETTLED_MS
-from pipeline.errors import UnavailableError
-from pipeline.lake.folders import data_folder, job_folder
-from pipeline.lake.job_documents import documents_folder
-from pipeline.plan import Plan
-from pipeline.staging.stage import stages_of
 from tests.faults.harness.fault import Fault, Kind
 from tests.faults.harness.injector import FIRED, PAUSED
 from tests.faults.variables import dying, failing

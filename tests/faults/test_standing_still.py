@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import clock
-from pipeline.care import care_table
-from pipeline.care.sweep import sweep
-from pipeline.errors import ConflictError
-from pipeline.staging.stage import stages_of
+from firnlake import clock
+from firnlake.errors import ConflictError
+from firnlake.job.collect import sweep
+from firnlake.job.stage import stages_of
+from firnlake.maintain.maintain import care_table
 from tests.faults.harness.fault import Fault, Kind
 from tests.faults.harness.injector import GO, PAUSED
 from tests.faults.harness.model import lost_files

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
+from firnlake.iceberg.branches import QUARANTINE, on_branch
+from firnlake.iceberg.catalog import Lake
 from infra.foreign.files import on_disk
-from pipeline.lake import Lake
-from pipeline.lake.branches import QUARANTINE, on_branch
 from tests.faults.harness.model import Branches, Looks, Model, lost_files, unbalanced, view
 from tests.faults.harness.reader import Reader, reading
 from tests.faults.harness.trial import trial

@@ -8,12 +8,13 @@ import pytest
 from pyarrow.fs import FileSystem
 from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 
+from firnlake import clock
+from firnlake.errors import FirnError
+from firnlake.iceberg.catalog import Lake
+from firnlake.maintain.maintain import care_table
+from firnlake.table import records
+from firnlake.table.policy import DAY_MS
 from infra.foreign.files import on_disk
-from pipeline import clock
-from pipeline.care import care_table
-from pipeline.errors import FirnError
-from pipeline.lake import Lake, records
-from pipeline.policy.policy import DAY_MS
 from tests.support import lakes
 from tests.support.expiring import LATER, care, expire, replaced
 from tests.support.in_process import command_on

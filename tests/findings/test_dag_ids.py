@@ -6,7 +6,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.airflow.configuration import dag_id_of
+from firnlake.airflow.configuration import dag_id_of
 
 TOKENS = st.lists(st.sampled_from(["a", "0", "-", "_", "__", ".", ".5f", ".sha256-", "é", " ", "A"]), max_size=8)
 NAMES = TOKENS.map("".join) | st.text(max_size=300)

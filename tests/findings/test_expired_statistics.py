@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.update import SetPartitionStatisticsUpdate
 
+from firnlake.iceberg.catalog import Lake
+from firnlake.table import records
 from infra.foreign.files import on_disk
-from pipeline.lake import Lake, records
 from tests.support.expiring import care, replaced
 from tests.support.lakes import TABLE
 

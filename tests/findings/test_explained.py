@@ -2,9 +2,10 @@
 
 import pytest
 
-from pipeline.compact.compact import compact
-from pipeline.explain import explain_key, explain_segment
-from pipeline.sense import Lane
+from firnlake.compact.compact import compact
+from firnlake.inspect.explain.key import explain_key
+from firnlake.inspect.explain.partition import explain_segment
+from firnlake.job.lane import Lane
 from tests.support.topics import NOW, Record, Topic, updates
 
 

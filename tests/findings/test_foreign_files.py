@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from firnlake import clock
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.deleter import Finding, Kind
+from firnlake.iceberg.files import DATA_PATH, data_folder
+from firnlake.job.documents import METADATA_PATH
+from firnlake.maintain.maintain import care_table
+from firnlake.table import records
+from firnlake.table.policy import DAY_MS
 from infra.foreign.files import files_under, on_disk
-from pipeline import clock
-from pipeline.care import Garbage, Kind, care_table
-from pipeline.errors import RefusedError
-from pipeline.lake import Lake, records
-from pipeline.lake.folders import DATA_PATH, data_folder
-from pipeline.lake.job_documents import METADATA_PATH
-from pipeline.policy.policy import DAY_MS
 from tests.support import lakes
 from tests.support.lakes import TABLE, append, row
 
@@ -39,7 +41,7 @@ def orphans_go(lake: Lake) -> None:
     lake.set_properties(TABLE, {NAMED: "true"})
 
 
-def care(lake: Lake, days: int = 4) -> list[Garbage]:
+def care(lake: Lake, days: int = 4) -> list[Finding]:
     """Care at a time when every file that is there now is older than the default age of orphans."""
     return care_table(lake, TABLE, clock.now_ms() + days * DAY_MS, remove=True)
 
@@ -59,7 +61,7 @@ def other_table(lake: Lake, location: str | None = None, **properties: str) -> N
         append(lake, [row(number)], OTHER)
 
 
-def told(garbage: Iterable[Garbage]) -> Garbage:
+def told(garbage: Iterable[Finding]) -> Finding:
     """The one finding about orphans."""
     (one,) = (one for one in garbage if one.kind is Kind.ORPHANS)
     return one

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.care import care_table
-from pipeline.care.jobs import discard
-from pipeline.clock import now_ms
-from pipeline.errors import RefusedError
-from pipeline.lake import Lake, records
-from pipeline.policy.policy import DAY_MS
+from firnlake.clock import now_ms
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.collect import discard
+from firnlake.maintain.maintain import care_table
+from firnlake.table import records
+from firnlake.table.policy import DAY_MS
 from tests.support import lakes
 from tests.support.expiring import replaced
 from tests.support.heads_only import heads_only

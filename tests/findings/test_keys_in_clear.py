@@ -4,16 +4,16 @@ import pytest
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.transforms import IdentityTransform
 
-from pipeline import clock
-from pipeline.adopt import adopt
-from pipeline.care import care_table
-from pipeline.engine import Engine
-from pipeline.erase.ask import ask
-from pipeline.erase.stored import read_erasures
-from pipeline.errors import RefusedError
-from pipeline.lake import Lake
-from pipeline.run import run
-from pipeline.sense import Lane
+from firnlake import clock
+from firnlake.engine.engine import Engine
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.adopt import adopt
+from firnlake.job.lane import Lane
+from firnlake.lanes.erasure.ask import ask
+from firnlake.lanes.erasure.memory import read_erasures
+from firnlake.maintain.maintain import care_table
+from firnlake.run import run
 from tests.support.adopted import BY_ENTITY, EVENTS_SCHEMA, append, event, make
 from tests.support.topics import DAY
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.clock import from_ms
-from pipeline.errors import RefusedError
-from pipeline.land import land
+from firnlake.clock import from_ms
+from firnlake.errors import RefusedError
+from firnlake.ingest.land import land
 from tests.support.landing_files import with_column
 from tests.support.log_segments import ENTRIES, batch, segment
 from tests.support.topics import Topic

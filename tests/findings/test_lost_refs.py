@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lake import Lake, records
+from firnlake.iceberg.catalog import Lake
+from firnlake.table import records
 from tests.support.expiring import expire, first_of, replaced
 from tests.support.lakes import TABLE, append, row
 from tests.support.late import late

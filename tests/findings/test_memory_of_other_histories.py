@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline import quarantine
-from pipeline.prove.status import status
-from pipeline.run import run
-from pipeline.sense import Lane
+from firnlake.ingest import quarantine
+from firnlake.job.lane import Lane
+from firnlake.lanes.erasure.status import status
+from firnlake.run import run
 from tests.support.erasing import HOUR, request
 from tests.support.other_lives import head, replace, roll_back
 from tests.support.topics import DAY, NOW, Record, Topic, foreign_rows, updates

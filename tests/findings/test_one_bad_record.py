@@ -10,20 +10,19 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from firnlake.compact.compact import compact
+from firnlake.engine.engine import Engine
+from firnlake.errors import FirnError
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.adopt import Choice, adopt
+from firnlake.inspect.status.gather import status_of
+from firnlake.job.lane import Lane
+from firnlake.job.stage import Stage
+from firnlake.publish.publish_jobs import publish_stages
+from firnlake.run import run
+from firnlake.validate.validate import validate
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add
-from pipeline.adopt import adopt
-from pipeline.adopt.adopt import Choice
-from pipeline.compact.compact import compact
-from pipeline.engine import Engine
-from pipeline.errors import FirnError
-from pipeline.lake import Lake
-from pipeline.publish import publish_stages
-from pipeline.run import run
-from pipeline.sense import Lane
-from pipeline.staging.stage import Stage
-from pipeline.status.gather import status_of
-from pipeline.validate import validate
 from tests.support.row_deletes import data_file
 from tests.support.topics import DAY, NOW, Topic, foreign_rows, updates
 

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import RefusedError
-from pipeline.lake import Lake
-from pipeline.plan import plan_table
-from pipeline.policy.policy import DEFAULT, NAMES
-from pipeline.policy.profiles import PROFILES
-from pipeline.sense import Lane, Scope
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
+from firnlake.plan.make import plan_table
+from firnlake.plan.read_states import Scope
+from firnlake.table.policy import DEFAULT, NAMES
+from firnlake.table.profiles import PROFILES
 from tests.support.in_process import Firn, command_on, refused
 from tests.support.lakes import NOW
 from tests.support.topics import DAY, Record, Topic

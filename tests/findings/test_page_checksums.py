@@ -8,15 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from firnlake.errors import RefusedError
+from firnlake.ingest.land import land
+from firnlake.ingest.quarantine import export
+from firnlake.job.lane import Lane
+from firnlake.plan.read_states import sense_table
+from firnlake.run import run
+from firnlake.table import records
+from firnlake.validate.validate import validate
 from infra.environment import CHECKOUT
 from infra.foreign.files import files_under, on_disk
-from pipeline.errors import RefusedError
-from pipeline.lake import records
-from pipeline.land import land
-from pipeline.quarantine import export
-from pipeline.run import run
-from pipeline.sense import Lane, sense_table
-from pipeline.validate import validate
 from tests.support.log_segments import Entry, batch, marker, segment
 from tests.support.topics import LOW_THRESHOLDS, NOW, Record, Topic
 

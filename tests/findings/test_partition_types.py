@@ -27,9 +27,9 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from pipeline.adopt import Choice, adopt
-from pipeline.lake import Lake
-from pipeline.publish import publish
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.adopt import Choice, adopt
+from firnlake.publish.publish import publish
 from tests.support import adopted
 
 _numbers = itertools.count()

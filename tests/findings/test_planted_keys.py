@@ -13,13 +13,13 @@ from pyiceberg.table.update import AssertTableUUID, SetPartitionStatisticsUpdate
 from pyiceberg.typedef import Record as AvroRecord
 from pyiceberg.types import NestedField, StringType
 
-from pipeline import clock
-from pipeline.care import Part, care_table
-from pipeline.lake.puffin import Blob, write_puffin
-from pipeline.lake.records import PARTITION_FIELDS
-from pipeline.prove.certificate import content_of
-from pipeline.prove.certify import certify
-from pipeline.sense import Lane
+from firnlake import clock
+from firnlake.iceberg.side_branches import Blob, write_puffin
+from firnlake.job.lane import Lane
+from firnlake.lanes.erasure.certificate import content_of
+from firnlake.lanes.erasure.certify import certify
+from firnlake.maintain.maintain import CarePart, care_table
+from firnlake.table.records import PARTITION_FIELDS
 from tests.support.erasing import erasures, request
 from tests.support.other_lives import head
 from tests.support.topics import DAY, Record, Topic
@@ -38,7 +38,7 @@ def erase(topic: Topic) -> None:
     asked = request(topic, KEY, now=clock.now_ms(), within_ms=4 * DAY)
     topic.clean(Lane.ERASE, clock.now_ms(), force=True)
     now_ms = asked.deadline_ms - 2 * DAY + 1
-    care_table(topic.lake, topic.table, now_ms, remove=True, parts={Part.SNAPSHOTS})
+    care_table(topic.lake, topic.table, now_ms, remove=True, parts={CarePart.SNAPSHOTS})
 
 
 def certified(topic: Topic) -> bool:

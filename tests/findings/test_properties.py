@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.lake import Lake
-from pipeline.policy.policy import NAMES
+from firnlake.iceberg.catalog import Lake
+from firnlake.table.policy import NAMES
 from tests.support.in_process import Firn, command_on, refused
 from tests.support.topics import Topic, updates
 

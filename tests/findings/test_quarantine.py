@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table
 
-from pipeline.lake import Lake
+from firnlake.iceberg.catalog import Lake
 from tests.support.in_process import Firn, Ran, command_on, refused
 from tests.support.topics import NOW, Record, Topic
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.care.jobs import discard
-from pipeline.care.sweep import sweep
-from pipeline.compact.compact import compact
-from pipeline.engine.local import LocalEngine
-from pipeline.errors import ConflictError
-from pipeline.lake import Lake
-from pipeline.plan import Plan, plan_table
-from pipeline.publish import publish_stages, retain_plans
-from pipeline.sense import Lane
-from pipeline.staging.stage import stages_of
-from pipeline.validate import validate
+from firnlake.compact.compact import compact
+from firnlake.engine.local import LocalEngine
+from firnlake.errors import ConflictError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.collect import discard, sweep
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.job.stage import stages_of
+from firnlake.plan.make import plan_table
+from firnlake.publish.publish_jobs import publish_stages, retain_plans
+from firnlake.validate.validate import validate
 from tests.support.examples import TIMES
 from tests.support.in_process import Firn, Ran, command
 from tests.support.topics import NOW, Topic, updates
@@ -89,11 +89,11 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], No
 
     def arrange(happens: Callable[[int], None]) -> None:
         rooms = (
-            (0, "pipeline.run.run", "plan_work"),
-            (1, "pipeline.compact.compact", "compact"),
-            (2, "pipeline.validate", "validate"),
-            (3, "pipeline.run.run", "publish_stages"),
-            (3, "pipeline.run.run", "retain_plans"),
+            (0, "firnlake.run", "plan_work"),
+            (1, "firnlake.compact.compact", "compact"),
+            (2, "firnlake.validate.validate", "validate"),
+            (3, "firnlake.run", "publish_stages"),
+            (3, "firnlake.run", "retain_plans"),
         )
         for place, module, name in rooms:
             room = import_module(module)
@@ -172,8 +172,8 @@ def test_r26_step_by_step_by_hand(firn: Firn, topic: Topic, tmp_path: Path, at: 
 def test_r26_a_task_of_airflow_that_loses_a_race_is_tried_again(
     firn: Firn, topic: Topic, tmp_path: Path, later_ms: int
 ) -> None:
-    from pipeline.airflow.dag.command import meant_by
-    from pipeline.airflow.dag.planning import jobs_of
+    from firnlake.airflow.dag.planning import jobs_of
+    from firnlake.airflow.dag.spark import meant_by
 
     own = topic.plans(Lane.FULL, NOW + later_ms)
     for plan in own:

@@ -2,10 +2,10 @@
 
 import pytest
 
+from firnlake.engine.engine import Engine
+from firnlake.iceberg.catalog import Lake
+from firnlake.inspect.status.gather import status_of
 from infra.foreign.row_deletes import add, equality_file
-from pipeline.engine import Engine
-from pipeline.lake import Lake
-from pipeline.status.gather import status_of
 from tests.support.row_deletes import visible_rows
 from tests.support.topics import DAY, NOW, Topic, updates
 from tests.support.upserts import Row, upserts

@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.erase.ask import ask
-from pipeline.errors import FirnError
-from pipeline.land import land
-from pipeline.publish import publish_job
+from firnlake.errors import FirnError
+from firnlake.ingest.land import land
+from firnlake.lanes.erasure.ask import ask
+from firnlake.publish.publish import publish_job
 from tests.support.erasing import erasures
 from tests.support.repeating import lost_files, repeating
 from tests.support.topics import NOW, Topic, updates

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline import clock
+from firnlake import clock
 from tests.support.topics import DAY, Record, Topic
 
 NOW = clock.now_ms()

@@ -5,12 +5,13 @@ import os
 import pyarrow as pa
 import pytest
 
+from firnlake.job.lane import Lane
+from firnlake.lanes.retention import retain, retention
+from firnlake.plan.forecast import due_at
+from firnlake.plan.read_states import sense_table
+from firnlake.table.partition import PartitionState
+from firnlake.table.segment import Segment
 from infra.foreign.files import on_disk
-from pipeline.publish import retain
-from pipeline.segments import Segment
-from pipeline.sense import Lane, retention, sense_table
-from pipeline.sense.forecast import due_at
-from pipeline.sense.state import PartitionState
 from tests.support.topics import Record, Topic, foreign_rows
 
 HOUR = 3_600_000

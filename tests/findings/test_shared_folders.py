@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import clock
-from pipeline.care import care_table
-from pipeline.lake import Lake, records
-from pipeline.lake.folders import DATA_PATH, data_folder
-from pipeline.lake.job_documents import METADATA_PATH
-from pipeline.policy.policy import DAY_MS
+from firnlake import clock
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import DATA_PATH, data_folder
+from firnlake.job.documents import METADATA_PATH
+from firnlake.maintain.maintain import care_table
+from firnlake.table import records
+from firnlake.table.policy import DAY_MS
 from tests.support import lakes
 from tests.support.lakes import TABLE, append, row
 

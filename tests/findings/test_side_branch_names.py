@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 from pyiceberg.table.refs import SnapshotRefType
 
-from pipeline import quarantine
-from pipeline.errors import RefusedError
-from pipeline.lake.branches import QUARANTINE, REMOVED_TOMBSTONES
-from pipeline.publish import publish
+from firnlake.errors import RefusedError
+from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
+from firnlake.ingest import quarantine
+from firnlake.publish.publish import publish
 from tests.support.topics import Record, Topic, updates
 
 NO_KEY = Record(2, None, b"no key")

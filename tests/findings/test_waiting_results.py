@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipeline.errors import ConflictError
-from pipeline.publish import publish_job
-from pipeline.sense import Lane
+from firnlake.errors import ConflictError
+from firnlake.job.lane import Lane
+from firnlake.publish.publish import publish_job
 from tests.support.topics import DAY, Record, Topic, updates
 
 YOUNG = {"firn.min.compaction.lag.ms": str(2 * DAY)}

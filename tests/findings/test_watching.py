@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.airflow.watch.watch import Watch
-from pipeline.lake import Lake, records
+from firnlake.airflow.watch import Watch
+from firnlake.iceberg.catalog import Lake
+from firnlake.table import records
 from tests.support.lakes import NOW, append, row
 from tests.support.tampering import tear_manifest
 

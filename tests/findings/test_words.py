@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.explain import explain_partition
-from pipeline.lake import Lake, records
-from pipeline.lake.topic_partition import TopicPartition
+from firnlake.iceberg.catalog import Lake
+from firnlake.inspect.explain.partition import explain_partition
+from firnlake.table import records
+from firnlake.table.topic_partition import TopicPartition
 from tests.support.in_process import Firn, command_on, refused
 from tests.support.lakes import NOW, append, row
 

@@ -4,9 +4,9 @@ from contextlib import suppress
 
 import pytest
 
-from pipeline import clock
-from pipeline.errors import FirnError
-from pipeline.history.properties import NOW_MS
+from firnlake import clock
+from firnlake.errors import FirnError
+from firnlake.table.published_plans import NOW_MS
 from tests.support.topics import DAY, Record, Topic, foreign_rows
 
 NOW = clock.now_ms()

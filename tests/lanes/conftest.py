@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.engine import Engine
-from pipeline.lake import Lake
+from firnlake.engine.engine import Engine
+from firnlake.iceberg.catalog import Lake
 from tests.support.upserts import Upserts, upserts
 
 

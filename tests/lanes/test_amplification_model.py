@@ -2,11 +2,11 @@
 
 from collections import Counter
 
+from firnlake import clock
+from firnlake.job.lane import Lane
+from firnlake.table.policies import Policies
 from infra.bench.amplification import Model
 from infra.bench.arrivals import START_MS, Arrivals, uniform
-from pipeline import clock
-from pipeline.policy import Policies
-from pipeline.sense import Lane
 from tests.support.hiding import deletes
 from tests.support.topics import Record, Topic
 

@@ -6,13 +6,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.avro.decoder import new_decoder
 
+from firnlake import clock
+from firnlake.iceberg.manifests import HEADER, blocks
+from firnlake.job.lane import Lane
+from firnlake.lanes.erasure.certificate import content_of
+from firnlake.lanes.erasure.certify import verify
+from firnlake.maintain.maintain import care_table
 from infra.foreign.files import files_under, on_disk
-from pipeline import clock
-from pipeline.care import care_table
-from pipeline.lake.avro import HEADER, blocks
-from pipeline.prove.certificate import content_of
-from pipeline.prove.verify import verify
-from pipeline.sense import Lane
 from tests.support.erasing import erasures, request
 from tests.support.topics import DAY, NOW, Topic, updates
 

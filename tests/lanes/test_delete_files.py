@@ -9,10 +9,10 @@ import pytest
 from pyiceberg.manifest import FileFormat
 from pyiceberg.transforms import BucketTransform
 
+from firnlake.compact.compact import compact
+from firnlake.errors import RefusedError, UnavailableError
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add, position_file
-from pipeline.compact.compact import compact
-from pipeline.errors import RefusedError, UnavailableError
 from tests.support.hiding import delete, deletes
 from tests.support.row_deletes import data_files, places
 from tests.support.topics import Topic, updates

@@ -3,10 +3,10 @@ a key alone, and then the older one must not go (C2, C3, C27)."""
 
 import pytest
 
-from pipeline.engine import Engine
-from pipeline.errors import ConflictError
-from pipeline.lake import Lake
-from pipeline.publish import publish
+from firnlake.engine.engine import Engine
+from firnlake.errors import ConflictError
+from firnlake.iceberg.catalog import Lake
+from firnlake.publish.publish import publish
 from tests.support.topics import DAY, NOW
 from tests.support.upserts import Row, Upserts, upserts
 

@@ -5,14 +5,16 @@ from typing import Any
 
 import pytest
 
-from pipeline.compact.compact import compact
-from pipeline.engine import Engine
-from pipeline.errors import ConflictError, RefusedError
-from pipeline.explain.key import explain_key
-from pipeline.lake import Lake, hidden_records
-from pipeline.publish import publish
-from pipeline.segments import Segment, read
-from pipeline.validate.verify import verify
+from firnlake.compact.compact import compact
+from firnlake.engine.engine import Engine
+from firnlake.errors import ConflictError, RefusedError
+from firnlake.iceberg import deleted_rows
+from firnlake.iceberg.catalog import Lake
+from firnlake.inspect.explain.key import explain_key
+from firnlake.publish.publish import publish
+from firnlake.table.segment import Segment
+from firnlake.table.segments import read
+from firnlake.validate.validate import verify
 from tests.support.sabotage import refused, replaced
 from tests.support.topics import DAY, NOW
 from tests.support.upserts import Row, Upserts, upserts
@@ -211,5 +213,5 @@ def test_the_judge_notices(table: Upserts, monkeypatch: pytest.MonkeyPatch, defe
             flags[0 if defect == "applies one too many" else 1] ^= True
         return flags
 
-    replaced(monkeypatch, hidden_records.HiddenRecords, "of", broken)
+    replaced(monkeypatch, deleted_rows.HiddenRecords, "of", broken)
     refused(table.topic, table.topic.plans("full", force=True))

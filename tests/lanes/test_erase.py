@@ -4,12 +4,12 @@ import hashlib
 
 import pytest
 
+from firnlake.errors import RefusedError
+from firnlake.job.lane import Lane
+from firnlake.lanes.erasure.memory import location_of
+from firnlake.publish.publish_jobs import publish_stages
+from firnlake.run import run
 from infra.foreign.files import on_disk
-from pipeline.erase.stored import location_of
-from pipeline.errors import RefusedError
-from pipeline.publish import publish_stages
-from pipeline.run import run
-from pipeline.sense import Lane
 from tests.support.erasing import HOUR, erasures, progress, request
 from tests.support.lakes import snapshot
 from tests.support.topics import NOW, Record, Topic, updates

@@ -11,15 +11,15 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, NestedField, StringType
 
-from pipeline.adopt import Choice, adopt
-from pipeline.engine import Engine
-from pipeline.erase.ask import ask
-from pipeline.erase.digests import Matcher
-from pipeline.explain import explain_key
-from pipeline.lake import Lake
-from pipeline.run import run
-from pipeline.segments.segment import TAIL
-from pipeline.sense import Lane
+from firnlake.engine.engine import Engine
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.adopt import Choice, adopt
+from firnlake.inspect.explain.key import explain_key
+from firnlake.job.lane import Lane
+from firnlake.lanes.erasure.ask import ask
+from firnlake.lanes.erasure.requests import Matcher
+from firnlake.run import run
+from firnlake.table.segment import TAIL
 from tests.lanes.test_transactions import Log
 from tests.support.erasing import HOUR, erasures, progress, request
 from tests.support.hiding import delete, deletes

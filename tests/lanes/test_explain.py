@@ -5,12 +5,12 @@ from collections import Counter
 
 import pytest
 
-from pipeline.compact.outcome import Outcome
-from pipeline.explain import explain_key
-from pipeline.explain.cleaning import Cleaning, KeyRecords
-from pipeline.plan import Plan
-from pipeline.publish import publish
-from pipeline.sense import Lane
+from firnlake.compact.keep_or_drop import Outcome
+from firnlake.inspect.explain.cleaning import Cleaning, KeyRecords
+from firnlake.inspect.explain.key import explain_key
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.publish.publish import publish
 from tests.support.examples import times
 from tests.support.topics import DAY, NOW, Record, Topic
 

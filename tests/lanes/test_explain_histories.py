@@ -9,13 +9,13 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.compact.compact import compact
-from pipeline.engine import Engine
-from pipeline.explain import explain_key
-from pipeline.lake import Lake
-from pipeline.publish import publish_stages, retain_plans
-from pipeline.sense import Lane
-from pipeline.validate import validate
+from firnlake.compact.compact import compact
+from firnlake.engine.engine import Engine
+from firnlake.iceberg.catalog import Lake
+from firnlake.inspect.explain.key import explain_key
+from firnlake.job.lane import Lane
+from firnlake.publish.publish_jobs import publish_stages, retain_plans
+from firnlake.validate.validate import validate
 from tests.support.examples import bounded
 from tests.support.topics import DAY, NOW, Record, Topic
 

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from firnlake.job.failures import FailedPlan, failed_plans
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.lanes.erasure.status import status
+from firnlake.run import run
 from infra.foreign.files import on_disk
-from pipeline.plan import FailedPlan, Plan, failed_plans
-from pipeline.prove.status import status
-from pipeline.run import run
-from pipeline.sense import Lane
 from tests.support.erasing import HOUR, request
 from tests.support.topics import NOW, Topic, updates
 

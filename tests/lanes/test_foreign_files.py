@@ -6,14 +6,15 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from firnlake.compact.compact import compact
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
+from firnlake.run import run
+from firnlake.table import records
+from firnlake.table.policies import Policies
+from firnlake.validate.validate import build_reports
 from infra.foreign.files import on_disk
-from pipeline.compact.compact import compact
-from pipeline.errors import RefusedError
-from pipeline.lake import Lake, records
-from pipeline.policy import Policies
-from pipeline.run import run
-from pipeline.sense import Lane
-from pipeline.validate import build_reports
 from tests.support.foreign import append_again, rename
 from tests.support.topics import NOW, Record, Topic, updates
 

@@ -8,12 +8,12 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.engine import Engine
-from pipeline.errors import ConflictError
-from pipeline.lake import Lake
-from pipeline.publish import publish
-from pipeline.segments.segment import TAIL
-from pipeline.sense import Lane
+from firnlake.engine.engine import Engine
+from firnlake.errors import ConflictError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
+from firnlake.publish.publish import publish
+from firnlake.table.segment import TAIL
 from tests.support.examples import bounded
 from tests.support.topics import DAY, NOW, Record, Topic
 

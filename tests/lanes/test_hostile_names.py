@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.airflow.site.page import table_html
-from pipeline.lake.topic_partition import TopicPartition
-from pipeline.land import land
-from pipeline.publish import retain_plans
-from pipeline.sense import Lane
-from pipeline.status import Query, read
-from pipeline.status.gather import status_of, write_snapshot
-from pipeline.validate import build_reports
+from firnlake.airflow.site.page import table_html
+from firnlake.ingest.land import land
+from firnlake.inspect.status.gather import status_of, write_snapshot
+from firnlake.inspect.status.rows import Query, read
+from firnlake.job.lane import Lane
+from firnlake.publish.publish_jobs import retain_plans
+from firnlake.table.topic_partition import TopicPartition
+from firnlake.validate.validate import build_reports
 from tests.support.fuzz import HOSTILE_NAMES
 from tests.support.pages import Page
 from tests.support.topics import DAY, NOW, Record, Topic

@@ -1,6 +1,6 @@
 """A topic that nobody writes to any more loses its tombstones all the same, and comes to rest (C12, C25)."""
 
-from pipeline.sense import Lane
+from firnlake.job.lane import Lane
 from tests.support.topics import DAY, NOW, Topic, updates
 
 

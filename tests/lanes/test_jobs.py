@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from firnlake.compact.compact import compact
+from firnlake.job.failures import failed_plans
+from firnlake.job.lane import Lane
+from firnlake.job.stage import Stage
+from firnlake.publish.publish import publish_job
+from firnlake.run import run
+from firnlake.validate.validate import validate
 from infra.foreign.files import on_disk
-from pipeline.compact.compact import compact
-from pipeline.plan import failed_plans
-from pipeline.publish import publish_job
-from pipeline.run import run
-from pipeline.sense import Lane
-from pipeline.staging.stage import Stage
-from pipeline.validate import validate
 from tests.support.topics import NOW, Topic, updates
 
 
@@ -89,7 +89,7 @@ def test_c25_a_process_that_wakes_up_after_its_job_ended_leaves_no_files(
     """Another process compacts, publishes and drops the same job while the first one stands still."""
     topic.land(updates("a=1", "a=2"))
     plans = topic.plans("full")
-    module = sys.modules["pipeline.compact.compact"]
+    module = sys.modules["firnlake.compact.compact"]
     own = module.results
 
     def late(*args: Any) -> Any:

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from pipeline.plan.plan import LEVEL_OUT
-from pipeline.sense import Lane
+from firnlake.job.lane import Lane
+from firnlake.job.plan import LEVEL_OUT
 from tests.support.topics import NOW, Record, Topic, updates
 
 ODD = [

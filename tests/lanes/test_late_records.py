@@ -1,8 +1,8 @@
 """Records that turn up below what was cleaned never bring a deleted value back (C7, C9)."""
 
-from pipeline.care.jobs import discard
-from pipeline.publish import publish
-from pipeline.sense import Lane
+from firnlake.job.collect import discard
+from firnlake.job.lane import Lane
+from firnlake.publish.publish import publish
 from tests.support.topics import DAY, NOW, Topic, updates
 
 HISTORY = updates("a=1", "b=1", "a=", "c=1")

@@ -4,13 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from firnlake.engine.engine import Engine
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.row_deletes import partition_values
+from firnlake.inspect.explain.holds import missing
+from firnlake.job.lane import Lane
+from firnlake.lanes.due import due
+from firnlake.plan.read_states import sense_table
+from firnlake.publish.publish import publish_job
 from infra.foreign.row_deletes import add, equality_file
-from pipeline.engine import Engine
-from pipeline.explain.missing import missing
-from pipeline.lake import Lake
-from pipeline.lake.row_deletes import partition_values
-from pipeline.publish.publish import publish_job
-from pipeline.sense import Lane, due, sense_table
 from tests.support.hiding import deletes
 from tests.support.row_deletes import data_files, delete_at, equality_deletes
 from tests.support.topics import DAY, NOW, Topic, updates
@@ -174,7 +176,7 @@ class TestEverywhere:
         assert equality_deletes_left(table) == 0
 
     def test_c27_the_dag_keeps_them_in_one_job(self, table: Upserts, tmp_path: Path) -> None:
-        from pipeline.airflow.dag.planning import jobs_of
+        from firnlake.airflow.dag.planning import jobs_of
 
         self.delete_everywhere(table, 1)
         plans = table.topic.plans("lighten", force=True)

@@ -4,14 +4,14 @@ from contextlib import suppress
 
 import pytest
 
+from firnlake.engine.engine import Engine
+from firnlake.errors import ConflictError, RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
+from firnlake.job.stage import stages_of
+from firnlake.publish.publish import publish
+from firnlake.run import run
 from infra.foreign.files import files_under, on_disk
-from pipeline.engine import Engine
-from pipeline.errors import ConflictError, RefusedError
-from pipeline.lake import Lake
-from pipeline.publish import publish
-from pipeline.run.run import run
-from pipeline.sense import Lane
-from pipeline.staging.stage import stages_of
 from tests.support.topics import NOW
 from tests.support.upserts import Row, Upserts, equality_deletes_left, upserts
 from tests.support.watched import Killed, Nth, die, watched

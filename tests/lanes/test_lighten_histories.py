@@ -5,10 +5,10 @@ from contextlib import nullcontext, suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.engine import Engine
-from pipeline.errors import ConflictError
-from pipeline.lake import Lake
-from pipeline.publish import publish
+from firnlake.engine.engine import Engine
+from firnlake.errors import ConflictError
+from firnlake.iceberg.catalog import Lake
+from firnlake.publish.publish import publish
 from tests.support.examples import bounded
 from tests.support.topics import DAY, NOW
 from tests.support.upsert_histories import Step, histories

@@ -8,15 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from firnlake.compact import hide_in_place
+from firnlake.compact.inputs import PlanInputs
+from firnlake.engine.engine import Engine
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.publish.publish import publish
+from firnlake.validate.validate import validate, verify
 from infra.foreign.files import on_disk
-from pipeline.compact import hide
-from pipeline.compact.inputs import PlanInputs
-from pipeline.engine import Engine
-from pipeline.errors import RefusedError
-from pipeline.lake import Lake
-from pipeline.publish import publish
-from pipeline.validate import validate
-from pipeline.validate.verify import verify
 from tests.support.row_deletes import data_files
 from tests.support.sabotage import refused, replaced
 from tests.support.upserts import Row, Upserts, equality_deletes_left, upserts
@@ -49,10 +48,10 @@ def test_c23_an_outsider_notices_a_commit_that_shows_a_record_again(table: Upser
 
 
 def test_c17_a_wide_plan_is_judged_in_buckets(table: Upserts, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline.compact import lighten
-    from pipeline.validate import tasks
+    from firnlake.lanes.hiding import convert
+    from firnlake.validate import tasks
 
-    monkeypatch.setattr(lighten, "WHOLE_BYTES", 1)
+    monkeypatch.setattr(convert, "WHOLE_BYTES", 1)
     monkeypatch.setattr(tasks, "HELD_BYTES", 100)
     table.append(Row(0, 1), Row(1, 2), Row(2, None))
     table.append(Row(3, 1), Row(4, 3))
@@ -92,7 +91,7 @@ def test_the_judge_notices(
     table: Upserts, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None], wide: bool
 ) -> None:
     """A compaction that finds other records than the equality deletes hide."""
-    from pipeline.validate import tasks
+    from firnlake.validate import tasks
 
     def broken(sound: Any, *args: Any) -> Any:
         flags = sound(*args).copy()
@@ -125,7 +124,10 @@ def test_the_judge_notices_a_delete_file_that_is_merged_too_early(
     table.delete_at(0, 2)
     every = {one.file_path for one in data_files(lake.table(table.topic.table))}
     replaced(
-        monkeypatch, hide, "rows_named", lambda sound, files, delete, known, *_: sound(files, delete, {*known, *every})
+        monkeypatch,
+        hide_in_place,
+        "rows_named",
+        lambda sound, files, delete, known, *_: sound(files, delete, {*known, *every}),
     )
     (outcome,) = table.topic.compacted(*table.topic.plans("lighten", force=True))
     (judged,) = validate(lake, [outcome.stage], engine)

@@ -5,16 +5,15 @@ from operator import attrgetter
 
 import pytest
 
-from pipeline.care.sweep import sweep
-from pipeline.engine import Engine
-from pipeline.lake import Lake
-from pipeline.lake.branches import MASKS, on_branch
-from pipeline.lake.topic_partition import TopicPartition
-from pipeline.masks.memory import Compared
-from pipeline.masks.stored import read_masks
-from pipeline.publish import publish
-from pipeline.sense import sense_table
-from pipeline.sense.state import PartitionState
+from firnlake.engine.engine import Engine
+from firnlake.iceberg.branches import MASKS, on_branch
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.collect import sweep
+from firnlake.lanes.hiding.memory import Compared, read_masks
+from firnlake.plan.read_states import sense_table
+from firnlake.publish.publish import publish
+from firnlake.table.partition import PartitionState
+from firnlake.table.topic_partition import TopicPartition
 from tests.support.hiding import delete, deletes
 from tests.support.row_deletes import visible_rows
 from tests.support.topics import DAY, NOW, Record, Topic, updates

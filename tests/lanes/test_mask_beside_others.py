@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline import clock
-from pipeline.care import care_table
-from pipeline.compact import mask
-from pipeline.compact.compact import compact
-from pipeline.engine import Engine
-from pipeline.errors import ConflictError
-from pipeline.explain.key import explain_key
-from pipeline.lake import Lake
-from pipeline.masks.stored import read_masks
-from pipeline.plan.make import plan_work
-from pipeline.publish import publish
-from pipeline.run import run
-from pipeline.sense import Lane
-from pipeline.staging.stage import stages_of
-from pipeline.status.gather import status_of
-from pipeline.validate.verify import verify
+from firnlake import clock
+from firnlake.compact.compact import compact
+from firnlake.engine.engine import Engine
+from firnlake.errors import ConflictError
+from firnlake.iceberg.catalog import Lake
+from firnlake.inspect.explain.key import explain_key
+from firnlake.inspect.status.gather import status_of
+from firnlake.job.lane import Lane
+from firnlake.job.stage import stages_of
+from firnlake.lanes.hiding import hide
+from firnlake.lanes.hiding.memory import read_masks
+from firnlake.maintain.maintain import care_table
+from firnlake.plan.make import plan_work
+from firnlake.publish.publish import publish
+from firnlake.run import run
+from firnlake.validate.validate import verify
 from tests.lanes.test_transactions import Log
 from tests.support.erasing import erasures, request
 from tests.support.hiding import delete, deletes
@@ -147,7 +147,7 @@ def test_c6_keys_spread_over_buckets(lake: Lake, engine: Engine, monkeypatch: py
     ]
     found = []
     for size in (512 << 20, 100):
-        monkeypatch.setattr("pipeline.compact.wide.KEY_BYTES", size)
+        monkeypatch.setattr("firnlake.compact.spread_keys.KEY_BYTES", size)
         topic = Topic(lake, engine, f"beside.t{next(_numbers)}").create(mask_max_lag_ms="0").land(*history)
         topic.clean("mask", force=True)
         found.append(topic.seen())
@@ -220,7 +220,7 @@ def test_c23_a_result_with_a_defect_is_refused(topic: Topic, monkeypatch: pytest
         flags[path] = np.isin(np.arange(len(flags[path])), places)
         return flags
 
-    replaced(monkeypatch, mask, "superseded", broken)
+    replaced(monkeypatch, hide, "superseded", broken)
     topic.land(updates("a=1", "b=1", "a=2"))
     refused(topic, topic.plans("mask", force=True))
     assert topic.offsets() == [0, 1, 2]

@@ -7,9 +7,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.engine import Engine
-from pipeline.lake import Lake
-from pipeline.sense import Lane
+from firnlake.engine.engine import Engine
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
 from tests.lanes.test_histories import batches
 from tests.support.examples import bounded
 from tests.support.row_deletes import visible_rows

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.compact.compact import compact
-from pipeline.errors import RefusedError
+from firnlake.compact.compact import compact
+from firnlake.errors import RefusedError
 from tests.support.topics import DAY, NOW, Record, Topic, updates
 
 

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from pipeline import quarantine
-from pipeline.land import land
+from firnlake.ingest import quarantine
+from firnlake.ingest.land import land
 from tests.support.topics import NOW, Record, Topic, updates
 
 

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firnlake.engine.engine import Engine
+from firnlake.errors import ConflictError
+from firnlake.iceberg import deleted_rows
+from firnlake.iceberg.catalog import Lake
+from firnlake.lanes.retention import retain
+from firnlake.plan.read_states import sense_table
+from firnlake.publish.publish import publish
+from firnlake.validate.validate import verify
 from infra.foreign.row_deletes import add, equality_file
-from pipeline.engine import Engine
-from pipeline.errors import ConflictError
-from pipeline.lake import Lake, hidden_records
-from pipeline.publish import publish
-from pipeline.publish.retain import retain
-from pipeline.sense import sense_table
-from pipeline.validate.verify import verify
 from tests.support.examples import bounded
 from tests.support.hiding import delete, deletes
 from tests.support.row_deletes import delete_at, places
@@ -188,10 +189,10 @@ def test_c16_c27_tail_segments_with_deletes_do_not_stay_in_place(topic: Topic) -
 
 
 def test_c27_a_wide_plan(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline.compact import wide
-    from pipeline.validate import tasks
+    from firnlake.compact import spread_keys
+    from firnlake.validate import tasks
 
-    monkeypatch.setattr(wide, "KEY_BYTES", 100)
+    monkeypatch.setattr(spread_keys, "KEY_BYTES", 100)
     monkeypatch.setattr(tasks, "HELD_BYTES", 100)
     topic.land(updates("a=1", "b=1", "a=2"), updates("b=2", "c=1", "d=1", start=3))
     delete(topic, 2, 4)
@@ -289,7 +290,7 @@ def test_the_judge_notices(topic: Topic, monkeypatch: pytest.MonkeyPatch, lane: 
             flags[[1, 2]] = flags[[2, 1]]
         return flags
 
-    replaced(monkeypatch, hidden_records.HiddenRecords, "of", broken)
+    replaced(monkeypatch, deleted_rows.HiddenRecords, "of", broken)
     refused(topic, topic.plans(lane, force=True))
 
 

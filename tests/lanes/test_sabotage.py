@@ -8,13 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.compact import erase, rewrite, survey, tail
-from pipeline.compact.compact import compact
-from pipeline.compact.marks import Marks
-from pipeline.compact.outcome import NO_HORIZON, Outcome
-from pipeline.erase.digests import Matcher
-from pipeline.lake.keys import NO_KEY
-from pipeline.validate import validate
+from firnlake.compact import keys as survey
+from firnlake.compact import rewrite, tail
+from firnlake.compact.compact import compact
+from firnlake.compact.keep_or_drop import NO_HORIZON, Outcome
+from firnlake.compact.marks import Marks
+from firnlake.iceberg.keys import NO_KEY
+from firnlake.lanes.erasure import erase
+from firnlake.lanes.erasure.requests import Matcher
+from firnlake.validate.validate import validate
 from tests.support.erasing import request
 from tests.support.sabotage import refused, replaced
 from tests.support.topics import DAY, NOW, Record, Topic, updates

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipeline.compact.compact import compact
-from pipeline.errors import ConflictError
-from pipeline.publish import publish
+from firnlake.compact.compact import compact
+from firnlake.errors import ConflictError
+from firnlake.publish.publish import publish
 from tests.support.topics import DAY, NOW, Topic, updates
 
 HISTORY = updates("a=1", "b=1", "a=", "c=1")

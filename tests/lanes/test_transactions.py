@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import ConflictError
-from pipeline.lake import records
-from pipeline.land import land
-from pipeline.publish import publish
+from firnlake.errors import ConflictError
+from firnlake.ingest.land import land
+from firnlake.publish.publish import publish
+from firnlake.table import records
 from tests.support.log_segments import Entry, batch, marker, segment
 from tests.support.topics import DAY, LOW_THRESHOLDS, NOW, Topic
 

@@ -9,9 +9,9 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
-from pipeline.engine import Engine
-from pipeline.engine.local import LocalEngine
-from pipeline.lake import Lake
+from firnlake.engine.engine import Engine
+from firnlake.engine.local import LocalEngine
+from firnlake.iceberg.catalog import Lake
 from tests.support.examples import times
 from tests.support.pairs import Pair, through_all_lanes
 from tests.support.topics import Record, Topic
@@ -19,7 +19,7 @@ from tests.support.topics import Record, Topic
 T = TypeVar("T")
 R = TypeVar("R")
 
-KNOB = "pipeline.compact.wide.KEY_BYTES"
+KNOB = "firnlake.compact.spread_keys.KEY_BYTES"
 """From so many bytes of keys on a plan is a wide one."""
 
 

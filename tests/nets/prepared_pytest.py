@@ -16,7 +16,6 @@ from typing import Any, Final, NoReturn
 import psutil
 import pytest
 
-from tests.nets.mistakes import ROOT
 from tests.nets.tree import Tree
 
 IMPORTED: Final = (
@@ -121,12 +120,12 @@ def _run(tree: Tree, arguments: list[str], plugins: Sequence[Any], sending: Conn
             os.dup2(log.fileno(), number)
     os.chdir(tree.root)
     os.environ |= {
-        "PYTHONPATH": str(tree.root),
+        "PYTHONPATH": os.pathsep.join(tree.sources),
         "TMPDIR": str(tree.scratch),
         "HYPOTHESIS_STORAGE_DIRECTORY": str(tree.scratch / "hypothesis"),
     }
     tempfile.tempdir = None
-    sys.path[:] = [str(tree.root), *(path for path in sys.path if not _is_of_a_checkout(path))]
+    sys.path[:] = [*tree.sources, *(path for path in sys.path if not _is_of_a_checkout(path))]
     first = FirstRed()
     kept = ["-o", f"cache_dir={tree.scratch / 'cache'}"]
     own = ["-q", *kept, "--hypothesis-seed=0", f"--rootdir={tree.root}", f"-W{IMPORTED_BEFORE}"]
@@ -137,5 +136,6 @@ def _run(tree: Tree, arguments: list[str], plugins: Sequence[Any], sending: Conn
 
 
 def _is_of_a_checkout(path: str) -> bool:
-    """True for the checkout's own place on the path, and for another one that is installed as editable."""
-    return Path(path or ".").resolve() == ROOT or (Path(path or ".") / "pipeline").is_dir()
+    """True for places of this checkout on the path, and for those of another one that is installed as editable."""
+    folder = Path(path or ".").resolve()
+    return any((place / "pipeline" / "firnlake").is_dir() for place in (folder, folder.parent))

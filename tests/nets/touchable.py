@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from pipeline import errors
-from pipeline.airflow.configuration import Notifier, Settings
-from pipeline.cli.main import app
-from pipeline.history import properties
-from pipeline.history.record_counts import RecordCounts
-from pipeline.policy.policies import OVERRIDABLE
-from pipeline.policy.policy import TABLE_ONLY, Policy
+from firnlake import errors
+from firnlake.airflow.configuration import Notifier, Settings
+from firnlake.cli.main import app
+from firnlake.table import published_plans
+from firnlake.table.policies import OVERRIDABLE
+from firnlake.table.policy import TABLE_ONLY, Policy
+from firnlake.table.published_plans import RecordCounts
 from tests.nets.layout import ROOT, modules
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 LIST = Path(__file__).with_suffix(".txt")
-FORM = ROOT / "pipeline" / "airflow" / "dag" / "params.py"
+FORM = ROOT / "pipeline/firnlake/airflow/dag/params.py"
 """The module with the params of a run: a dict that function `params` returns."""
-METRICS = ROOT / "pipeline" / "airflow" / "signals" / "metrics.py"
+METRICS = ROOT / "pipeline/firnlake/airflow/metrics.py"
 """The module with the metrics: dicts by name in function `metrics`."""
 _VARIABLE = re.compile(r"FIRN_[A-Z_]*[A-Z]")
 _HEADING = re.compile(r"<h([1-6])[^>]*>(.*?)</h\1>", re.DOTALL)
@@ -125,8 +125,10 @@ def page_sections() -> Iterator[str]:
 
 def summary_keys() -> Iterator[str]:
     """What Firn writes into the summary of a snapshot."""
-    constants = (value for name, value in vars(properties).items() if name.isupper())
-    yield from (value for value in constants if value.startswith(properties.SUMMARY_PREFIX) and value != "firn.")
+    constants = (value for name, value in vars(published_plans).items() if name.isupper())
+    yield from (
+        value for value in constants if str(value).startswith(published_plans.SUMMARY_PREFIX) and value != "firn."
+    )
     yield from RecordCounts.total([]).summary()
 
 

@@ -40,6 +40,11 @@ class Tree:
         return cls(root)
 
     @property
+    def sources(self) -> list[str]:
+        """What Python's path has of it."""
+        return [str(self.root / folder) for folder in ("pipeline", "expectations", ".")]
+
+    @property
     def scratch(self) -> Path:
         """Where tests put their files."""
         return self.root.with_name(f"{self.root.name}-files")

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.adopt import Choice, adopt, release
-from pipeline.engine import Engine
-from pipeline.lake import Lake
-from pipeline.lake.branches import QUARANTINE
-from pipeline.publish import publish
+from firnlake.engine.engine import Engine
+from firnlake.iceberg.branches import QUARANTINE
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.adopt import Choice, adopt
+from firnlake.ingest.release import release
+from firnlake.publish.publish import publish
 from tests.support.topics import DAY, NOW, Topic
 
 _numbers = itertools.count()

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from firnlake.engine.engine import Engine
+from firnlake.engine.spark import SparkEngine
+from firnlake.iceberg.catalog import Lake
 from infra.bench import base, hide
 from infra.bench.check import fingerprint
 from infra.bench.data import Shape
 from infra.bench.inputs import NAMESPACE, Bench, on_copy, prepare
 from infra.bench.measure import WrongOutputError
-from pipeline.engine import Engine
-from pipeline.engine.spark import SparkEngine
-from pipeline.lake import Lake
 
 
 @pytest.fixture

@@ -2,9 +2,10 @@
 
 import os
 
+from firnlake import clock
+from firnlake.iceberg.deleter import Kind
+from firnlake.maintain.maintain import care_table
 from infra.foreign.files import files_under, on_disk
-from pipeline import clock
-from pipeline.care import Kind, care_table
 from tests.support.topics import DAY, NOW, Topic, updates
 
 

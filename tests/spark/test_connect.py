@@ -6,10 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from infra.environment import SOURCES
+
 WORK = """
 import json
 from functools import partial
-from pipeline.engine import Engines
+from firnlake.engine.choice import Engines
 from tests.support.engine_contract import Numbers, collected, die_on, spread_by_remainder
 
 with Engines("spark", "firn test") as engines:
@@ -25,11 +27,10 @@ with Engines("spark", "firn test") as engines:
 
 
 def test_c20_map_shuffle_and_a_worker_that_dies(tmp_path: Path) -> None:
-    root = str(Path(__file__).parents[2])
     ran = subprocess.run(
         [sys.executable, "-c", WORK],
         # Spark starts a server of its own for such an address.
-        env={**os.environ, "SPARK_REMOTE": "local[2]", "PYTHONPATH": root},
+        env={**os.environ, "SPARK_REMOTE": "local[2]", "PYTHONPATH": SOURCES},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -5,12 +5,12 @@ from functools import partial
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.engine import Engine, Engines, WorkerLostError
-from pipeline.engine.engine import attempt
-from pipeline.engine.local import LocalEngine
-from pipeline.engine.session import application, start
-from pipeline.engine.spark import SparkEngine
-from pipeline.errors import RefusedError
+from firnlake.engine.choice import Engines
+from firnlake.engine.engine import Engine, WorkerLostError, attempt
+from firnlake.engine.local import LocalEngine
+from firnlake.engine.session import application, start
+from firnlake.engine.spark import SparkEngine
+from firnlake.errors import RefusedError
 from tests.support.engine_contract import EngineContract, Numbers, collected, die_on, spread_by_remainder
 
 

@@ -5,11 +5,12 @@ from random import Random
 
 import pytest
 
-from pipeline.engine import Engine
-from pipeline.engine.spark import SparkEngine
-from pipeline.lake import Lake, records
-from pipeline.land import land
-from pipeline.sense import Lane
+from firnlake.engine.engine import Engine
+from firnlake.engine.spark import SparkEngine
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.land import land
+from firnlake.job.lane import Lane
+from firnlake.table import records
 from tests.support.erasing import request
 from tests.support.examples import times
 from tests.support.log_segments import Entry, batch, marker, segment
@@ -28,7 +29,7 @@ def pair(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Pair:
     # Small cases are judged in this process on either engine; here Spark's workers judge them.
-    monkeypatch.setattr("pipeline.validate.tasks.HERE_BYTES", -1)
+    monkeypatch.setattr("firnlake.validate.tasks.HERE_BYTES", -1)
     name = "".join(one if one.isalnum() else "_" for one in request.node.name)
     return Pair((Topic(lake, engine, f"engines.{name}_local"), Topic(lake, spark_engine, f"engines.{name}_spark")))
 
@@ -40,7 +41,7 @@ def test_c22_c24_random_histories(pair: Pair, seed: int) -> None:
 
 def test_c22_wide_plans(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys that don't fit a task are shuffled, by each engine in its own way."""
-    monkeypatch.setattr("pipeline.compact.wide.KEY_BYTES", 500)
+    monkeypatch.setattr("firnlake.compact.spread_keys.KEY_BYTES", 500)
     through_all_lanes(pair, seed=2)
 
 
@@ -77,7 +78,7 @@ def test_c10_transactions(pair: Pair, tmp_path: Path) -> None:
 
 def test_c30_erased_keys(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task per segment; the secrets of the two tables differ, so nothing but the records can be the same."""
-    monkeypatch.setattr("pipeline.compact.erase.WHOLE_BYTES", 1)
+    monkeypatch.setattr("firnlake.compact.tasks.WHOLE_BYTES", 1)
     parts = [[Record(4 * part + n, b"k%d" % n, b"%d" % part) for n in range(4)] for part in range(5)]
     pair.land(*parts[:3]).clean(Lane.FULL)
     pair.land(*parts[3:], [Record(20, b"other", b"x")])
@@ -89,7 +90,7 @@ def test_c30_erased_keys(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_c28_masked_records(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small plans are compared in this process on either engine; here Spark's workers compare them."""
-    monkeypatch.setattr("pipeline.compact.tasks.HERE_BYTES", -1)
+    monkeypatch.setattr("firnlake.compact.tasks.HERE_BYTES", -1)
     pair.create(mask_max_lag_ms="0")
     for start in (0, 10, 20):
         pair.land([Record(start + n, b"k%d" % (n % 4), b"v", n % 3) for n in range(10)])

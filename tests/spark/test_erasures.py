@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
+from firnlake import clock
+from firnlake.engine.spark import SparkEngine
+from firnlake.iceberg.branches import ERASURES
+from firnlake.iceberg.side_branches import read_puffin
+from firnlake.lanes.erasure.certify import certify
+from firnlake.lanes.erasure.memory import location_of, read_erasures
+from firnlake.lanes.erasure.read import KeyMatcher
+from firnlake.lanes.erasure.search import search
 from infra.foreign.files import on_disk
-from pipeline import clock
-from pipeline.engine.spark import SparkEngine
-from pipeline.erase.stored import location_of, read_erasures
-from pipeline.lake.branches import ERASURES
-from pipeline.lake.puffin import read_puffin
-from pipeline.prove.certify import certify
-from pipeline.prove.search import search
-from pipeline.prove.wanted import Wanted
 from tests.support.erasing import erasures, request
 from tests.support.topics import NOW, Topic, updates
 
@@ -75,5 +75,5 @@ def test_c30_deletes_that_spark_writes_are_searched(asked: Topic) -> None:
     asked.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
     asked.spark.sql(f"DELETE FROM {name} WHERE offset = 1")  # noqa: S608
     table, known = asked.lake.table(asked.table), erasures(asked)
-    found = search(table, asked.table, Wanted(known.secret, known.rows_of(2)), asked.engine)
+    found = search(table, asked.table, KeyMatcher(known.secret, known.rows_of(2)), asked.engine)
     assert ("head", "main") in {(one.kind, one.name) for one in found.of(2)}, "the record is there, though hidden"

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from pipeline.engine.spark import SparkEngine
-from pipeline.lake import Lake
+from firnlake.engine.spark import SparkEngine
+from firnlake.iceberg.catalog import Lake
 from tests.support.seen_by_spark import spark_offsets, spark_rows
 from tests.support.topics import DAY, NOW, Topic, updates
 from tests.support.upserts import Row, Upserts, delete_keys, equality_deletes_left, upserts

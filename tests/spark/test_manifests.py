@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipeline.care.manifests import rewrite_manifests
+from firnlake.maintain.manifests import rewrite_manifests
 from tests.support.lakes import NOW
 from tests.support.topics import Topic, updates
 

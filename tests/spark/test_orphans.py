@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
+from firnlake.publish.publish import publish
 from infra.foreign.files import files_under, on_disk
-from pipeline.lake.branches import QUARANTINE, REMOVED_TOMBSTONES
-from pipeline.publish import publish
 from tests.support.lakes import held
 from tests.support.topics import DAY, NOW, Record, Topic, updates
 

@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
+from firnlake.errors import ConflictError
+from firnlake.publish.publish import publish_job
 from infra.foreign.row_deletes import add, equality_file
-from pipeline.errors import ConflictError
-from pipeline.publish import publish_job
 from tests.support.row_deletes import data_file
 from tests.support.seen_by_spark import spark_rows
 from tests.support.topics import DAY, NOW, Topic

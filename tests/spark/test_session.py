@@ -11,7 +11,7 @@ OF_THE_JVM = "WARNING: Using incubator modules: jdk.incubator.vector\n"
 
 STARTED = """
 import json
-from pipeline.engine import Engines
+from firnlake.engine.choice import Engines
 
 told = []
 engine = Engines("spark", "firn test", tell=told.append).of(0)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipeline.lake.branches import QUARANTINE
-from pipeline.publish import publish
-from pipeline.quarantine import batches
+from firnlake.iceberg.branches import QUARANTINE
+from firnlake.ingest.quarantine import batches
+from firnlake.publish.publish import publish
 from tests.support.hiding import delete, deletes
 from tests.support.row_deletes import delete_at, places
 from tests.support.topics import DAY, NOW, Record, Topic, record_of, updates

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from firnlake import clock
+from firnlake.iceberg.branches import QUARANTINE, on_branch
+from firnlake.iceberg.deleter import Kind
+from firnlake.maintain.maintain import care_table
+from firnlake.table.policy import DAY_MS
 from infra.stack.settings import REST, SQL
 from infra.stack.stack import Stack
-from pipeline import clock
-from pipeline.care import Kind, care_table
-from pipeline.lake.branches import QUARANTINE, on_branch
-from pipeline.policy.policy import DAY_MS
 from tests.stack.workload import Workload
 
 

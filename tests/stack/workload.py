@@ -16,13 +16,14 @@ from pathlib import Path
 
 from pyarrow.fs import FileSelector
 
-from infra.environment import CHECKOUT
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import store
+from firnlake.ingest.land import land
+from firnlake.job.stage import stages_of
+from firnlake.table import records
+from firnlake.table.published_plans import NOW_MS
+from infra.environment import CHECKOUT, SOURCES
 from infra.stack.stack import Stack
-from pipeline.history.properties import NOW_MS
-from pipeline.lake import Lake, records
-from pipeline.lake.folders import store
-from pipeline.land import land
-from pipeline.staging.stage import stages_of
 from tests.support.lakes import held
 from tests.support.waiting import until
 
@@ -123,14 +124,14 @@ class Workload:
             "SPARK_CONF_DIR": str(self._spark_configuration()),
             # Workers of the cluster are processes of this machine: this Python has what they need.
             "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": str(CHECKOUT),
+            "PYTHONPATH": SOURCES,
         }
 
     @contextmanager
     def firn(self, *arguments: str) -> Iterator["Running"]:
         """A running ``firn`` in a process group of its own, which is gone when the block ends."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline", *arguments],
+            [sys.executable, "-m", "firnlake", *arguments],
             env=self.environment(),
             cwd=CHECKOUT,
             stdout=subprocess.PIPE,

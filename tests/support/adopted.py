@@ -8,12 +8,13 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestampType, UUIDType
 
-from pipeline.adopt import Choice
-from pipeline.compact.compact import compact
-from pipeline.engine.local import LocalEngine
-from pipeline.lake import Lake
-from pipeline.segments import Segment, Segments, read
-from pipeline.validate import validate
+from firnlake.compact.compact import compact
+from firnlake.engine.local import LocalEngine
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.adopt import Choice
+from firnlake.table.segment import Segment, Segments
+from firnlake.table.segments import read
+from firnlake.validate.validate import validate
 from tests.support import lakes
 from tests.support.lakes import NOW
 

@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from firnlake import clock
+from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, REMOVED, REMOVED_TOMBSTONES, on_branch
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.deleter import Finding, Kind
+from firnlake.maintain.maintain import care_table
+from firnlake.publish.publish import publish
+from firnlake.table.policy import DAY_MS
 from infra.foreign.files import on_disk
-from pipeline import clock
-from pipeline.care import Garbage, Kind, care_table
-from pipeline.lake import Lake
-from pipeline.lake.branches import QUARANTINE, QUARANTINED, REMOVED, REMOVED_TOMBSTONES, on_branch
-from pipeline.policy.policy import DAY_MS
-from pipeline.publish import publish
 from tests.support import lakes
 from tests.support.lakes import TABLE, Fates, append_two, only_plan, ready, row
 
@@ -18,17 +19,17 @@ LATER = 4 * DAY_MS
 """Past the default age of orphans."""
 
 
-def collect(lake: Lake, after_ms: int = 0, *, remove: bool = True) -> list[Garbage]:
+def collect(lake: Lake, after_ms: int = 0, *, remove: bool = True) -> list[Finding]:
     """The findings at a later time."""
     return care_table(lake, TABLE, clock.now_ms() + after_ms, remove=remove)
 
 
-def gone(found: Iterable[Garbage], kind: Kind) -> dict[str, str]:
+def gone(found: Iterable[Finding], kind: Kind) -> dict[str, str]:
     """Name and reason of what goes."""
     return {one.name: one.reason for one in found if one.goes and one.kind is kind}
 
 
-def kept(found: Iterable[Garbage], kind: Kind) -> dict[str, str]:
+def kept(found: Iterable[Finding], kind: Kind) -> dict[str, str]:
     """Name and reason of what stays."""
     return {one.name: one.reason for one in found if not one.goes and one.kind is kind}
 

@@ -1,10 +1,10 @@
 """Stages that a collector takes, and what is left of them."""
 
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.quarantine import records as quarantined
+from firnlake.job.stage import Stage
+from firnlake.table.published_plans import published
 from infra.foreign.files import on_disk
-from pipeline.history.published_plans import published
-from pipeline.lake import Lake
-from pipeline.quarantine import records as quarantined
-from pipeline.staging.stage import Stage
 from tests.support import lakes
 from tests.support.lakes import TABLE
 

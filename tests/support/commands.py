@@ -3,8 +3,8 @@
 import subprocess
 from collections.abc import Mapping
 
+from firnlake.iceberg.catalog import Lake
 from infra.environment import CHECKOUT, environment
-from pipeline.lake import Lake
 from tests.support import prepared
 
 

@@ -9,7 +9,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 
-from pipeline.lake import Lake
+from firnlake.iceberg.catalog import Lake
 
 
 class CountingCatalog(SqlCatalog):

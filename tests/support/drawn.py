@@ -4,11 +4,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pipeline.plan import Input, Plan, plan_partition
-from pipeline.policy import Policy
-from pipeline.segments import Segment, Segments
-from pipeline.segments.segment import LANDED, MERGED, RUN, TAIL
-from pipeline.sense import Lane, PartitionState
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Input, Plan
+from firnlake.plan.make import plan_partition
+from firnlake.table.partition import PartitionState
+from firnlake.table.policy import Policy
+from firnlake.table.segment import LANDED, MERGED, RUN, TAIL, Segment, Segments
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, segment
 
 

@@ -8,8 +8,8 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.engine import Engine
-from pipeline.errors import ConflictError, GoneError, NotFoundError
+from firnlake.engine.engine import Engine
+from firnlake.errors import ConflictError, GoneError, NotFoundError
 
 
 @dataclass(frozen=True)

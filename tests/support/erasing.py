@@ -1,9 +1,9 @@
 """Requests to erase keys of a topic under test, and what is known of them."""
 
-from pipeline.erase.ask import Asked, ask
-from pipeline.erase.requests import Erasures, Progress
-from pipeline.erase.stored import read_erasures
-from pipeline.lake.topic_partition import TopicPartition
+from firnlake.lanes.erasure.ask import Asked, ask
+from firnlake.lanes.erasure.memory import read_erasures
+from firnlake.lanes.erasure.requests import Erasures, SearchProgress
+from firnlake.table.topic_partition import TopicPartition
 from tests.support.topics import DAY, NOW, Topic
 
 HOUR = 3_600_000
@@ -19,7 +19,7 @@ def erasures(topic: Topic) -> Erasures:
     return read_erasures(topic.lake.table(topic.table))
 
 
-def progress(topic: Topic, partition: int = 0) -> Progress:
+def progress(topic: Topic, partition: int = 0) -> SearchProgress:
     """How far a partition was searched; it must have been."""
     found = erasures(topic).progress_of(TopicPartition(topic.name, partition))
     assert found is not None

@@ -4,11 +4,12 @@ from pathlib import Path
 
 from pyiceberg.table.snapshots import Snapshot
 
+from firnlake import clock
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.deleter import Finding
+from firnlake.maintain.maintain import ALL, CarePart, care_table
+from firnlake.table.policy import DAY_MS
 from infra.foreign.files import on_disk
-from pipeline import clock
-from pipeline.care import ALL, Garbage, Part, care_table
-from pipeline.lake import Lake
-from pipeline.policy.policy import DAY_MS
 from tests.support import lakes
 from tests.support.lakes import TABLE, append, row
 
@@ -16,12 +17,12 @@ LATER = 6 * DAY_MS
 """Past the default age of snapshots."""
 
 
-def care(lake: Lake, after_ms: int = LATER, parts: frozenset[Part] = ALL) -> list[Garbage]:
+def care(lake: Lake, after_ms: int = LATER, parts: frozenset[CarePart] = ALL) -> list[Finding]:
     return care_table(lake, TABLE, clock.now_ms() + after_ms, remove=True, parts=parts)
 
 
-def expire(lake: Lake) -> list[Garbage]:
-    return care(lake, parts=frozenset([Part.SNAPSHOTS]))
+def expire(lake: Lake) -> list[Finding]:
+    return care(lake, parts=frozenset([CarePart.SNAPSHOTS]))
 
 
 def replaced(lake: Lake, times: int = 3) -> set[Path]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from pipeline.clock import from_ms
-from pipeline.lake import Lake, records
+from firnlake.clock import from_ms
+from firnlake.iceberg.catalog import Lake
+from firnlake.table import records
 from tests.support.lakes import TABLE, Row, row
 
 HOUR = 3_600_000

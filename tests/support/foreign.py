@@ -16,11 +16,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
 
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.manifest_writers import write_deletes
+from firnlake.table.records import PARTITION_FIELDS, check
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import commit_manifests
-from pipeline.lake import Lake
-from pipeline.lake.manifest_writers import write_deletes
-from pipeline.lake.records import PARTITION_FIELDS, check
 from tests.support import lakes
 
 PARTITION = Record(lakes.TOPIC_PARTITION.topic, lakes.TOPIC_PARTITION.partition, None)

@@ -9,7 +9,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table
 from sqlalchemy.exc import OperationalError
 
-from pipeline.lake import Lake
+from firnlake.iceberg.catalog import Lake
 
 
 class ForgetfulCatalog(SqlCatalog):

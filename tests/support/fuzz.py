@@ -11,7 +11,7 @@ from typing import TypeVar
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import FirnError
+from firnlake.errors import FirnError
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 
-from pipeline.lake import Lake
+from firnlake.iceberg.catalog import Lake
 
 
 class HeadsOnlyCatalog(SqlCatalog):

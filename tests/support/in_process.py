@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from firnlake.cli.main import main
+from firnlake.iceberg.catalog import Lake
 from infra.environment import environment
-from pipeline.cli import main
-from pipeline.lake import Lake
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """A job of three plans on one table, and what readers see of it."""
 
-from pipeline.lake import Lake
-from pipeline.plan import Plan
-from pipeline.publish import PublishResult
-from pipeline.staging.stage import Stage
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.plan import Plan
+from firnlake.job.stage import Stage
+from firnlake.publish.attempts import PublishResult
 from tests.support.lakes import TABLE, Fates, Part, row
 
 PARTITIONS = 3

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from expectations import Claim, Finding, Findings, Fingerprint, Part, Verdict
-from expectations.column_mapping import Reading
-from expectations.judge import Limits, judge
-from expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN
-from expectations.verdicts import verdicts
-from expectations.visible import Deletes, Listed
+from firnlake_expectations.claim import Claim, Finding, JudgedColumns, Verdict
+from firnlake_expectations.findings import Findings
+from firnlake_expectations.fingerprint import Fingerprint
+from firnlake_expectations.judge import Limits, judge
+from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN, Part
+from firnlake_expectations.verdicts import verdicts
+from firnlake_expectations.visible import Deletes, Listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from expectations.redaction import Shown
-    from expectations.wide import KeyBuckets
+    from firnlake_expectations.in_buckets import KeyBuckets
+    from firnlake_expectations.wording import Shown
 
 _MOMENT = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -37,7 +38,7 @@ SCHEMA = pa.schema(
         "delete_horizon": _MOMENT,
     }
 )
-KAFKAS = Reading()
+KAFKAS = JudgedColumns()
 """Each column under Kafka's own name."""
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RETENTION = timedelta(hours=1)

@@ -16,21 +16,22 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from firnlake.clock import from_ms
+from firnlake.errors import FirnError
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import job_folder
+from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
+from firnlake.job.job import Job
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.job.result import PlanResult, StagedResult, files_by_plan
+from firnlake.job.stage import Stage, open_stage
+from firnlake.plan.make import plan_table
+from firnlake.table.published_plans import RecordCounts
+from firnlake.table.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
+from firnlake.table.segment import Segment
+from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.files import files_under, on_disk
-from pipeline.clock import from_ms
-from pipeline.errors import FirnError
-from pipeline.history.record_counts import RecordCounts
-from pipeline.lake import Lake
-from pipeline.lake.folders import job_folder
-from pipeline.lake.parquet_writer import ParquetFileWriter, WriteOptions
-from pipeline.lake.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
-from pipeline.lake.topic_partition import TopicPartition
-from pipeline.plan import Job, Plan, plan_table
-from pipeline.segments import Segment
-from pipeline.sense import Lane
-from pipeline.staging.open import open_stage
-from pipeline.staging.result import PlanResult, StagedResult, files_by_plan
-from pipeline.staging.stage import Stage
 
 NOW = 1_700_000_000_000
 """The clock of the tests, epoch milliseconds."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table
 
-from pipeline.lake import Lake
+from firnlake.iceberg.catalog import Lake
 
 if TYPE_CHECKING:
     from collections.abc import Callable

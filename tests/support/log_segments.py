@@ -11,7 +11,7 @@ from typing import NamedTuple
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
-from pipeline.lake.topic_partition import TopicPartition
+from firnlake.table.topic_partition import TopicPartition
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 TIME = 1_799_000_000_000

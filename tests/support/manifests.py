@@ -6,9 +6,9 @@ from typing import Any, Final
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
-from pipeline.care.garbage import Kind
-from pipeline.care.manifests import rewrite_manifests
-from pipeline.lake import Lake
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.deleter import Kind
+from firnlake.maintain.manifests import rewrite_manifests
 from tests.support.lakes import NOW, TABLE, append, row
 
 MIN_COUNT: Final = 10

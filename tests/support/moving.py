@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from pipeline.lake import Lake
-from pipeline.lake.branches import QUARANTINE, QUARANTINED, on_branch
-from pipeline.plan import plan_table
-from pipeline.sense import Lane
-from pipeline.staging.stage import Stage
+from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, on_branch
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
+from firnlake.job.stage import Stage
+from firnlake.plan.make import plan_table
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, Fates, append_two, ready, row
 

@@ -5,10 +5,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.status import LaneVerdict, Status, Summary
-from pipeline.status.document import Details, LaneCommit, Level, Quarantined, TableSpace, TopicSpace
-from pipeline.status.rows import COLUMNS
-from pipeline.status.status import write
+from firnlake.inspect.status.document import (
+    Details,
+    LaneCommit,
+    LaneVerdict,
+    Level,
+    Quarantined,
+    Summary,
+    TableSpace,
+    TopicSpace,
+)
+from firnlake.inspect.status.rows import COLUMNS, Status, write
 
 TAKEN = 1_795_240_800_000
 """When they were taken, epoch milliseconds."""

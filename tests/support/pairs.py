@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, SIDE_BRANCHES, on_branch
+from firnlake.job.lane import Lane
+from firnlake.table.segments import read_entries
 from infra.foreign.files import on_disk
-from pipeline.lake.branches import QUARANTINE, REMOVED_TOMBSTONES, SIDE_BRANCHES, on_branch
-from pipeline.segments.read import read_entries
-from pipeline.sense import Lane
 from tests.support.topics import DAY, NOW, Record, Topic
 
 KEYS = (None, b"", *(b"k%02d" % number for number in range(20)))

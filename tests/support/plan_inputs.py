@@ -10,18 +10,17 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 
-from pipeline.clock import from_ms
-from pipeline.compact.inputs import InputSegment, PlanInputs
-from pipeline.compact.partitions import Partitions
-from pipeline.compact.rewrite import Target
-from pipeline.lake.columns import KAFKA
-from pipeline.lake.data_files import DataFiles, Source
-from pipeline.lake.parquet_writer import WriteOptions
-from pipeline.lake.records import SPEC
-from pipeline.lake.records import TRANSACTIONS_SCHEMA as SCHEMA
-from pipeline.plan import Input, Plan
-from pipeline.sense import Lane
-from pipeline.sense.transactions import Marker
+from firnlake.clock import from_ms
+from firnlake.compact.inputs import InputSegment, Partitions, PlanInputs
+from firnlake.compact.rewrite import Target
+from firnlake.iceberg.data_files import DataFiles, Source
+from firnlake.iceberg.parquet import WriteOptions
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Input, Plan
+from firnlake.table.columns import KAFKA
+from firnlake.table.records import SPEC
+from firnlake.table.records import TRANSACTIONS_SCHEMA as SCHEMA
+from firnlake.table.transactions import Marker
 
 NOW = 1_800_000_000_000
 RETENTION = 86_400_000

@@ -34,7 +34,7 @@ STARTS_WITHIN = 120
 """Seconds for the server's imports."""
 
 
-IMPORTED = ("great_expectations", "duckdb", "pipeline.cli.chain", "pipeline.cli.rooms", "pipeline.cli.main")
+IMPORTED = ("great_expectations", "duckdb", "firnlake.cli.run", "firnlake.cli.steps", "firnlake.cli.main")
 """What children find imported: the dear ones."""
 
 _numbers = itertools.count()
@@ -149,7 +149,7 @@ def keep(connection: socket.socket) -> None:
 
 
 def become(request: Request) -> NoReturn:
-    """Run the command as ``python -m pipeline`` does, and leave as it leaves: by SystemExit or with a traceback."""
+    """Run the command as ``python -m firnlake`` does, and leave as it leaves: by SystemExit or with a traceback."""
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number, path in enumerate(request.outputs, 1):
@@ -158,7 +158,7 @@ def become(request: Request) -> NoReturn:
     os.environ.update(request.environment)
     os.chdir(request.folder)
     sys.argv = ["firn", *request.arguments]
-    runpy.run_module("pipeline", run_name="__main__")
+    runpy.run_module("firnlake", run_name="__main__")
     sys.exit(0)
 
 

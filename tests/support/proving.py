@@ -12,27 +12,27 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from firnlake import clock
+from firnlake.engine.local import LocalEngine
+from firnlake.iceberg.branches import ERASURES
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.commit import Change, SnapshotCommit
+from firnlake.iceberg.deleter import Finding
+from firnlake.iceberg.files import job_folder
+from firnlake.iceberg.manifests import Manifests
+from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
+from firnlake.lanes.erasure.ask import Asked, ask
+from firnlake.lanes.erasure.memory import ErasuresChange, read_erasures
+from firnlake.lanes.erasure.read import KeyMatcher
+from firnlake.lanes.erasure.requests import Destroyed, Erasures, SearchProgress
+from firnlake.lanes.erasure.search import SearchResult, search
+from firnlake.maintain.inventory import Blocker
+from firnlake.maintain.maintain import care_table
 from infra.foreign.files import on_disk
-from pipeline import clock
-from pipeline.care import Garbage, care_table
-from pipeline.engine.local import LocalEngine
-from pipeline.erase.ask import Asked, ask
-from pipeline.erase.change import ErasuresChange
-from pipeline.erase.requests import Destroyed, Erasures, Progress
-from pipeline.erase.stored import read_erasures
-from pipeline.lake import Lake
-from pipeline.lake.branches import ERASURES
-from pipeline.lake.folders import job_folder
-from pipeline.lake.manifests import Manifests
-from pipeline.lake.parquet_writer import ParquetFileWriter, WriteOptions
-from pipeline.lake.snapshot_commit import Change, SnapshotCommit
-from pipeline.prove.blockers import Blocker
-from pipeline.prove.search import SearchResult, search
-from pipeline.prove.wanted import Wanted
 from tests.support.lakes import TABLE, Row, stored
 
 if TYPE_CHECKING:
-    from pipeline.lake.branch_snapshot import BranchChange
+    from firnlake.iceberg.branch_snapshot import BranchChange
 
 ENGINE = LocalEngine(1)
 DAY_MS = 86_400_000
@@ -82,7 +82,7 @@ def erase(lake: Lake, *keys: bytes) -> list[str]:
 
     def progress(old: Erasures) -> Erasures:
         done = [
-            Progress(place.topic, place.partition, erasures.of(place)[-1].id, None, number, commit.snapshot_id)
+            SearchProgress(place.topic, place.partition, erasures.of(place)[-1].id, None, number, commit.snapshot_id)
             for place in erasures.topic_partitions
         ]
         return old.with_progress(done, [replace(one, snapshot_id=commit.snapshot_id) for one in gone])
@@ -111,7 +111,7 @@ def write(table: Table, rows: Sequence[Row]) -> list[DataFile]:
 def searched(lake: Lake) -> SearchResult:
     """The result of an exact search for all requests."""
     erasures = known(lake)
-    return search(lake.table(TABLE), TABLE, Wanted(erasures.secret, erasures.requests), ENGINE)
+    return search(lake.table(TABLE), TABLE, KeyMatcher(erasures.secret, erasures.requests), ENGINE)
 
 
 def blockers(lake: Lake, number: int = 1) -> dict[tuple[str, str], Blocker]:
@@ -119,7 +119,7 @@ def blockers(lake: Lake, number: int = 1) -> dict[tuple[str, str], Blocker]:
     return {(one.kind, one.name): one for one in searched(lake).of(number)}
 
 
-def expire(lake: Lake) -> list[Garbage]:
+def expire(lake: Lake) -> list[Finding]:
     """Care as if everything were old: only heads, tags and branches stay."""
     limits = {"history.expire.max-snapshot-age-ms": "1", "history.expire.min-snapshots-to-keep": "1"}
     lake.set_properties(TABLE, limits)

@@ -8,8 +8,8 @@ from typing import Any
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table
 
+from firnlake.iceberg.catalog import Lake
 from infra.foreign.files import on_disk
-from pipeline.lake import Lake
 from tests.support.lakes import held
 
 

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from pipeline.clock import from_ms
-from pipeline.lake import Lake
-from pipeline.plan import Plan, plan_table
-from pipeline.sense import Lane
+from firnlake.clock import from_ms
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.plan.make import plan_table
 from tests.support.lakes import NOW, TABLE, Row, append, row
 
 HOUR = 3_600_000

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry
 from pyiceberg.table import Table
 
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
+from firnlake.iceberg.row_deletes import partition_values
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add, position_file
-from pipeline.lake import Lake
-from pipeline.lake.parquet_writer import ParquetFileWriter, WriteOptions
-from pipeline.lake.row_deletes import partition_values
 
 
 def places(lake: Lake, identifier: str, offsets: Collection[Any], column: str = "offset") -> dict[str, list[int]]:

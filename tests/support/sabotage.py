@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.plan import Plan
-from pipeline.validate import Judged, validate
+from firnlake.job.plan import Plan
+from firnlake.validate.validate import Judged, validate
 from tests.support.topics import Topic
 
 

@@ -10,7 +10,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import AddSnapshotUpdate
 
-from pipeline.lake import Lake
+from firnlake.iceberg.catalog import Lake
 
 
 class SingleSnapshotCatalog(SqlCatalog):

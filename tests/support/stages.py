@@ -5,11 +5,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import job_folder
+from firnlake.job.stage import Stage
+from firnlake.publish.publish import publish_job
 from infra.foreign.files import files_under, on_disk
-from pipeline.lake import Lake
-from pipeline.lake.folders import job_folder
-from pipeline.publish import publish_job
-from pipeline.staging.stage import Stage
 from tests.support import lakes
 
 

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from pipeline.policy import Policy
-from pipeline.segments import Segment
-from pipeline.segments.segment import LANDED
-from pipeline.sense import Due, Lane, PartitionState, due
+from firnlake.job.lane import Lane
+from firnlake.lanes.due import Due, due
+from firnlake.table.partition import PartitionState
+from firnlake.table.policy import Policy
+from firnlake.table.segment import LANDED, Segment
 from tests.support.lakes import NOW, TOPIC_PARTITION, segment
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.stage import Stage
 from infra.foreign.files import on_disk
-from pipeline.lake import Lake
-from pipeline.staging.stage import Stage
 from tests.support.lakes import TABLE
 
 

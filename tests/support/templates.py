@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, TypeVar
 
-from pipeline.lake import Lake
+from firnlake.iceberg.catalog import Lake
 
 if TYPE_CHECKING:
     from collections.abc import Callable

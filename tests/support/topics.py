@@ -10,19 +10,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from pipeline.compact.compact import Compacted, compact
-from pipeline.engine import Engine
-from pipeline.history.record_counts import RecordCounts
-from pipeline.lake import Lake, records
-from pipeline.lake.branches import QUARANTINE, REMOVED_TOMBSTONES, on_branch
-from pipeline.lake.topic_partition import TopicPartition
-from pipeline.land import land
-from pipeline.plan import Plan, plan_table
-from pipeline.publish import Publication, publish_job
-from pipeline.run import LaneRun, run
-from pipeline.segments import Segment, read
-from pipeline.sense import Lane
-from pipeline.validate import validate
+from firnlake.compact.compact import Compacted, compact
+from firnlake.engine.engine import Engine
+from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, on_branch
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.land import land
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.plan.make import plan_table
+from firnlake.publish.attempts import Publication
+from firnlake.publish.publish import publish_job
+from firnlake.run import LaneRun, run
+from firnlake.table import records
+from firnlake.table.published_plans import RecordCounts
+from firnlake.table.segment import Segment
+from firnlake.table.segments import read
+from firnlake.table.topic_partition import TopicPartition
+from firnlake.validate.validate import validate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

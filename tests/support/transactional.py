@@ -7,13 +7,15 @@ from typing import NamedTuple
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from pipeline.lake import Lake, records
-from pipeline.land import land
-from pipeline.plan import Plan, plan_table
-from pipeline.policy import Policies
-from pipeline.segments import read
-from pipeline.sense import PartitionState, sense, transactions_of
-from pipeline.sense.transactions import MARKERS
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.land import land
+from firnlake.job.plan import Plan
+from firnlake.plan.make import plan_table
+from firnlake.table import records
+from firnlake.table.partition import PartitionState, sense
+from firnlake.table.policies import Policies
+from firnlake.table.segments import read
+from firnlake.table.transactions import MARKERS, transactions_of
 from tests.support.lakes import NOW, TABLE
 from tests.support.log_segments import Entry, batch, marker, segment
 

@@ -11,12 +11,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType
 
+from firnlake.engine.engine import Engine
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.row_deletes import partition_values
+from firnlake.ingest.adopt import Choice, adopt
 from infra.foreign.row_deletes import add, equality_file
-from pipeline.adopt import adopt
-from pipeline.adopt.adopt import Choice
-from pipeline.engine import Engine
-from pipeline.lake import Lake
-from pipeline.lake.row_deletes import partition_values
 from tests.support.row_deletes import data_files, delete_at, delete_files, equality_deletes, places, visible_rows
 from tests.support.topics import LOW_THRESHOLDS, Topic
 

@@ -9,7 +9,7 @@ from typing import Any
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table
 
-from pipeline.lake import Lake
+from firnlake.iceberg.catalog import Lake
 
 Watch = Callable[[str], object]
 """Is told each call: ``before load``, ``before commit``, ``before swap`` (the catalog has loaded what it is to compare,

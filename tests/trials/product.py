@@ -11,21 +11,23 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
-from pipeline import clock
-from pipeline.adopt import Choice, adopt
-from pipeline.care import care_table, delete
-from pipeline.care.sweep import retry
-from pipeline.engine.local import LocalEngine
-from pipeline.erase.ask import ask
-from pipeline.erase.stored import read_erasures
-from pipeline.errors import FirnError
-from pipeline.lake import Lake, records
-from pipeline.land import land
-from pipeline.prove.certify import certify
-from pipeline.prove.status import status
-from pipeline.run import run
-from pipeline.sense import Lane
-from pipeline.status.gather import status_of
+from firnlake import clock
+from firnlake.engine.local import LocalEngine
+from firnlake.errors import FirnError
+from firnlake.iceberg import deleter
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.adopt import Choice, adopt
+from firnlake.ingest.land import land
+from firnlake.inspect.status.gather import status_of
+from firnlake.job.collect import retry
+from firnlake.job.lane import Lane
+from firnlake.lanes.erasure.ask import ask
+from firnlake.lanes.erasure.certify import certify
+from firnlake.lanes.erasure.memory import read_erasures
+from firnlake.lanes.erasure.status import status
+from firnlake.maintain.maintain import care_table
+from firnlake.run import run
+from firnlake.table import records
 from tests.trials.faults import Killed
 
 ALL_LANES: Final = tuple(Lane)
@@ -48,7 +50,7 @@ _MACHINE: Final = _Machine()
 @contextmanager
 def one_by_one() -> Iterator[None]:
     """Within, Firn's machine shows the time of the trial, and deletes files one by one: a seed does it all again."""
-    with patch.object(clock, "now_ms", lambda: _MACHINE.now()), patch.object(delete, "WORKERS", 1):
+    with patch.object(clock, "now_ms", lambda: _MACHINE.now()), patch.object(deleter, "WORKERS", 1):
         yield
 
 

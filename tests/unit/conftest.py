@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lake import Lake, records
-from pipeline.plan import Plan
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.plan import Plan
+from firnlake.table import records
 from tests.support import lakes
 from tests.support.templates import Templates
 

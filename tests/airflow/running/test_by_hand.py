@@ -10,11 +10,11 @@ from urllib.error import HTTPError
 import psutil
 import pytest
 
+from firnlake.airflow.configuration import dag_id_of
+from firnlake.inspect.status.rows import read
+from firnlake.job.collect import retry
+from firnlake.job.stage import stages_of
 from infra.foreign.files import on_disk
-from pipeline.airflow.configuration import dag_id_of
-from pipeline.care.sweep import retry
-from pipeline.staging.stage import stages_of
-from pipeline.status import read
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.running.tables import ASKED, CUT_OFF, DOWN, FILLED, KILLED, QUIET, TORN
 from tests.airflow.server import Server, question

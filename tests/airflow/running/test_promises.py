@@ -8,13 +8,13 @@ from http import HTTPStatus
 
 import pytest
 
+from firnlake.airflow.configuration import dag_id_of
+from firnlake.compact.compact import compact
+from firnlake.engine.engine import Engine
+from firnlake.job.collect import sweep
+from firnlake.job.stage import Stage, stages_of
+from firnlake.plan.make import plan_table
 from infra.foreign.files import files_under, on_disk
-from pipeline.airflow.configuration import dag_id_of
-from pipeline.care.sweep import sweep
-from pipeline.compact.compact import compact
-from pipeline.engine import Engine
-from pipeline.plan import plan_table
-from pipeline.staging.stage import Stage, stages_of
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.running.tables import CLEARED, DRY, OLD
 from tests.airflow.server import Server, question

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable
 
-from pipeline.airflow.configuration import dag_id_of
+from firnlake.airflow.configuration import dag_id_of
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.running.tables import STUCK, TORN_WATCHED, WATCHED
 from tests.airflow.server import Server

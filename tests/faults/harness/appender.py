@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.exceptions import CommitFailedException
 from sqlalchemy.exc import OperationalError
 
-from pipeline.lake import Lake
+from firnlake.iceberg.catalog import Lake
 from tests.faults.harness.processes import forked
 from tests.support.topics import NOW, Record, foreign_rows, kafka_rows
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from firnlake import clock
+from firnlake.errors import FirnError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.plan import stage_parts
+from firnlake.job.stage import stages_of
+from firnlake.maintain.maintain import care_table
+from firnlake.table import records
 from infra.foreign.files import on_disk
-from pipeline import clock
-from pipeline.care import care_table
-from pipeline.errors import FirnError
-from pipeline.lake import Lake, records
-from pipeline.plan.plan import stage_parts
-from pipeline.staging.stage import stages_of
 from tests.faults.harness import faulty_files
 from tests.faults.harness.child import Child
 from tests.faults.harness.fault import CATALOG, Fault, Kind

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import typer
 
+from firnlake.iceberg.catalog import EMBEDDED_NAME, Lake
 from infra.processes import stop
 from infra.stack import postgres
 from infra.stack.settings import REST, SQL, Settings
 from infra.stack.stack import Stack
-from pipeline.lake import Lake
-from pipeline.lake.catalog import EMBEDDED_NAME
 
 READY_WITHIN = 60  # seconds
 

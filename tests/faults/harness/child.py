@@ -13,14 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline import clock
-from pipeline.care import care_table
-from pipeline.care.sweep import sweep
-from pipeline.engine import Engine
-from pipeline.errors import FirnError
-from pipeline.lake import Lake
-from pipeline.run import run
-from pipeline.sense import EVERYTHING, Lane, Scope
+from firnlake import clock
+from firnlake.engine.engine import Engine
+from firnlake.errors import FirnError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.collect import sweep
+from firnlake.job.lane import Lane
+from firnlake.maintain.maintain import care_table
+from firnlake.plan.read_states import EVERYTHING, Scope
+from firnlake.run import run
 from tests.faults.harness import faulty_files
 
 LONGEST = 1 << 16

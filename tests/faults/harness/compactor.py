@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from firnlake import clock
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
+from firnlake.plan.read_states import Scope
+from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.session import small_session
-from pipeline import clock
-from pipeline.lake import Lake
-from pipeline.lake.topic_partition import TopicPartition
-from pipeline.sense import Lane, Scope
 from tests.faults.harness.child import Child, Ended, clean
 from tests.faults.harness.fault import Fault, Kind
 from tests.faults.harness.faulty import faulty

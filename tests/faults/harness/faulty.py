@@ -13,7 +13,7 @@ from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import CommitTableResponse, Table
 
-from pipeline.lake import Lake
+from firnlake.iceberg.catalog import Lake
 from tests.faults.harness.fault import Fault
 from tests.faults.harness.injector import FAULT, FOLDER, Injector, injector
 

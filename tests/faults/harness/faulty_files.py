@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, LocalFileSystem, PyFileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from pipeline.lake import folders
+from firnlake.iceberg import files as table_files
 from tests.faults.harness.faulty import kind_of
 from tests.faults.harness.injector import FAULT, Injector, injector
 from tests.support.unasked import Unasked
@@ -23,7 +23,7 @@ STAGED: Final = "list staged"
 def install(properties: Mapping[str, str]) -> None:
     """From now on listings and deletions of this process are counted, and fail as the catalog's ``properties`` say."""
     if FAULT in properties:
-        setattr(folders, PyArrowFileIO.__name__, _FaultyStore)
+        setattr(table_files, PyArrowFileIO.__name__, _FaultyStore)
 
 
 class _FaultyStore(PyArrowFileIO):

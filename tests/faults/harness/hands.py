@@ -14,16 +14,16 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from firnlake import clock
+from firnlake.errors import FirnError
+from firnlake.iceberg.branches import SIDE_BRANCHES
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import job_folder
+from firnlake.job.lane import Lane
+from firnlake.job.stage import stages_of
+from firnlake.plan.make import plan_table
+from firnlake.publish.publish import publish
 from infra.foreign.files import files_under, on_disk
-from pipeline import clock
-from pipeline.errors import FirnError
-from pipeline.lake import Lake
-from pipeline.lake.branches import SIDE_BRANCHES
-from pipeline.lake.folders import job_folder
-from pipeline.plan import plan_table
-from pipeline.publish import publish
-from pipeline.sense import Lane
-from pipeline.staging.stage import stages_of
 from tests.faults.harness.kept import Contents
 from tests.support import foreign, lakes
 from tests.support.lakes import NOW, Fates

@@ -22,9 +22,11 @@ import typer
 from pyiceberg.table.snapshots import Snapshot
 from rich.console import Console
 
-from pipeline.history import CommitSummary, ancestors
-from pipeline.history import appended as of_others
-from pipeline.lake import Lake, records
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.snapshots import ancestors
+from firnlake.table import records
+from firnlake.table.summaries import CommitSummary
+from firnlake.table.summaries import appended as of_others
 from tests.faults.harness.appender import Appended, appending
 from tests.faults.harness.catalogs import Kind, catalog
 from tests.faults.harness.compactor import Cleaned, Compactor, Work, compacting

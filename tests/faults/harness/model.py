@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 from pyiceberg.table import Table
 
+from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, on_branch
+from firnlake.iceberg.snapshots import ancestors
+from firnlake.job.lane import HIDING
+from firnlake.table.published_plans import ERASE, JOB_ID, LANE, PLAN_ID, RecordCounts, properties_of
 from infra.foreign.files import on_disk
-from pipeline.history.ancestors import ancestors
-from pipeline.history.properties import ERASE, JOB_ID, LANE, PLAN_ID, properties_of
-from pipeline.history.record_counts import RecordCounts
-from pipeline.lake.branches import QUARANTINE, REMOVED_TOMBSTONES, on_branch
-from pipeline.sense.lanes import HIDING
 from tests.support.lakes import held
 from tests.support.topics import Record
 

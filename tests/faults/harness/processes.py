@@ -3,7 +3,13 @@
 import multiprocessing
 from multiprocessing.context import ForkServerContext
 
-PRELOADED = ("duckdb", "expectations.promise_kept", "pipeline.compact.compact", "pipeline.publish", "pipeline.validate")
+PRELOADED = (
+    "duckdb",
+    "firnlake_expectations.great_expectations",
+    "firnlake.compact.compact",
+    "firnlake.publish.publish",
+    "firnlake.validate.validate",
+)
 
 
 def forked() -> ForkServerContext:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import NoSuchTableError
 
-from pipeline.lake import Lake
+from firnlake.iceberg.catalog import Lake
 from tests.faults.harness.model import Looks, View, view
 from tests.faults.harness.processes import forked
 from tests.support.topics import record_of

@@ -13,15 +13,16 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
+from firnlake import clock
+from firnlake.errors import FirnError, OutcomeUnknownError, UnavailableError
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.land import land
+from firnlake.job.lane import Lane
+from firnlake.maintain.maintain import care_table
+from firnlake.plan.make import plan_table
+from firnlake.publish.publish_jobs import retain_plans
+from firnlake.table import records
 from infra.foreign.files import on_disk
-from pipeline import clock
-from pipeline.care import care_table
-from pipeline.errors import FirnError, OutcomeUnknownError, UnavailableError
-from pipeline.lake import Lake, records
-from pipeline.land import land
-from pipeline.plan import plan_table
-from pipeline.publish import retain_plans
-from pipeline.sense import Lane
 from tests.faults.harness import faulty_files
 from tests.faults.harness.child import Child, Ended
 from tests.faults.harness.fault import CATALOG, Fault, Kind

@@ -15,12 +15,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from firnlake import clock
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
+from firnlake.job.stage import stages_of
+from firnlake.maintain.maintain import care_table
+from firnlake.table import records
 from infra.foreign.session import small_session
-from pipeline import clock
-from pipeline.care import care_table
-from pipeline.lake import Lake, records
-from pipeline.sense import Lane
-from pipeline.staging.stage import stages_of
 from tests.faults.harness.appender import appending, record
 from tests.faults.harness.catalogs import Kind, catalog, sql_only
 from tests.faults.harness.child import Child, clean

@@ -10,17 +10,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from firnlake import clock
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import data_folder
+from firnlake.job.documents import documents_folder
+from firnlake.job.lane import Lane
+from firnlake.job.stage import stages_of
+from firnlake.lanes.erasure.ask import ask
+from firnlake.lanes.erasure.memory import read_erasures
+from firnlake.maintain.maintain import care_table
+from firnlake.table.published_plans import commits_folder, document_of
 from infra.foreign.files import files_under, on_disk
-from pipeline import clock
-from pipeline.care import care_table
-from pipeline.erase.ask import ask
-from pipeline.erase.stored import read_erasures
-from pipeline.history.published_plans import commits_folder, document_of
-from pipeline.lake import Lake
-from pipeline.lake.folders import data_folder
-from pipeline.lake.job_documents import documents_folder
-from pipeline.sense import Lane
-from pipeline.staging.stage import stages_of
 from tests.faults.harness.child import ENDS_WITHIN, Child, Ended, clean, collect_late, sweep_late
 from tests.faults.harness.fault import STANDING, Fault, Intruder, Kind
 from tests.faults.harness.faulty import faulty

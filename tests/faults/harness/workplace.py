@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 # Children are forked: what each of them would import is imported once, before.
 import duckdb  # noqa: F401
 
-import expectations.promise_kept  # noqa: F401  # and Great Expectations with it
-import pipeline.compact.compact
-import pipeline.validate  # noqa: F401
-from pipeline.engine import Engine
-from pipeline.engine.local import LocalEngine
-from pipeline.engine.spark import SparkEngine
+import firnlake.compact.compact
+import firnlake.validate.validate  # noqa: F401
+import firnlake_expectations.great_expectations  # noqa: F401  # and Great Expectations with it
+from firnlake.engine.engine import Engine
+from firnlake.engine.local import LocalEngine
+from firnlake.engine.spark import SparkEngine
 from tests.support.waiting import until
 
 if TYPE_CHECKING:

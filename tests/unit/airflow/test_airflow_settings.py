@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import lease
-from pipeline.airflow.configuration import read_tables
+from firnlake.airflow.configuration import read_tables
+from firnlake.job import lease
 
 
 class TestSettings:

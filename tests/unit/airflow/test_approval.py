@@ -1,7 +1,7 @@
 """The figures for a person who is asked before a run publishes."""
 
-from pipeline.airflow.dag.approval import figures_of
-from pipeline.plan import jobs_of
+from firnlake.airflow.dag.approval import figures_of
+from firnlake.job.job import jobs_of
 from tests.support.erasing import request
 from tests.support.topics import Topic, updates
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.airflow.watch.edge import Edge
-from pipeline.airflow.watch.watch import Look, Place
+from firnlake.airflow.edge import Edge
+from firnlake.airflow.watch import Look, Place
 
 PLACES = st.sets(st.tuples(st.sampled_from(["merge", "full"]), st.text(max_size=3), st.integers(0, 3)))
 

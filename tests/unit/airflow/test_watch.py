@@ -4,8 +4,9 @@ import logging
 
 import pytest
 
-from pipeline.airflow.watch.watch import LONGEST_MS, Watch
-from pipeline.lake import Lake, records
+from firnlake.airflow.watch import LONGEST_MS, Watch
+from firnlake.iceberg.catalog import Lake
+from firnlake.table import records
 from tests.support.lakes import NOW, TABLE, append, row
 
 

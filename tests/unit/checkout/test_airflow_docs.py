@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.airflow.configuration import Settings
+from firnlake.airflow.configuration import Settings
 
 OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
 

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firnlake.job.lane import Lane
+from firnlake.table.policies import Policies
+from firnlake.table.policy import Policy
+from firnlake.table.segment import LEVELS, RUN, TAIL
 from infra.bench.amplification import MASKED, Model, amplification
 from infra.bench.arrivals import START_MS, Arrivals, uniform
-from pipeline.policy import Policies, Policy
-from pipeline.segments.segment import LEVELS, RUN, TAIL
-from pipeline.sense import Lane
 
 SECOND = 1000
 ONLY_FULL = {"firn.profile": "kafka"}

@@ -7,15 +7,15 @@ from typing import cast, get_args
 import numpy as np
 import pytest
 
+from firnlake import clock
+from firnlake.iceberg.catalog import Lake
+from firnlake.maintain.maintain import care_table
 from infra.bench import data, document, goals, history
 from infra.bench.__main__ import families
 from infra.bench.data import Keys, Shape
 from infra.bench.measure import Figures, Measured, WrongOutputError, in_turns
 from infra.bench.results import Case, Report
 from infra.foreign.files import files_under, on_disk
-from pipeline import clock
-from pipeline.care import care_table
-from pipeline.lake import Lake
 from tests.support.lakes import held
 
 EVERY_KEYS = cast("tuple[Keys, ...]", get_args(Keys))

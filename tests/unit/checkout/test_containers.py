@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # has no type information
 
+from firnlake.airflow.configuration import read_tables
 from infra.environment import CHECKOUT, variable
-from pipeline.airflow.configuration import read_tables
 
 INFRA = CHECKOUT / "infra"
 COMPOSE = yaml.safe_load((INFRA / "compose" / "compose.yaml").read_text())

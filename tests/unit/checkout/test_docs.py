@@ -3,10 +3,9 @@
 import re
 from pathlib import Path
 
-from pipeline.policy import Policies
-from pipeline.policy.policies import OVERRIDABLE
-from pipeline.policy.policy import NAMES, Policy
-from pipeline.policy.profiles import PROFILES
+from firnlake.table.policies import OVERRIDABLE, Policies
+from firnlake.table.policy import NAMES, Policy
+from firnlake.table.profiles import PROFILES
 
 ROOT = Path(__file__).parents[3]
 

@@ -5,19 +5,20 @@ import pytest
 from tests.nets import layout
 
 AT_MOST = {
-    "folders in the package": 23,
-    "boxes": 31,
-    "floors": 14,
+    "folders in the package": 14,
+    "boxes": 22,
+    "floors": 8,
     "circles": 0,
-    "product lines": 37_547,
-    "product lines that are not blank": 30_893,
-    "files": 344,
+    "imports against the floors": 53,
+    "product lines": 36_236,
+    "product lines that are not blank": 29_851,
+    "files": 215,
     "classes": 384,
     "functions": 2_293,
-    "infra lines": 5_315,
-    "test lines": 50_716,
+    "infra lines": 5_323,
+    "test lines": 51_034,
     "modules above 350 lines": 0,
-    "modules that commit": 3,
+    "modules that commit": 2,
     "modules that delete": 5,
 }
 AT_LEAST = {"docstrings, %": 76.1}

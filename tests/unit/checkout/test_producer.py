@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
+from firnlake.iceberg.catalog import Lake
+from firnlake.maintain.maintain import CarePart, care_table
 from infra.demo import carts, producer
 from infra.demo.producer import SECONDS, TABLE, produce
 from infra.foreign.files import on_disk
-from pipeline.care import Part, care_table
-from pipeline.lake import Lake
 from tests.support.lakes import append, row
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -102,7 +102,7 @@ def test_nothing_is_landed_while_nobody_compacts(lake: Lake, monkeypatch: pytest
 
 def expired(lake: Lake, now: datetime) -> int:
     """Number of files that go with the snapshots that are too old at ``now``."""
-    found = care_table(lake, TABLE, int(now.timestamp() * 1000), remove=True, parts={Part.SNAPSHOTS})
+    found = care_table(lake, TABLE, int(now.timestamp() * 1000), remove=True, parts={CarePart.SNAPSHOTS})
     return sum(one.files for one in found if one.goes)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lake import Lake
+from firnlake.iceberg.catalog import Lake
 from tests.support.in_process import Firn, command
 from tests.support.lakes import NOW, TABLE
 

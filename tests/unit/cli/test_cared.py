@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import data_folder
 from infra.foreign.files import on_disk
-from pipeline.lake import Lake
-from pipeline.lake.folders import data_folder
 from tests.support import lakes
 from tests.support.in_process import Firn
 from tests.support.lakes import only_plan

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lake import Lake
-from pipeline.plan import Plan
-from pipeline.plan.failure import mark
-from pipeline.staging.stage import stages_of
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.failures import mark
+from firnlake.job.plan import Plan
+from firnlake.job.stage import stages_of
 from tests.support import lakes
 from tests.support.in_process import Firn, refused
 from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row

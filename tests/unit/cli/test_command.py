@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lake import Lake, records
+from firnlake.iceberg.catalog import Lake
+from firnlake.table import records
+from infra.environment import CHECKOUT, SOURCES
 from tests.support.in_process import Firn, Ran, refused
 from tests.support.lakes import TABLE
 
@@ -99,18 +101,25 @@ def test_the_installed_command_leaves_as_it_says(tmp_path: Path) -> None:
     refused(Ran(ran.returncode, ran.stdout, ran.stderr), "table no.table does not exist in catalog lake")
 
 
+def test_the_application_file_of_spark_runs_by_its_path(tmp_path: Path) -> None:
+    file = CHECKOUT / "pipeline" / "firnlake" / "__main__.py"
+    ran = subprocess.run(
+        [sys.executable, file, "status", "no.table"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    refused(Ran(ran.returncode, ran.stdout, ran.stderr), "table no.table does not exist in catalog lake")
+
+
 def test_metadata_commands_start_no_jvm_and_load_neither_spark_nor_great_expectations(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from pipeline.cli import main\n"
+        "from firnlake.cli.main import main\n"
         "sys.argv = ['firn', 'status']\n"
         "try:\n    main()\nexcept SystemExit as left:\n    assert not left.code\n"
         "heavy = {'pyspark', 'great_expectations', 'airflow'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    root = Path(__file__).parents[3]
     ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(root), "HOME": str(tmp_path)},
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": SOURCES, "HOME": str(tmp_path)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr

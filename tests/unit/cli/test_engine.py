@@ -2,8 +2,9 @@
 
 import pytest
 
-from pipeline.cli.commands import COMMANDS
-from pipeline.lake import Lake, records
+from firnlake.cli.main import COMMANDS
+from firnlake.iceberg.catalog import Lake
+from firnlake.table import records
 from tests.support.in_process import Firn, refused
 from tests.support.lakes import TABLE
 

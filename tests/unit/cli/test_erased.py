@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.erase.stored import read_erasures
-from pipeline.lake import Lake
+from firnlake.iceberg.catalog import Lake
+from firnlake.lanes.erasure.memory import read_erasures
 from tests.support.in_process import Firn, refused
 from tests.support.lakes import NOW, append, row
 from tests.support.proving import erase, expire

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.lake import Lake
-from pipeline.publish import publish
+from firnlake.iceberg.catalog import Lake
+from firnlake.publish.publish import publish
 from tests.support.in_process import Firn
 from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
 

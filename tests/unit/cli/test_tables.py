@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from pipeline.lake import Lake, records
+from firnlake.iceberg.catalog import Lake
+from firnlake.table import records
 from tests.support import lakes
 from tests.support.in_process import Firn
 from tests.support.lakes import NOW, TABLE, append, only_plan, row

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-import pipeline.compact.rewrite as rewrite
-from expectations.fingerprint import Fingerprint
-from pipeline.compact.inputs import PlanInputs
-from pipeline.compact.outcome import Outcome
-from pipeline.compact.survey import survey
-from pipeline.compact.tasks import Result, WholeTask
-from pipeline.compact.wide import survey_wide
-from pipeline.engine.local import LocalEngine
-from pipeline.errors import RefusedError
-from pipeline.lake.records import TRANSACTIONS_SCHEMA
-from pipeline.sense import Lane
+from firnlake.compact import rewrite
+from firnlake.compact.inputs import PlanInputs
+from firnlake.compact.keep_or_drop import Outcome
+from firnlake.compact.keys import survey
+from firnlake.compact.spread_keys import survey_wide
+from firnlake.compact.tasks import Result, WholeTask
+from firnlake.engine.local import LocalEngine
+from firnlake.errors import RefusedError
+from firnlake.job.lane import Lane
+from firnlake.table.records import TRANSACTIONS_SCHEMA
+from firnlake_expectations.fingerprint import Fingerprint
 from tests.support.plan_inputs import NOW, RETENTION, Held, Row, plan_inputs, table_of, target
 
 KEYS = (b"", b"a", b"b", b"c", None)

@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.compact.hide import Hiding, hide, places
-from pipeline.compact.inputs import PlanInputs
-from pipeline.compact.outcome import Outcome
-from pipeline.compact.tasks import Result
-from pipeline.engine.local import LocalEngine
-from pipeline.lake.data_files import Source
-from pipeline.lake.row_deletes import DeleteFile, FileDeletes
-from pipeline.sense import Lane
+from firnlake.compact.hide_in_place import Hiding, hide, places
+from firnlake.compact.inputs import PlanInputs
+from firnlake.compact.keep_or_drop import Outcome
+from firnlake.compact.tasks import Result
+from firnlake.engine.local import LocalEngine
+from firnlake.iceberg.data_files import Source
+from firnlake.iceberg.row_deletes import DeleteFile, FileDeletes
+from firnlake.job.lane import Lane
 from tests.support.plan_inputs import Held, Row, plan_inputs, target
 
 Positions = Mapping[int, Sequence[int]]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.compact.latest_per_key import latest_per_key
-from pipeline.lake.keys import NO_KEY
+from firnlake.compact.keys import latest_per_key
+from firnlake.iceberg.keys import NO_KEY
 
 Row = tuple[int, int, bool]
 """Code, offset, and whether it was removed before."""

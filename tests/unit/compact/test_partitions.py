@@ -8,10 +8,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import DateType, IntegerType, LongType, NestedField, StringType, TimestamptzType
 
-from pipeline.compact.partitions import Partitions
-from pipeline.lake.columns import KAFKA
-from pipeline.lake.records import SCHEMA, SPEC
-from pipeline.lake.topic_partition import TopicPartition
+from firnlake.compact.inputs import Partitions
+from firnlake.table.columns import KAFKA
+from firnlake.table.records import SCHEMA, SPEC
+from firnlake.table.topic_partition import TopicPartition
 from tests.support.plan_inputs import Row, table_of
 
 ORDERS = TopicPartition("t", 0)

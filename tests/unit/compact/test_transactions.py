@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.compact.transactions import TransactionRecords, aborted_and_ended
-from pipeline.sense.transactions import Marker
+from firnlake.compact.transactions import TransactionRecords, aborted_and_ended
+from firnlake.table.transactions import Marker
 
 
 class Event(NamedTuple):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.engine import Engines
-from pipeline.errors import RefusedError
+from firnlake.engine.choice import Engines
+from firnlake.errors import RefusedError
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.engine.groups import BYTES_PER_GROUP, MOST_ROUNDS, balanced
+from firnlake.engine.engine import BYTES_PER_GROUP, MOST_ROUNDS, balanced
 
 
 @given(weights=st.lists(st.integers(0, 2**40), max_size=60), workers=st.integers(1, 8))

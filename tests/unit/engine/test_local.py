@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.engine.buckets import Buckets, packed
-from pipeline.engine.engine import Engine
-from pipeline.engine.local import LocalEngine
+from firnlake.engine.engine import Engine
+from firnlake.engine.local import LocalEngine
+from firnlake.engine.worker import Buckets, packed
 from tests.support.engine_contract import EngineContract, Numbers, collected, spread_by_remainder, square
 
 

@@ -5,16 +5,15 @@ import sys
 
 import pyarrow as pa
 
-from pipeline.engine.engine import pickled
-from pipeline.engine.identity import identity
-from pipeline.engine.spark import entry_of
-from pipeline.engine.worker import complaint
+from firnlake.engine.engine import identity, pickled
+from firnlake.engine.spark import entry_of
+from firnlake.engine.worker import complaint
 
 WITHOUT_FIRN = """
 import pickle, sys
 import pyarrow as pa
 
-sys.modules["pipeline"] = None  # as if it was not installed
+sys.modules["firnlake"] = None  # as if it was not installed
 run = pickle.load(sys.stdin.buffer)
 (said,) = run([pa.record_batch({"id": [0]})])
 print(said.schema.names, said["id"].to_pylist(), said["blob"].to_pylist()[0].decode())

@@ -12,7 +12,7 @@ with zipfile.ZipFile("some.zip", "w") as archive:
     archive.writestr("second.py", "found = 2")
 sys.path.insert(0, "some.zip")
 import first
-from pipeline.engine.worker_reuse import keep_reuse_cheap
+from firnlake.engine.worker import keep_reuse_cheap
 
 assert "some.zip" in sys.path_importer_cache
 keep_reuse_cheap()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from expectations import build_data_docs
-from expectations.certificate import CERTIFICATES, DIGESTS, certificate_page
-from expectations.templates import write_page
+from firnlake_expectations.gx_process import build_data_docs
+from firnlake_expectations.templates import CERTIFICATES, DIGESTS, certificate_page, write_page
 from tests.unit.expectations.test_pages import Markup
 
 if TYPE_CHECKING:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from expectations import Claim, Fingerprint, Reading
-from expectations.judge import judge
-from expectations.tables import AFTER, BEFORE
+from firnlake_expectations.claim import Claim, JudgedColumns
+from firnlake_expectations.fingerprint import Fingerprint
+from firnlake_expectations.judge import judge
+from firnlake_expectations.tables import AFTER, BEFORE
 from tests.support.fuzz import HOSTILE_NAMES
 from tests.support.judged import CLAIM, part
 
 if TYPE_CHECKING:
-    from expectations.findings import Findings
+    from firnlake_expectations.findings import Findings
 
 HOUR = 3_600_000_000
 MOMENT = pa.timestamp("us", tz="UTC")
@@ -30,7 +31,7 @@ def claim(**figures: Any) -> Claim:
 
 
 def judged(
-    reading: Reading, schema: pa.Schema, read: list[dict[str, Any]], written: list[dict[str, Any]], like: Claim
+    reading: JudgedColumns, schema: pa.Schema, read: list[dict[str, Any]], written: list[dict[str, Any]], like: Claim
 ) -> list[Findings]:
     """Findings by values, and by a fingerprint that agrees with the written records."""
     before, after = pa.Table.from_pylist(read, schema), pa.Table.from_pylist(written, schema)
@@ -46,7 +47,7 @@ QUOTES = [name for name in HOSTILE_NAMES if set(name) & set("\"';\\") and "\0" n
 def test_columns_may_have_any_name(name: str) -> None:
     """Also that of a column of the judge's own."""
     quoted = '"' + name.replace('"', '""') + '"'
-    reading = Reading(
+    reading = JudgedColumns(
         key=("id",), offset="seq", topic=None, partition=None, topic_name="t", level="lv", delete_horizon="dh",
         tombstone=f"{quoted} = 'd'", told_by=(name,), transactions=False,
     )  # fmt: skip
@@ -79,7 +80,7 @@ _KEYS: list[tuple[pa.DataType, Any, Any]] = [
 @pytest.mark.parametrize(("kind", "one", "other"), _KEYS, ids=[str(kind) for kind, _, _ in _KEYS])
 def test_c6_keys_of_all_types_are_told_apart_exactly(kind: pa.DataType, one: Any, other: Any, composite: bool) -> None:
     names = ("k", "K") if composite else ("k",)
-    reading = Reading(
+    reading = JudgedColumns(
         key=names, offset="seq", topic=None, partition=None, topic_name="t", level="lv", delete_horizon="dh",
         tombstone=None, told_by=(), transactions=False,
     )  # fmt: skip

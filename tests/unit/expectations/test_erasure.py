@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from expectations import Findings
-from expectations.column_mapping import Reading
-from expectations.duck import Duck
-from expectations.findings import rows
-from expectations.judge import Limits, examine, judge
-from expectations.requested import Requested, key_bytes
-from expectations.tables import AFTER, BEFORE, IN_PLACE, Layout
-from expectations.wide import KeyBuckets
-from pipeline.erase.digests import key_bytes as cleaners_key_bytes
+from firnlake.lanes.erasure.requests import key_bytes as cleaners_key_bytes
+from firnlake_expectations.claim import JudgedColumns
+from firnlake_expectations.duck import Duck
+from firnlake_expectations.findings import Findings, rows
+from firnlake_expectations.in_buckets import KeyBuckets
+from firnlake_expectations.judge import Limits, examine, judge
+from firnlake_expectations.lane_views import Requested, key_bytes
+from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, Layout
 from tests.support.judged import CLAIM, KAFKAS, PAST, SCHEMA, Record, fingerprint_of, part, table
 
 if TYPE_CHECKING:
-    from expectations import Claim
+    from firnlake_expectations.claim import Claim
     from tests.support.judged import Records
 
 SECRET = bytes(range(32))
@@ -211,7 +210,7 @@ def test_c30_a_keys_bytes_are_those_that_the_request_was_made_of(
     columns = {"k": pa.array(values, kind), "other": pa.array([f"o{n}" for n in range(len(values))], pa.large_string())}
     batch = pa.RecordBatch.from_pydict({name: columns[name] for name in names})
     schema = pa.schema([*batch.schema, ("offset", pa.int64()), *((name, SCHEMA.field(name).type) for name in _REST)])
-    reading = Reading(key=names, topic=None, partition=None, tombstone=None, told_by=())
+    reading = JudgedColumns(key=names, topic=None, partition=None, tombstone=None, told_by=())
     layout = Layout(schema, reading, closely=True)
     rest = {name: pa.nulls(len(values), schema.field(name).type) for name in _REST}
     taken = pa.table({**{name: batch.column(name) for name in names}, "offset": range(len(values)), **rest})

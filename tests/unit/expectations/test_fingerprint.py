@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from expectations import Fingerprint
+from firnlake_expectations.fingerprint import Fingerprint
 
 _BLOBS = st.none() | st.sampled_from([b"", b"\0", b"\0\0", b"a", b"a\0"]) | st.binary(max_size=20)
 _WORDS = st.none() | st.sampled_from(["", "NULL", "a"]) | st.text(max_size=5)

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from expectations import gx_process
-from expectations.findings import rows
-from expectations.judge import judge
-from expectations.tables import AFTER, BEFORE
+from firnlake_expectations import gx_process
+from firnlake_expectations.findings import rows
+from firnlake_expectations.judge import judge
+from firnlake_expectations.tables import AFTER, BEFORE
 from infra.environment import CHECKOUT
 from tests.support.judged import CLAIM, INPUTS, KAFKAS, OUTPUTS, SCHEMA, B, part, table, without
 
 if TYPE_CHECKING:
-    from expectations.findings import Row
+    from firnlake_expectations.findings import Row
 
 # A fresh interpreter, without Great Expectations: where it is imported already nobody is started.
 _ASKING = """
 import json, sys
-from expectations import gx_process
-from expectations.findings import Row
-from expectations.promises import PROMISES
-from expectations.verdict import Sample
+from firnlake_expectations import gx_process
+from firnlake_expectations.findings import Row
+from firnlake_expectations.promises.table import PROMISES
+from firnlake_expectations.claim import Sample
 
 told = json.loads(sys.stdin.read())
 promises = {(promise.name, promise.number): promise for promise in PROMISES}

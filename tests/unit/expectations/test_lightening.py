@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from expectations import Claim
-from expectations.findings import rows
-from expectations.judge import Limits, judge
-from expectations.tables import SHOWN, Layout
-from expectations.visible import Deletes, Listed
-from expectations.wide import KeyBuckets
+from firnlake_expectations.claim import Claim
+from firnlake_expectations.findings import rows
+from firnlake_expectations.in_buckets import KeyBuckets
+from firnlake_expectations.judge import Limits, judge
+from firnlake_expectations.tables import SHOWN, Layout
+from firnlake_expectations.visible import Deletes, Listed
 from tests.support.judged import CLAIM, KAFKAS, PAST, RECORD_COUNTS, SCHEMA, Record, gathered, part, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from expectations import Part
+    from firnlake_expectations.tables import Part
 
 HELD = [
     Record(0, b"a", level=None),

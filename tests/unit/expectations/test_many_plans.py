@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from expectations import Claim, Verdict, build_data_docs
+from firnlake_expectations.gx_process import build_data_docs
 from tests.support.judged import (
     CLAIM,
     EMPTY_KEY,
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
     from pathlib import Path
+
+    from firnlake_expectations.claim import Claim, Verdict
 
 OTHER_BITS = {
     "removed tombstone changed",

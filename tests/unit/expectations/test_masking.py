@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from expectations.findings import rows
-from expectations.judge import Limits, judge
-from expectations.tables import AFTER, BEFORE, SHOWN, Layout
-from expectations.wide import KeyBuckets
+from firnlake_expectations.findings import rows
+from firnlake_expectations.in_buckets import KeyBuckets
+from firnlake_expectations.judge import Limits, judge
+from firnlake_expectations.tables import AFTER, BEFORE, SHOWN, Layout
 from tests.support.judged import CLAIM, KAFKAS, PAST, SCHEMA, Record, gathered, hiding, part, shown, table
 
 if TYPE_CHECKING:
-    from expectations import Claim
+    from firnlake_expectations.claim import Claim
     from tests.support.judged import Records
 
 OLD_A, NEW_A = Record(0, b"a", level=None), Record(4, b"a", level=1)

@@ -8,7 +8,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
-from expectations import Claim, build_data_docs
+from firnlake_expectations.claim import Claim
+from firnlake_expectations.gx_process import build_data_docs
 from tests.support.judged import (
     CLAIM,
     EMPTY_KEY,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from expectations import Verdict
+    from firnlake_expectations.claim import Verdict
 
 
 class Markup(HTMLParser):

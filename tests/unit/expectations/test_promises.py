@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from expectations import Finding, Verdict
-from expectations.judge import judge
-from expectations.promises import promises_of
-from expectations.tables import AFTER, BEFORE
+from firnlake_expectations.claim import Finding, Verdict
+from firnlake_expectations.judge import judge
+from firnlake_expectations.promises.table import promises_of
+from firnlake_expectations.tables import AFTER, BEFORE
 from tests.support.judged import (
     BEFORE_HORIZON,
     CLAIM,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from expectations import Claim
+    from firnlake_expectations.claim import Claim
 
 
 @pytest.fixture

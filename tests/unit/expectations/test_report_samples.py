@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from expectations.digests import digest
-from pipeline.airflow.dag.approval import figures_of
-from pipeline.airflow.site.page import overview_html, reports_html, table_html
-from pipeline.cli import main
-from pipeline.compact.compact import compact
-from pipeline.engine.local import LocalEngine
-from pipeline.lake import Lake
-from pipeline.plan import jobs_of
-from pipeline.publish import publish_job
-from pipeline.quarantine import records as quarantined
-from pipeline.staging.stage import Stage, stages_of
-from pipeline.status import Query, read
-from pipeline.status.gather import status_of, write_snapshot
-from pipeline.validate import build_reports, validate
+from firnlake.airflow.dag.approval import figures_of
+from firnlake.airflow.site.page import overview_html, reports_html, table_html
+from firnlake.cli.main import main
+from firnlake.compact.compact import compact
+from firnlake.engine.local import LocalEngine
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.quarantine import records as quarantined
+from firnlake.inspect.status.gather import status_of, write_snapshot
+from firnlake.inspect.status.rows import Query, read
+from firnlake.job.job import jobs_of
+from firnlake.job.stage import Stage, stages_of
+from firnlake.publish.publish import publish_job
+from firnlake.validate.validate import build_reports, validate
+from firnlake_expectations.wording import digest
 from tests.support.tampering import change_value
 from tests.support.topics import NOW, Record, Topic
 

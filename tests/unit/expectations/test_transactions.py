@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from expectations import Claim, Fingerprint, Verdict
+from firnlake_expectations.claim import Claim, Verdict
+from firnlake_expectations.fingerprint import Fingerprint
 from tests.support.judged import CLAIM as CLEANING
 from tests.support.judged import KAFKAS, NOW, PAST, RECORD_COUNTS, STAMP, judge_all
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from expectations.findings import Findings, rows
-from expectations.judge import judge
-from expectations.promises import PROMISES
-from expectations.tables import AFTER, BEFORE
-from expectations.verdicts import all_together, one_by_one, verdicts
+from firnlake_expectations.findings import Findings, rows
+from firnlake_expectations.judge import judge
+from firnlake_expectations.promises.table import PROMISES
+from firnlake_expectations.tables import AFTER, BEFORE
+from firnlake_expectations.verdicts import all_together, one_by_one, verdicts
 from tests.support.judged import CLAIM, INPUTS, KAFKAS, MERGE, OUTPUTS, SCHEMA, B, part, table, without
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from expectations import Claim
+    from firnlake_expectations.claim import Claim
     from tests.support.judged import Records
 
 COPY = [replace(record, level=1) for record in INPUTS]

@@ -5,9 +5,9 @@ import json
 import pytest
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
-from pipeline.engine.local import LocalEngine
-from pipeline.errors import RefusedError
-from pipeline.validate.verify import Verified, verify
+from firnlake.engine.local import LocalEngine
+from firnlake.errors import RefusedError
+from firnlake.validate.validate import Verified, verify
 from tests.support.commands import firn
 from tests.support.topics import DAY, NOW, Record, Topic, updates
 

@@ -8,19 +8,19 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from firnlake.cli.main import main
+from firnlake.engine.local import LocalEngine
+from firnlake.errors import RefusedError
+from firnlake.iceberg.branches import ERASURES
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.commit import Change, SnapshotCommit
+from firnlake.iceberg.manifests import Manifests
+from firnlake.lanes.erasure.memory import ErasuresChange
+from firnlake.lanes.erasure.requests import SearchProgress
+from firnlake.publish.publish_jobs import publish_stages
+from firnlake.table.published_plans import RecordCounts
+from firnlake.validate.validate import Verified, verify
 from infra.foreign.files import on_disk
-from pipeline.cli import main
-from pipeline.engine.local import LocalEngine
-from pipeline.erase.change import ErasuresChange
-from pipeline.erase.requests import Progress
-from pipeline.errors import RefusedError
-from pipeline.history.record_counts import RecordCounts
-from pipeline.lake import Lake
-from pipeline.lake.branches import ERASURES
-from pipeline.lake.manifests import Manifests
-from pipeline.lake.snapshot_commit import Change, SnapshotCommit
-from pipeline.publish import publish_stages
-from pipeline.validate.verify import Verified, verify
 from tests.support.erasing import progress, request
 from tests.support.hiding import delete
 from tests.support.lakes import Row
@@ -30,7 +30,7 @@ from tests.support.topics import NOW, Record, Topic, updates
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
-    from pipeline.lake.branch_snapshot import BranchChange
+    from firnlake.iceberg.branch_snapshot import BranchChange
 
 
 def verified(topic: Topic, snapshot_id: int | None = None) -> Verified:
@@ -202,7 +202,7 @@ def forged(topic: Topic, kept: Callable[[Rows], Rows], *, erased: int) -> None:
         MAIN_BRANCH: Change(gone, added, properties),
         ERASURES: ErasuresChange(
             lambda old: old.with_progress(
-                [Progress("orders", 0, max(old.ids), None, head.sequence_number or 0, commit.snapshot_id)]
+                [SearchProgress("orders", 0, max(old.ids), None, head.sequence_number or 0, commit.snapshot_id)]
             )
         ),
     }

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from expectations.judge import Limits, examine
-from expectations.tables import AFTER, BEFORE, IN_PLACE, Layout
-from expectations.wide import KeyBuckets
+from firnlake_expectations.in_buckets import KeyBuckets
+from firnlake_expectations.judge import Limits, examine
+from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, Layout
 from tests.support.examples import times
 from tests.support.judged import (
     CLAIM,
@@ -32,7 +32,8 @@ from tests.support.judged import (
 from tests.unit.expectations.test_promises import SABOTAGE, in_world
 
 if TYPE_CHECKING:
-    from expectations import Claim, Findings
+    from firnlake_expectations.claim import Claim
+    from firnlake_expectations.findings import Findings
     from tests.support.judged import Records
 
 
@@ -62,8 +63,8 @@ def test_a_right_result_is_right_in_buckets() -> None:
 
 
 def test_a_bucket_that_comes_in_many_pieces_is_judged_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("expectations.wide.ROWS", 2048)
-    monkeypatch.setattr("expectations.wide.PIECE_BYTES", 1)
+    monkeypatch.setattr("firnlake_expectations.filling.ROWS", 2048)
+    monkeypatch.setattr("firnlake_expectations.in_buckets.PIECE_BYTES", 1)
     inputs = [Record(offset, b"k%d" % (offset % 4500)) for offset in range(9000)]
     outputs = [replace(one, level=CLAIM.level_out) for one in inputs[4500:-1]]
     narrow, wide = both(inputs, outputs, [], replace(CLAIM, log_end_offset=8999), closely=True)

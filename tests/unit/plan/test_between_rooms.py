@@ -2,14 +2,17 @@
 
 import pytest
 
-from pipeline.clock import from_ms
-from pipeline.lake import Lake
-from pipeline.plan import Plan, plan_partition, plan_table
-from pipeline.publish import publish, retain
-from pipeline.segments import read
-from pipeline.segments.segment import TAIL
-from pipeline.sense import Lane, sense_table
-from pipeline.status.gather import status_of
+from firnlake.clock import from_ms
+from firnlake.iceberg.catalog import Lake
+from firnlake.inspect.status.gather import status_of
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.lanes.retention import retain
+from firnlake.plan.make import plan_partition, plan_table
+from firnlake.plan.read_states import sense_table
+from firnlake.publish.publish import publish
+from firnlake.table.segment import TAIL
+from firnlake.table.segments import read
 from tests.support import lakes
 from tests.support.foreign import append_empty_file, rewrite_manifests
 from tests.support.lakes import NOW, Fates, append, only_plan, ready, row

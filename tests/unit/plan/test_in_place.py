@@ -7,14 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.lake.topic_partition import TopicPartition
-from pipeline.plan import Plan
-from pipeline.plan.in_place import series, staying
-from pipeline.plan.may_stay_in_place import may_stay
-from pipeline.plan.plan import Input
-from pipeline.segments import Segment
-from pipeline.segments.segment import LANDED, TAIL
-from pipeline.sense import Lane
+from firnlake.job.job import series, staying
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Input, Plan
+from firnlake.lanes.cleaning import may_stay
+from firnlake.table.segment import LANDED, TAIL, Segment
+from firnlake.table.topic_partition import TopicPartition
 
 NOW = 1_000_000
 SEGMENT_BYTES = 1_000

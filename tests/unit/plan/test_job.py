@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import RefusedError
-from pipeline.plan import Input, Job, Plan, jobs_of
-from pipeline.plan.job import JobLimits
-from pipeline.segments.segment import LANDED, TAIL
-from pipeline.sense import Lane
+from firnlake.errors import RefusedError
+from firnlake.job.job import Job, JobLimits, jobs_of
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Input, Plan
+from firnlake.table.segment import LANDED, TAIL
 from tests.support.lakes import NOW, TABLE
 
 

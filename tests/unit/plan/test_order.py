@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.lake.topic_partition import TopicPartition
-from pipeline.plan import Plan
-from pipeline.plan.make import candidates
-from pipeline.plan.order import gain, inputs_of
-from pipeline.plan.run_budget import RunBudget, admit
-from pipeline.policy import Policies, Policy
-from pipeline.policy.policy import DAY_MS, LONG_MAX
-from pipeline.segments import Segment, Segments
-from pipeline.segments.segment import LANDED, MERGED, RUN, TAIL
-from pipeline.sense import Lane, PartitionState, sense
-from pipeline.sense.due_since import due_since
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.plan.forecast import due_since
+from firnlake.plan.make import candidates
+from firnlake.plan.order import RunBudget, admit, gain, inputs_of
+from firnlake.table.partition import PartitionState, sense
+from firnlake.table.policies import Policies
+from firnlake.table.policy import DAY_MS, LONG_MAX, Policy
+from firnlake.table.segment import LANDED, MERGED, RUN, TAIL, Segment, Segments
+from firnlake.table.topic_partition import TopicPartition
 from tests.support.lakes import NOW, TABLE, segment
 
 HOUR_MS = 3_600_000

@@ -7,15 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.clock import from_ms
-from pipeline.errors import RefusedError
-from pipeline.lake import Lake
-from pipeline.lake.topic_partition import TopicPartition
-from pipeline.plan import Input, Plan, first_due, plan_lanes, plan_table, plan_work
-from pipeline.policy import Policies, Policy
-from pipeline.segments import Segment, Segments
-from pipeline.segments.segment import LANDED, MERGED, RUN, TAIL
-from pipeline.sense import Lane, PartitionState, Scope, sense
+from firnlake.clock import from_ms
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Input, Plan
+from firnlake.plan.make import first_due, plan_lanes, plan_table, plan_work
+from firnlake.plan.read_states import Scope
+from firnlake.table.partition import PartitionState, sense
+from firnlake.table.policies import Policies
+from firnlake.table.policy import Policy
+from firnlake.table.segment import LANDED, MERGED, RUN, TAIL, Segment, Segments
+from firnlake.table.topic_partition import TopicPartition
 from tests.support import lakes
 from tests.support.drawn import all_plans, example, partitions, policies
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, append, row

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import RefusedError
-from pipeline.plan import Input, Plan
-from pipeline.policy import Policy
-from pipeline.segments import Segment
+from firnlake.errors import RefusedError
+from firnlake.job.plan import Input, Plan
+from firnlake.table.policy import Policy
+from firnlake.table.segment import Segment
 from tests.support.drawn import all_plans, example, partitions, policies
 from tests.support.lakes import NOW
 

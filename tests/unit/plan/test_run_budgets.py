@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.lake import Lake
-from pipeline.lake.topic_partition import TopicPartition
-from pipeline.plan import plan_table, plan_work
-from pipeline.plan.make import candidates
-from pipeline.plan.run_budget import Candidate, RunBudget, admit
-from pipeline.policy import Policies, Policy
-from pipeline.policy.policy import LONG_MAX
-from pipeline.segments import Segments
-from pipeline.sense import Lane, Scope, sense
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
+from firnlake.plan.make import candidates, plan_table, plan_work
+from firnlake.plan.order import Candidate, RunBudget, admit
+from firnlake.plan.read_states import Scope
+from firnlake.table.partition import sense
+from firnlake.table.policies import Policies
+from firnlake.table.policy import LONG_MAX, Policy
+from firnlake.table.segment import Segments
+from firnlake.table.topic_partition import TopicPartition
 from tests.support.lakes import NOW, TABLE, append, row
 from tests.unit.plan.test_job import plan
 from tests.unit.plan.test_order import landed

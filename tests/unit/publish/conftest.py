@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipeline.lake import Lake
-from pipeline.plan import Plan
-from pipeline.staging.stage import Stage
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.plan import Plan
+from firnlake.job.stage import Stage
 from tests.support.lakes import Fates, ready, row
 from tests.support.templates import Templates
 

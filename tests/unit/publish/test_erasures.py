@@ -6,15 +6,16 @@ from typing import Any, Final
 
 import pytest
 
-from pipeline.erase.requests import Erasures, Progress, Request
-from pipeline.plan import Plan, plan_partition
-from pipeline.policy import Policy
-from pipeline.publish.erasures import overtaken, unsearched
-from pipeline.segments import Segment, Segments
-from pipeline.segments.segment import LANDED
-from pipeline.sense import Lane, PartitionState
-from pipeline.sense.erasing import Erasing
-from pipeline.sense.searches import search
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.lanes.erasure.erase import overtaken, unsearched
+from firnlake.lanes.erasure.memory import ErasureMemory
+from firnlake.lanes.erasure.requests import Erasures, Request, SearchProgress
+from firnlake.lanes.erasure.searches import search
+from firnlake.plan.make import plan_partition
+from firnlake.table.partition import PartitionState
+from firnlake.table.policy import Policy
+from firnlake.table.segment import LANDED, Segment, Segments
 from tests.support.lakes import NOW, TOPIC_PARTITION, segment
 
 KEYS: Final = ("a", "b", "c")
@@ -62,7 +63,7 @@ class Log:
     def state(self) -> PartitionState:
         own = tuple(sorted(self.segments.values(), key=lambda one: one.order))
         requests = self.erasures.of(TOPIC_PARTITION)
-        erasing = Erasing.of(self.erasures, TOPIC_PARTITION, self.sequence_number) if requests else None
+        erasing = ErasureMemory.of(self.erasures, TOPIC_PARTITION, self.sequence_number) if requests else None
         return PartitionState(TOPIC_PARTITION, own, POLICY, self.now, erasing=erasing)
 
     def land(self) -> None:
@@ -140,7 +141,7 @@ class Log:
                 self.add(left, old.level, self.path(FIRN), old.newest_ms)
         topic, partition = TOPIC_PARTITION
         end = plan.log_end_offset if kept_end else before
-        done = Progress(
+        done = SearchProgress(
             topic,
             partition,
             plan.searched.through,

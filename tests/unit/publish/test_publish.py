@@ -2,15 +2,15 @@
 
 import pytest
 
+from firnlake.clock import from_ms
+from firnlake.errors import ConflictError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
+from firnlake.job.stage import Stage, stages_of
+from firnlake.plan.make import plan_table
+from firnlake.publish.publish import publish
+from firnlake.table.segments import read
 from infra.foreign.files import on_disk
-from pipeline.clock import from_ms
-from pipeline.errors import ConflictError
-from pipeline.lake import Lake
-from pipeline.plan import plan_table
-from pipeline.publish import publish
-from pipeline.segments import read
-from pipeline.sense import Lane
-from pipeline.staging.stage import Stage, stages_of
 from tests.support import lakes
 from tests.support.foreign import append_again, rename, written_under_no_spec
 from tests.support.lakes import NOW, TABLE, Fates, append, append_file, append_two, only_plan, ready, row

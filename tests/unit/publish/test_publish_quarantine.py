@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from firnlake.errors import ConflictError, RefusedError
+from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, QUARANTINE, QUARANTINED, REMOVED, REMOVED_TOMBSTONES, on_branch
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.quarantine import batches
+from firnlake.job.collect import discard
+from firnlake.job.lane import Lane
+from firnlake.job.stage import Stage
+from firnlake.plan.make import plan_table
+from firnlake.publish.attempts import Publication
+from firnlake.publish.publish import publish
 from infra.foreign.files import files_under, on_disk
-from pipeline.care.jobs import discard
-from pipeline.errors import ConflictError, RefusedError
-from pipeline.lake import Lake
-from pipeline.lake.branches import HAS_SIDE_BRANCHES, QUARANTINE, QUARANTINED, REMOVED, REMOVED_TOMBSTONES, on_branch
-from pipeline.plan import plan_table
-from pipeline.publish import Publication, publish
-from pipeline.quarantine import batches
-from pipeline.sense import Lane
-from pipeline.staging.stage import Stage
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, Fates, Part, append, append_two, only_plan, ready, row
 from tests.support.stages import crash_after_commit, data_of

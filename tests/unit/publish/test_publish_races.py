@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
+from firnlake.errors import ConflictError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.collect import discard, sweep
+from firnlake.job.job import Job
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.job.stage import Stage, open_stage, stages_of
+from firnlake.plan.make import plan_table
+from firnlake.publish.attempts import Publication
+from firnlake.publish.publish import publish
+from firnlake.table.published_plans import published
 from infra.foreign.files import files_under
-from pipeline.care.jobs import discard
-from pipeline.care.sweep import sweep
-from pipeline.errors import ConflictError
-from pipeline.history.published_plans import published
-from pipeline.lake import Lake
-from pipeline.plan import Job, Plan, plan_table
-from pipeline.publish import Publication, publish
-from pipeline.sense import Lane
-from pipeline.staging.open import open_stage
-from pipeline.staging.stage import Stage, stages_of
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
 from tests.support.stages import crash_after_commit, data_of, kept

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 
 import pytest
 
+from firnlake.errors import ConflictError, FirnError, RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.collect import discard
+from firnlake.job.failures import ABANDONED
+from firnlake.job.plan import Plan
+from firnlake.job.stage import Stage, stages_of
+from firnlake.publish.publish import publish
+from firnlake.table import records
 from infra.foreign.files import files_under, on_disk
-from pipeline.care.jobs import discard
-from pipeline.errors import ConflictError, FirnError, RefusedError
-from pipeline.lake import Lake, records
-from pipeline.plan import Plan
-from pipeline.plan.failure import ABANDONED
-from pipeline.publish import publish
-from pipeline.staging.stage import Stage, stages_of
 from tests.support import lakes
 from tests.support.foreign import delete_rows
 from tests.support.lakes import TABLE, Fates, append, compacted, judged, row

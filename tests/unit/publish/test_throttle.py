@@ -7,12 +7,13 @@ from functools import partial
 import pytest
 from pyiceberg.table import Table
 
-from pipeline.care.jobs import newer_snapshot
-from pipeline.history import others_since_firn
-from pipeline.lake import Lake
-from pipeline.plan import Plan
-from pipeline.publish import publish, throttle
-from pipeline.publish.throttle import BUSY, LOOK_SECONDS, PATIENCE_SECONDS, QUIET_SECONDS, Throttle, Time
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.collect import newer_snapshot
+from firnlake.job.plan import Plan
+from firnlake.publish import attempts
+from firnlake.publish.attempts import BUSY, LOOK_SECONDS, PATIENCE_SECONDS, QUIET_SECONDS, Throttle, Time
+from firnlake.publish.publish import publish
+from firnlake.table.summaries import others_since_firn
 from tests.support import lakes
 from tests.support.lakes import TABLE, Fates, append, ready, row
 
@@ -39,7 +40,7 @@ class Meanwhile:
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "COMMITS_BETWEEN", BETWEEN)
+    monkeypatch.setattr(attempts, "COMMITS_BETWEEN", BETWEEN)
 
 
 def others(lake: Lake, times: int = 1) -> None:
@@ -96,8 +97,8 @@ def test_it_ends_when_nobody_commits_any_more(lake: Lake, plan: Plan) -> None:
 
 def test_c22_it_ends_whatever_others_do(lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over all tries of a commit: a lost race gives nobody another wait."""
-    monkeypatch.setattr(throttle, "LOOK_SECONDS", QUIET_SECONDS / 2)
-    monkeypatch.setattr(throttle, "COMMITS_BETWEEN", 10_000)
+    monkeypatch.setattr(attempts, "LOOK_SECONDS", QUIET_SECONDS / 2)
+    monkeypatch.setattr(attempts, "COMMITS_BETWEEN", 10_000)
     others(lake, BUSY)
     time = Meanwhile(lambda: others(lake))
     own = throttled(lake, plan, time)
@@ -125,7 +126,7 @@ def test_commits_that_do_not_follow_closely_make_no_table_busy(
 ) -> None:
     newer_snapshot(lake, TABLE)
     others(lake, BUSY)
-    monkeypatch.setattr(throttle, "BUSY_MS", -1)
+    monkeypatch.setattr(attempts, "BUSY_MS", -1)
     time = Meanwhile()
     throttled(lake, plan, time)()
     assert time.pauses == 0

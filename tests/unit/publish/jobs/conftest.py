@@ -2,10 +2,11 @@
 
 import pytest
 
-from pipeline.lake import Lake
-from pipeline.plan import Plan, plan_table
-from pipeline.sense import Lane
-from pipeline.staging.stage import Stage
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.job.stage import Stage
+from firnlake.plan.make import plan_table
 from tests.support.jobs import PARTITIONS, part
 from tests.support.lakes import NOW, append, compacted_job, judged, row
 from tests.support.templates import Templates

@@ -4,18 +4,18 @@ from collections.abc import Callable
 
 import pytest
 
+from firnlake.errors import ConflictError, FirnError, RefusedError
+from firnlake.iceberg.branches import QUARANTINED
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.quarantine import batches
+from firnlake.job.collect import discard
+from firnlake.job.lane import Lane
+from firnlake.job.stage import Stage, stages_of
+from firnlake.plan.make import plan_table
+from firnlake.publish.publish import publish_job
+from firnlake.table.published_plans import plans_of
+from firnlake.table.segments import read
 from infra.foreign.files import files_under, on_disk
-from pipeline.care.jobs import discard
-from pipeline.errors import ConflictError, FirnError, RefusedError
-from pipeline.history.published_plans import plans_of
-from pipeline.lake import Lake
-from pipeline.lake.branches import QUARANTINED
-from pipeline.plan import plan_table
-from pipeline.publish import publish_job
-from pipeline.quarantine import batches
-from pipeline.segments import read
-from pipeline.sense import Lane
-from pipeline.staging.stage import Stage, stages_of
 from tests.support import lakes
 from tests.support.foreign import delete_rows
 from tests.support.jobs import PARTITIONS, bad_of, done_of, input_gone, seen

@@ -5,20 +5,21 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.snapshots import Snapshot
 
+from firnlake.errors import ConflictError, RefusedError
+from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, on_branch
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.snapshots import ancestors
+from firnlake.ingest.quarantine import batches
+from firnlake.job.job import Job
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.job.stage import Stage, open_stage, stages_of
+from firnlake.plan.make import plan_table
+from firnlake.publish.attempts import PublishResult
+from firnlake.publish.publish import publish, publish_job
+from firnlake.table.published_plans import RecordCounts, plans_of
+from firnlake.table.segments import read
 from infra.foreign.files import files_under, on_disk
-from pipeline.errors import ConflictError, RefusedError
-from pipeline.history import ancestors
-from pipeline.history.published_plans import plans_of
-from pipeline.history.record_counts import RecordCounts
-from pipeline.lake import Lake
-from pipeline.lake.branches import QUARANTINE, QUARANTINED, on_branch
-from pipeline.plan import Job, Plan, plan_table
-from pipeline.publish import PublishResult, publish, publish_job
-from pipeline.quarantine import batches
-from pipeline.segments import read
-from pipeline.sense import Lane
-from pipeline.staging.open import open_stage
-from pipeline.staging.stage import Stage, stages_of
 from tests.faults.variables import dying
 from tests.support import lakes
 from tests.support.commands import firn

@@ -4,25 +4,28 @@ from pathlib import Path
 
 import pytest
 
+from firnlake import clock
+from firnlake.compact.compact import compact
+from firnlake.engine.local import LocalEngine
+from firnlake.errors import UnavailableError
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE
+from firnlake.inspect.explain.key import explain_key
+from firnlake.inspect.explain.partition import explain_segment
+from firnlake.job.collect import sweep
+from firnlake.job.failures import failed_plans, mark
+from firnlake.job.job import Job
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.job.stage import Stage, parts_of, stages_of
+from firnlake.maintain.maintain import care_table
+from firnlake.plan.make import plan_table
+from firnlake.publish.publish import publish_job
+from firnlake.publish.publish_jobs import publish_stages
+from firnlake.table.published_plans import commits_folder
+from firnlake.table.segments import read
+from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.files import files_under, on_disk
-from pipeline import clock
-from pipeline.care import care_table
-from pipeline.care.sweep import sweep
-from pipeline.compact.compact import compact
-from pipeline.engine.local import LocalEngine
-from pipeline.errors import UnavailableError
-from pipeline.explain import explain_key
-from pipeline.explain.segment import explain_segment
-from pipeline.history.published_plans import commits_folder
-from pipeline.history.retained import MAX_SNAPSHOT_AGE
-from pipeline.lake import Lake
-from pipeline.lake.topic_partition import TopicPartition
-from pipeline.plan import Job, Plan, failed_plans, plan_table
-from pipeline.plan.failure import mark
-from pipeline.publish import publish_job, publish_stages
-from pipeline.segments import read
-from pipeline.sense import Lane
-from pipeline.staging.stage import Stage, parts_of, stages_of
 from tests.faults.harness.fault import Fault, Kind
 from tests.faults.harness.faulty import faulty
 from tests.support import lakes

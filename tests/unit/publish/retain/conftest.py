@@ -2,8 +2,9 @@
 
 import pytest
 
-from pipeline.lake import Lake, records
-from pipeline.plan import Plan
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.plan import Plan
+from firnlake.table import records
 from tests.support.lakes import TABLE
 from tests.support.retained import DELETE, HOUR, land, plans
 from tests.support.templates import Templates

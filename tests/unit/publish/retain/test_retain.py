@@ -5,14 +5,17 @@ from typing import NoReturn
 
 import pytest
 
+from firnlake.errors import ConflictError, OutcomeUnknownError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.lanes.retention import retain
+from firnlake.plan.make import plan_table
+from firnlake.publish.attempts import Publication
+from firnlake.publish.publish_jobs import retain_plans
+from firnlake.run import run
+from firnlake.table.segments import read
 from infra.foreign.files import on_disk
-from pipeline.errors import ConflictError, OutcomeUnknownError
-from pipeline.lake import Lake
-from pipeline.plan import Plan, plan_table
-from pipeline.publish import Publication, retain, retain_plans
-from pipeline.run import run
-from pipeline.segments import read
-from pipeline.sense import Lane
 from tests.support import lakes
 from tests.support.foreign import append_empty_file, delete_rows
 from tests.support.forgetful import through

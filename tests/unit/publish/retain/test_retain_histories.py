@@ -9,13 +9,14 @@ import pytest
 from hypothesis import Phase, given
 from hypothesis import strategies as st
 
-from pipeline.clock import from_ms
-from pipeline.errors import ConflictError
-from pipeline.lake import Lake, records
-from pipeline.plan import plan_table
-from pipeline.publish import retain
-from pipeline.segments import read
-from pipeline.sense import Lane
+from firnlake.clock import from_ms
+from firnlake.errors import ConflictError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.lane import Lane
+from firnlake.lanes.retention import retain
+from firnlake.plan.make import plan_table
+from firnlake.table import records
+from firnlake.table.segments import read
 from tests.support import lakes
 from tests.support.examples import bounded
 from tests.support.lakes import NOW

@@ -5,11 +5,14 @@ import threading
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
-from pipeline.errors import ConflictError, RefusedError
-from pipeline.lake import Lake, records
-from pipeline.plan import Plan
-from pipeline.publish import Publication, publish, retain
-from pipeline.staging.stage import stages_of
+from firnlake.errors import ConflictError, RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.plan import Plan
+from firnlake.job.stage import stages_of
+from firnlake.lanes.retention import retain
+from firnlake.publish.attempts import Publication
+from firnlake.publish.publish import publish
+from firnlake.table import records
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready
 from tests.support.retained import DELETE, HOUR, aged, change, land, plans

@@ -1,0 +1,242 @@
+"""The claims that a plan and its compaction make about their work, and the verdict on them.
+
+Everything else is measured. A verdict is small enough for a table property. Column roles say what a record is narrowed
+to for judging.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+
+Lane = Literal["erase", "mask", "lighten", "merge", "clean", "tier", "full"]
+
+TAIL = 3
+"""Level of the tail; everything below it is the head."""
+
+QUARANTINED = -1
+"""Level of a staged record that goes to the quarantine table, not to the topic (C5)."""
+
+BURIED = -2
+"""Level of tombstones removed from the topic: written to be kept beside it, read to come back (C9)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The claim of one plan (one lane on one topic partition), which a validation tests.
+
+    table                 the Iceberg table, `namespace.name`
+    lane                  `erase` (C30), `mask` (C28), `lighten` (C27), `merge` (C13), `clean` (C14), `tier` (C15) or
+                          `full` (C16)
+    plan_id               the plan's identifier
+    topic, partition      the topic partition of the plan
+    now_ms                the plan's clock, epoch milliseconds
+    level_out             level of the records that stay in the topic; `erase`, `mask` and `lighten` keep that of each
+    clean_below           tombstones below this offset are *clean* (C7); None: all are, since no segment outside
+                          the inputs can hold an older offset
+    log_end_offset        highest offset of the topic partition when the plan was made (C4)
+    kept_from             where row-level deletes may hide the log end: the first offset that may be the highest that
+                          readers see; None: the log end itself
+    delete_retention_ms   `delete.retention.ms`: time that a tombstone stays after it was found clean (C8)
+    segments_in/_out      data files read and written, as the plan and the stage list them
+    bytes_in/_out         their sizes in bytes
+    records_in            records read
+    records_out           records that stay in the topic, quarantined ones not counted
+    superseded            records dropped because a newer record of their key was read (C2)
+    tombstones_removed    tombstones dropped because their delete horizon has passed (C9)
+    quarantined           records without a key, moved to the quarantine table (C5)
+    repeated              superseded records that are copies of a record written more than once
+    restored              records read that are tombstones removed earlier: they came back because an older record
+                          of their key was read (C9)
+    transactional         True when transactional or control records may have been read (C10)
+    markers               markers outside the inputs that decide transactions inside: producer, offset, committed
+    deleted               records of the files read that other writers' row-level deletes hide, beside records_in (C27)
+    aborted               records of aborted transactions, dropped regardless of their key (C10)
+    markers_removed       markers dropped because their transaction has no records left (C10)
+    erased                records dropped because their keys are to be erased (C30); removed tombstones among them
+                          count as read
+    erase_before          lane `erase`: records at this offset and past it stay; None: all that are requested go
+    end_kept              lane `erase`: True when the log end is requested and stays nevertheless (C4)
+    segments_in_place     segments of the tail that lose nothing and stay in place (C16); they count neither as
+                          read nor as written
+    bytes_in_place        their size in bytes
+    records_in_place      their records
+
+    The record counts must add up (C24): records_in = records_out + superseded + tombstones_removed + quarantined +
+    aborted + markers_removed + erased.
+    """
+
+    table: str
+    lane: Lane
+    plan_id: str
+    topic: str
+    partition: int
+    now_ms: int
+    level_out: int
+    clean_below: int | None
+    log_end_offset: int
+    delete_retention_ms: int
+    segments_in: int
+    segments_out: int
+    bytes_in: int
+    bytes_out: int
+    records_in: int
+    records_out: int
+    superseded: int
+    tombstones_removed: int
+    quarantined: int
+    repeated: int = 0
+    restored: int = 0
+    deleted: int = 0
+    transactional: bool = False
+    markers: tuple[tuple[int, int, bool], ...] = ()
+    aborted: int = 0
+    markers_removed: int = 0
+    erased: int = 0
+    erase_before: int | None = None
+    end_kept: bool = False
+    segments_in_place: int = 0
+    bytes_in_place: int = 0
+    records_in_place: int = 0
+    kept_from: int | None = None
+
+    @property
+    def end(self) -> int:
+        """From this offset on, a record goes only if a newer one of its key was read (C4)."""
+        return self.log_end_offset if self.kept_from is None else self.kept_from
+
+    def to_dict(self) -> dict[str, Any]:
+        """The claim as JSON-ready names and values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Claim:
+        """Restore a claim from `to_dict`. Raises TypeError for a missing or unknown name."""
+        # JSON has no tuples, only lists.
+        return cls(**{**fields, "markers": tuple(tuple(marker) for marker in fields.get("markers", ()))})
+
+
+_OF_TRANSACTIONS = ("is_control", "is_transactional", "producer_id")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedColumns:
+    """The roles of the columns of a table of records; the defaults are those of Kafka's Spark source.
+
+    key               the key's columns; a record with NULL in one of them has no key (C5)
+    offset            the integer that orders records
+    topic, partition  None: every record belongs to `topic_name`, partition 0
+    tombstone         a condition in DuckDB's SQL, NULL counting as false; None: no record is a tombstone
+    told_by           the columns that the condition reads
+    level, delete_horizon   the two columns that a cleaning writes; it must not change any other (C1)
+    transactions      True when transaction columns, if there are any, are Kafka's (C10)
+    uuids             key columns whose 16 bytes are a UUID, which reports show as text
+    """
+
+    key: tuple[str, ...] = ("key",)
+    offset: str = "offset"
+    topic: str | None = "topic"
+    partition: str | None = "partition"
+    topic_name: str = ""
+    tombstone: str | None = '"value" IS NULL'
+    told_by: tuple[str, ...] = ("value",)
+    level: str = "level"
+    delete_horizon: str = "delete_horizon"
+    transactions: bool = True
+    uuids: tuple[str, ...] = ()
+
+    def kept(self, columns: Collection[str]) -> tuple[str, ...]:
+        """The columns that C1 keeps, in order: the columns of the `Fingerprint`."""
+        return tuple(name for name in columns if name not in (self.level, self.delete_horizon))
+
+    def of_transactions(self, columns: Collection[str]) -> tuple[str, ...]:
+        """The transaction columns among `columns`."""
+        return tuple(name for name in _OF_TRANSACTIONS if self.transactions and name in columns)
+
+    def narrow(self, columns: Collection[str]) -> tuple[str, ...]:
+        """The columns that locate a record: all that is read when a fingerprint vouches for the value."""
+        named = (*self.key, self.offset, self.topic, self.partition, self.level, self.delete_horizon)
+        return tuple(dict.fromkeys(name for name in (*named, *self.of_transactions(columns)) if name))
+
+
+MAX_VERDICT_BYTES = 16_000
+SAMPLES_IN_VERDICT = 3
+"""Samples per expectation in a verdict; the stored validation result holds up to ten per rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One offending record: its place, the finding and the expectation. Key and value are redacted (see
+    `redaction`)."""
+
+    offset: int | None
+    key: str | None
+    found: str
+    expected: str
+    value: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The sample as JSON-ready names and values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one expectation: its promise as a sentence, the outcome, and the observation in words."""
+
+    name: str
+    sentence: str
+    passed: bool
+    observed: str
+    samples: tuple[Sample, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Great Expectations' verdict on one stage.
+
+    seconds is the validation's share of wall time; run_name names the stored validation result and its page; closely
+    is True when values of both sides were read, False when a fingerprint vouched for the values on the read side.
+    """
+
+    plan_id: str
+    passed: bool
+    expectations: tuple[Finding, ...]
+    seconds: float
+    run_name: str
+    closely: bool = False
+
+    @property
+    def failures(self) -> tuple[Finding, ...]:
+        """The expectations that failed."""
+        return tuple(finding for finding in self.expectations if not finding.passed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The verdict as JSON-ready names and values; `from_dict` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Verdict:
+        """Restore a verdict from `to_dict` (or from its JSON). Raises for unknown or missing names."""
+        findings = tuple(
+            Finding(**{**finding, "samples": tuple(Sample(**sample) for sample in finding["samples"])})
+            for finding in fields["expectations"]
+        )
+        return cls(**{**fields, "expectations": findings})
+
+    def bounded(self) -> Verdict:
+        """The same verdict, with samples dropped until its JSON is below MAX_VERDICT_BYTES."""
+        verdict = self
+        for most in range(SAMPLES_IN_VERDICT, -1, -1):
+            verdict = replace(
+                self,
+                expectations=tuple(replace(f, samples=f.samples[:most]) for f in self.expectations),
+            )
+            if len(json.dumps(verdict.to_dict())) < MAX_VERDICT_BYTES:
+                break
+        return verdict

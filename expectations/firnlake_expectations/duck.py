@@ -1,0 +1,82 @@
+"""DuckDB for the judge: in memory, within limits, without access to other files or hosts.
+
+Its tables are Arrow tables, visible by name while a query runs.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+import duckdb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+
+_SETTINGS = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "enable_external_access": "false",
+    "preserve_insertion_order": "false",
+    "arrow_large_buffer_size": "true",
+}
+
+
+class Duck:
+    """A connection to a database of its own, for one thread at a time.
+
+    threads     maximum number of threads per query
+    memory      maximum memory in bytes; None: DuckDB's default, 80 % of the machine's
+    spill       folder for data that exceeds it; None: nothing is spilled, the query fails
+    """
+
+    def __init__(self, *, threads: int = 1, memory: int | None = None, spill: str | None = None) -> None:
+        bounds = {} if memory is None else {"memory_limit": f"{memory}B"}
+        config: dict[str, Any] = {**_SETTINGS, **bounds, "threads": str(threads), "temp_directory": spill or ""}
+        self._connection = duckdb.connect(":memory:", config=config)
+
+    def beside(self) -> Self:
+        """Another connection to the same database, for another thread."""
+        other = object.__new__(type(self))
+        other._connection = self._connection.cursor()
+        return other
+
+    @contextmanager
+    def seeing(self, **tables: pa.Table) -> Iterator[None]:
+        """Make the `tables` queryable by name within the block."""
+        for name, table in tables.items():
+            self._connection.register(name, table)
+        try:
+            yield
+        finally:
+            for name in tables:
+                self._connection.unregister(name)
+
+    def run(self, sql: str) -> None:
+        """Execute a statement that has no result."""
+        self._connection.execute(sql)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        return self._connection.execute(sql).fetchall()
+
+    def dicts(self, sql: str) -> list[dict[str, Any]]:
+        """All rows of a query, each as a dict by column name."""
+        result = self._connection.execute(sql)
+        names = [column[0] for column in result.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+    def table(self, sql: str) -> pa.Table:
+        """The result of a query as an Arrow table."""
+        return self._connection.sql(sql).to_arrow_table()
+
+    def batches(self, sql: str, rows: int) -> Iterator[pa.RecordBatch]:
+        """The result of a query in batches of `rows`, computed as they are read; run nothing else meanwhile."""
+        yield from self._connection.sql(sql).to_arrow_reader(rows)
+
+    def close(self) -> None:
+        """Close the connection and free the database's memory."""
+        self._connection.close()

@@ -1,0 +1,184 @@
+"""Fills the tables that promises query: reads the parts, in threads, and inserts the records that readers see.
+
+What DuckDB holds may be spilled to disk, so no plan is too large for a task.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from firnlake_expectations.tables import BEFORE, FLAGS, IN_PLACE, PLAN, SHOWN
+from firnlake_expectations.visible import loaded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from firnlake_expectations.claim import Claim
+    from firnlake_expectations.duck import Duck
+    from firnlake_expectations.tables import Layout, Part
+    from firnlake_expectations.visible import Listed, Visible
+
+
+ROWS: Final = 1 << 18
+BYTES: Final = 32 << 20
+"""Bytes narrowed at a time: fewer cost more calls, more cost memory."""
+
+
+class Filler:
+    """Reader of parts into the tables; each thread has its own connection."""
+
+    def __init__(self, duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
+        self._duck, self._layout = duck, layout
+        self._places = {(claim.topic, claim.partition): number for number, claim in enumerate(claims)}
+        self._visible: Visible | None = None
+
+    def fill(self, parts: Iterable[Part], threads: int) -> None:
+        """Read all `parts`. Raises ValueError for a side that the layout lacks, and whatever reading raises."""
+        waiting: SimpleQueue[Part] = SimpleQueue()
+        every = list(parts)
+        strange = {part.side for part in every}.difference(self._layout.sides)
+        if strange:
+            raise ValueError(f"parts of {sorted(strange)} can't be judged; allowed: {', '.join(self._layout.sides)}")
+        for part in every:
+            waiting.put(part)
+        self._visible = loaded(self._duck, [(part.name, one) for part in every for one in (part.listed, part.after)])
+        if threads == 1:
+            self._work(waiting, self._duck)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            for done in pool.map(self._work, repeat(waiting, threads), [self._duck.beside() for _ in range(threads)]):
+                assert done is None
+
+    def _work(self, waiting: SimpleQueue[Part], duck: Duck) -> None:
+        held = {side: LoadedRecords(duck, self._layout, side) for side in self._layout.sides}
+        counted: list[tuple[Part, int]] = []
+        while True:
+            try:
+                part = waiting.get_nowait()
+            except Empty:
+                break
+            read = 0
+            for records in part.read(self._wanted(part)):
+                table = records if isinstance(records, pa.Table) else pa.Table.from_batches([records])
+                self._take(self._seen(table, part, read, duck), part, held[part.side])
+                read += table.num_rows
+            if part.records is not None:
+                counted.append((part, read))
+        for one in held.values():
+            one.flush()
+        if counted:
+            rows = [
+                {"plan": part.plan, "name": part.name, "told": part.records, "found": read} for part, read in counted
+            ]
+            kinds = pa.schema(
+                [("plan", pa.int32()), ("name", pa.string()), ("told", pa.int64()), ("found", pa.int64())]
+            )
+            with duck.seeing(counted=pa.Table.from_pylist(rows, kinds)):
+                duck.run("INSERT INTO files SELECT * FROM counted")
+
+    def _wanted(self, part: Part) -> tuple[str, ...]:
+        """The columns to read from `part`, those that equality deletes compare included."""
+        compared = self._visible.columns if self._visible and part.has_deletes else ()
+        return tuple(dict.fromkeys((*self._layout.wanted(part), *compared)))
+
+    def _seen(self, table: pa.Table, part: Part, first: int, duck: Duck) -> pa.Table:
+        """Those of the records in `table` that readers see, before or after; of side SHOWN with the two flags. They
+        begin at place `first` of `part`."""
+        seen = self._flags(table, part, part.listed, first, duck)
+        if seen is not None and part.side in (BEFORE, SHOWN):
+            self._count_hidden(part, table.num_rows - (pc.sum(seen).as_py() or 0), duck)
+        wanted = list(self._layout.wanted(part))
+        if part.side != SHOWN:
+            return table if seen is None else table.filter(seen).select(wanted)
+        after = self._flags(table, part, part.after, first, duck)
+        every, shown = pa.repeat(pa.scalar(value=True), table.num_rows), table.select(wanted)
+        for column, flag in zip(FLAGS.values(), (seen, after), strict=True):
+            shown = shown.append_column(column, every if flag is None else flag)
+        return shown if seen is None or after is None else shown.filter(pc.or_(seen, after))
+
+    def _flags(self, table: pa.Table, part: Part, listed: Listed | None, first: int, duck: Duck) -> pa.Array | None:
+        """A flag per record that readers see with the deletes `listed`; None: all of them."""
+        if self._visible is None or listed is None or not listed.deletes or not table.num_rows:
+            return None
+        return self._visible.of(duck, part.name, listed, table, first)
+
+    def _count_hidden(self, part: Part, number: int, duck: Duck) -> None:
+        if number:
+            with duck.seeing(part_name=pa.table({"name": [part.name]})):
+                plan = "NULL" if part.plan is None else part.plan
+                duck.run(f"INSERT INTO hidden SELECT {plan}, name, {number} FROM part_name")
+
+    def _take(self, table: pa.Table, part: Part, held: LoadedRecords) -> None:
+        if not table.num_rows:
+            return
+        plans = self._plans(table)
+        place = part.plan
+        ours = plans.is_valid() if place is None else pc.fill_null(pc.equal(plans, place), fill_value=False)
+        ours = pc.and_(ours, table.column(self._layout.reading.offset).is_valid().combine_chunks())
+        table = table.append_column(
+            PLAN, plans if place is None else pa.repeat(pa.scalar(place, pa.int32()), len(plans))
+        )
+        if pc.all(ours).as_py():
+            held.add(table)
+            return
+        held.add(table.filter(ours))
+        held.strange(table.filter(pc.invert(ours)))
+
+    def _plans(self, records: pa.Table) -> pa.Array:
+        """Index of the claim that covers each record; NULL when none does."""
+        reading, rows = self._layout.reading, records.num_rows
+        topics = (
+            records.column(reading.topic).combine_chunks() if reading.topic else pa.repeat(reading.topic_name, rows)
+        )
+        partitions = records.column(reading.partition).combine_chunks() if reading.partition else pa.repeat(0, rows)
+        topic, partition = topics[0], partitions[0]
+        same = pc.and_kleene(pc.equal(topics, topic), pc.equal(partitions, partition))
+        if pc.all(same, skip_nulls=False).as_py():
+            place = self._places.get((topic.as_py(), partition.as_py()))
+            return pa.repeat(pa.scalar(place, pa.int32()), rows) if place is not None else pa.nulls(rows, pa.int32())
+        pairs = zip(topics.to_pylist(), partitions.to_pylist(), strict=True)
+        return pa.array([self._places.get(pair) for pair in pairs], pa.int32())
+
+
+class LoadedRecords:
+    """A buffer for records of one side, narrowed together because parts may be small and many."""
+
+    def __init__(self, duck: Duck, layout: Layout, side: str) -> None:
+        self._duck, self._layout, self._side = duck, layout, side
+        self._tables: dict[tuple[str, ...], list[pa.Table]] = {}
+        self._rows = self._bytes = 0
+
+    def add(self, table: pa.Table) -> None:
+        """Add the records of `table`."""
+        # `plain_columns` unifies, table by table, types that differ only by the writer's choice.
+        self._tables.setdefault(tuple(table.column_names), []).append(table)
+        self._rows += table.num_rows
+        self._bytes += table.nbytes
+        if self._rows >= ROWS or self._bytes >= BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Narrow the buffered records."""
+        for tables in self._tables.values():
+            self._insert(pa.concat_tables(tables), self._side, "*")
+        self._tables.clear()
+        self._rows = self._bytes = 0
+
+    def strange(self, table: pa.Table) -> None:
+        """Add records that no claim covers."""
+        self._insert(table, "strangers", 'plan, "offset", key')
+
+    def _insert(self, taken: pa.Table, into: str, columns: str) -> None:
+        seen, query = self._layout.narrowed(taken, self._side)
+        requested = self._layout.requested
+        if requested and into == IN_PLACE:
+            schema, reading = self._layout.schema, self._layout.reading
+            query = requested.only_named(query, schema, reading, control="control" in self._layout.columns(IN_PLACE))
+        with self._duck.seeing(**seen):
+            self._duck.run(f"INSERT INTO {into} SELECT {columns} FROM ({query})")

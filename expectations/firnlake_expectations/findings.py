@@ -1,0 +1,299 @@
+"""Findings about a plan: figures, the number of violations per rule, and samples of the violations.
+
+Values of sampled records are read only if a report may show them: the comparison does not hold values.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from firnlake_expectations.claim import Sample
+from firnlake_expectations.promises import record_counts
+from firnlake_expectations.promises.promise import HORIZON
+from firnlake_expectations.promises.table import FINGERPRINT, promises_of
+from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN
+from firnlake_expectations.wording import KEY_BYTES, count, key_text, log_name, moment, shown_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from firnlake_expectations.claim import Claim, JudgedColumns
+    from firnlake_expectations.duck import Duck
+    from firnlake_expectations.promises.promise import Promise, Rule
+    from firnlake_expectations.tables import Part
+    from firnlake_expectations.wording import Shown
+
+
+SAMPLES_PER_RULE = 10
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The findings about one plan, or about those of its records that are in one bucket.
+
+    figures       counts by name
+    broken        number of violations of each broken rule
+    samples       up to SAMPLES_PER_RULE violations per rule, lowest offsets first
+    fingerprint   sum of the fingerprints of the records written
+    closely       True when values were read on both sides
+    """
+
+    figures: Counter[str] = field(default_factory=Counter)
+    broken: Counter[str] = field(default_factory=Counter)
+    samples: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
+    fingerprint: int = 0
+    closely: bool = False
+
+    @classmethod
+    def together(cls, parts: Iterable[Findings]) -> Findings:
+        """Combine the findings about a plan's buckets; no record is in two buckets."""
+        parts = tuple(parts)
+        samples: dict[str, tuple[Sample, ...]] = {}
+        for rule in dict.fromkeys(chain.from_iterable(part.samples for part in parts)):
+            of_all = chain.from_iterable(part.samples.get(rule, ()) for part in parts)
+            ordered = sorted(of_all, key=lambda sample: (sample.offset is None, sample.offset or 0, sample.key or ""))
+            samples[rule] = tuple(ordered[:SAMPLES_PER_RULE])
+        return cls(
+            sum((part.figures for part in parts), Counter()),
+            sum((part.broken for part in parts), Counter()),
+            samples,
+            sum(part.fingerprint for part in parts),
+            any(part.closely for part in parts),
+        )
+
+    def differs(self, fingerprint: int) -> Findings:
+        """The findings when compaction took another fingerprint than that of the records written.
+
+        The records read just now agree with the records written, so the cleaner read something else.
+        """
+        if fingerprint == self.fingerprint or self.broken:
+            return self
+        return replace(self, broken=Counter({FINGERPRINT: 1}))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table of findings: one promise about one plan, the number of items checked, the number that break
+    it, and the observation as a sentence."""
+
+    plan: str
+    promise: Promise
+    sentence: str
+    checked: int
+    broken: int
+    observed: str
+    samples: tuple[Sample, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as JSON-ready names and values."""
+        return {
+            "plan": self.plan,
+            "promise": self.promise.name,
+            "number": self.promise.number,
+            "sentence": self.sentence,
+            "checked": self.checked,
+            "broken": self.broken,
+            "observed": self.observed,
+            "samples": [sample.to_dict() for sample in self.samples],
+        }
+
+
+def rows(claim: Claim, findings: Findings) -> tuple[Row, ...]:
+    """The rows about the plan of `claim`."""
+    return tuple(_row(promise, claim, findings) for promise in promises_of(claim))
+
+
+def _row(promise: Promise, claim: Claim, findings: Findings) -> Row:
+    if promise.rules:
+        rules = [rule for rule in promise.rules if findings.broken[rule.name]]
+        broken = sum(findings.broken[rule.name] for rule in rules)
+        samples = tuple(chain.from_iterable(findings.samples.get(rule.name, ()) for rule in rules))
+        said = "; ".join(rule.say(findings.broken[rule.name]) for rule in rules) + "."
+    else:
+        samples = record_counts.differences(findings.figures, claim)
+        broken, said = len(samples), record_counts.say(samples)
+    return Row(
+        claim.plan_id,
+        promise,
+        promise.sentence(claim),
+        findings.figures[promise.checked],
+        broken,
+        said if broken else promise.kept(findings.figures, claim),
+        samples,
+    )
+
+
+NOBODYS = -1
+"""Plan number of a stranger: a record that no claim covers."""
+
+_PLACE = {"groups": "coalesce(in_max, out_max)", "files": "NULL::BIGINT"}
+"""Offset that a sample shows, as SQL, for views without an offset column."""
+_KEY = {"files": "NULL"}
+_MORE = {"groups": f", {HORIZON} AS expected_horizon"}
+
+
+def samples_of(
+    duck: Duck,
+    reading: JudgedColumns,
+    claims: Sequence[Claim],
+    rules: Mapping[str, Rule],
+    broken: Iterable[tuple[int, str]],
+    shown: Shown,
+) -> dict[tuple[int, str], tuple[Sample, ...]]:
+    """Up to SAMPLES_PER_RULE samples for each broken rule of each plan, lowest offsets first."""
+    samples: dict[tuple[int, str], tuple[Sample, ...]] = {}
+    uuids = tuple(name in reading.uuids for name in reading.key)
+    for name in sorted({name for _, name in broken}):
+        rule = rules[name]
+        assert rule.view is not None  # its violations were counted in a view
+        offset, key = _PLACE.get(rule.view, '"offset"'), _KEY.get(rule.view, "key")
+        rows = duck.table(
+            f"""SELECT * EXCLUDE (plan), coalesce(plan, {NOBODYS}) AS of_plan, {offset} AS at_offset, {key} AS of_key
+            {_MORE.get(rule.view, "")} FROM {rule.view} WHERE {weight(rule)} > 0
+            QUALIFY row_number() OVER (PARTITION BY plan ORDER BY at_offset, of_key) <= {SAMPLES_PER_RULE}
+            ORDER BY at_offset, of_key"""
+        )
+        for row in rows.to_pylist():
+            # A stranger offends every plan: it is described as the first plan would.
+            claim = claims[max(row["of_plan"], 0)]
+            words = {**row, **_told(row, claim, rule.view)}
+            sample = Sample(
+                row["at_offset"],
+                shown_key(row["of_key"], shown, uuids),
+                rule.found.format_map(words),
+                rule.expected.format_map(words),
+            )
+            place = (row["of_plan"], name)
+            samples[place] = (*samples.get(place, ()), sample)
+    return samples
+
+
+def _told(row: Mapping[str, Any], claim: Claim, view: str) -> dict[str, Any]:
+    """The values that a rule's templates can use besides the columns of a row."""
+    of_claim = {
+        "log": log_name(claim.topic, claim.partition),
+        "log_end": claim.log_end_offset,
+        "level_out": claim.level_out,
+    }
+    if view != "groups":
+        return of_claim
+    written, low, high = row["n_out"], row["out_min"], row["out_max"]
+    there = (
+        "no record of this key"
+        if written == 0
+        else f"offset {high} only"
+        if written == 1
+        else f"{written} records, offsets {low} to {high}"
+    )
+    read = f"nothing but offsets {row['in_min']} to {row['in_max']} was read"
+    return {
+        **of_claim,
+        "there": there,
+        "written": f"{count(written, 'record')} written",
+        "known_offsets": read if row["n_in"] else "nothing: the key was not read",
+        "newest": "tombstone" if row["in_tombstone"] else "record",
+        "reason": _why_it_stays(row, claim),
+        "stamp_in": _stamp(row["in_horizon"]),
+        "stamp_out": _stamp(row["out_horizon"]),
+        "stamp_expected": _stamp(row["expected_horizon"]),
+        "removed_tombstones": count(row["n_buried"], "record"),
+    }
+
+
+def _stamp(micros: int | None) -> str:
+    return "no delete horizon" if micros is None else moment(micros // 1000)
+
+
+def _why_it_stays(row: Mapping[str, Any], claim: Claim) -> str:
+    if row["in_max"] is not None and row["in_max"] >= claim.end:
+        return "it is the end of the log"
+    if row["in_min"] != row["in_max"]:
+        return "it must outlive the older records of its key"
+    if row["in_horizon"] is None:
+        return "no earlier cleaning has stamped it"
+    if row["in_horizon"] > claim.now_ms * 1000:
+        return f"its delete horizon is {_stamp(row['in_horizon'])}"
+    return f"a segment outside the plan may hold older offsets, from {claim.clean_below} on"
+
+
+def weight(rule: Rule) -> str:
+    """SQL over a row of the rule's view: the number of violations, never NULL."""
+    return f"coalesce(({rule.broken})::BIGINT, 0)"
+
+
+Place = tuple[str, int, int]
+"""Topic, partition and offset."""
+
+_ORDER = (BEFORE, SHOWN, IN_PLACE, AFTER)
+"""The order of the sides: a sample shows the value of the first side that has one."""
+
+
+def wanted(findings: Iterable[Findings], claims: Iterable[Claim]) -> frozenset[Place]:
+    """The places of all samples."""
+    return frozenset(
+        (claim.topic, claim.partition, sample.offset)
+        for claim, one in zip(claims, findings, strict=True)
+        for samples in one.samples.values()
+        for sample in samples
+        if sample.offset is not None
+    )
+
+
+def values_of(parts: Iterable[Part], reading: JudgedColumns, places: frozenset[Place]) -> dict[Place, str | None]:
+    """The values at `places`, cut as a report shows them."""
+    told: dict[Place, str | None] = {}
+    offsets = pa.array(sorted({offset for _, _, offset in places}), pa.int64())
+    for part in sorted(parts, key=lambda part: _ORDER.index(part.side)) if places else ():
+        for records in part.read(None):
+            chosen = records.filter(pc.is_in(records.column(reading.offset).cast(pa.int64()), offsets))
+            for row in chosen.to_pylist():
+                place = (
+                    row[reading.topic] if reading.topic else reading.topic_name,
+                    row[reading.partition] if reading.partition else 0,
+                    row[reading.offset],
+                )
+                if place in places:
+                    told.setdefault(place, _text(row, reading))
+    return told
+
+
+def with_values(
+    findings: Sequence[Findings], claims: Sequence[Claim], values: Mapping[Place, str | None]
+) -> list[Findings]:
+    """The findings with the record's value added to each sample."""
+    return [
+        replace(
+            one,
+            samples={
+                rule: tuple(
+                    replace(sample, value=values.get((claim.topic, claim.partition, sample.offset or 0)))
+                    if sample.offset is not None
+                    else sample
+                    for sample in samples
+                )
+                for rule, samples in one.samples.items()
+            },
+        )
+        for one, claim in zip(findings, claims, strict=True)
+    ]
+
+
+def _text(row: Mapping[str, Any], reading: JudgedColumns) -> str | None:
+    """The value as text; for a table without a column `value`, all of a record except its key and place."""
+    if "value" in row:
+        whole = row["value"]
+        return key_text(whole[:KEY_BYTES] if isinstance(whole, bytes) else whole)
+    own = (*reading.key, reading.offset, reading.topic, reading.partition, reading.level, reading.delete_horizon)
+    return key_text(json.dumps({name: value for name, value in row.items() if name not in own}, default=_plain))
+
+
+def _plain(value: object) -> str:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,295 @@
+"""Judge the records that plans read and wrote: DuckDB SQL, run inside one task for all of its plans at once.
+
+The judge knows nothing of how the cleaner works. `examine` reads what the promises need (see `views`); plans with a
+violation by that measure are examined again closely, with values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from firnlake_expectations.duck import Duck
+from firnlake_expectations.filling import Filler
+from firnlake_expectations.findings import (
+    NOBODYS,
+    SAMPLES_PER_RULE,
+    Findings,
+    samples_of,
+    values_of,
+    wanted,
+    weight,
+    with_values,
+)
+from firnlake_expectations.lane_views import derive_erasure, derive_masking, erasure_figures, masking_figures
+from firnlake_expectations.promises.promise import HIDES
+from firnlake_expectations.promises.table import rules_of
+from firnlake_expectations.tables import Layout, Part
+from firnlake_expectations.views import COPIES, derive, derive_offsets, start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+
+    from firnlake_expectations.claim import Claim, JudgedColumns
+    from firnlake_expectations.lane_views import Requested
+    from firnlake_expectations.promises.promise import Rule
+    from firnlake_expectations.wording import Shown
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits on the judge's resources: threads, memory in bytes, and a folder for data that exceeds it."""
+
+    threads: int = 1
+    memory: int | None = None
+    spill: str | None = None
+
+    def duck(self) -> Duck:
+        """Open a database within these limits."""
+        return Duck(threads=self.threads, memory=self.memory, spill=self.spill)
+
+
+def judge(
+    parts: Sequence[Part],
+    schema: pa.Schema,
+    claims: Sequence[Claim],
+    reading: JudgedColumns,
+    *,
+    fingerprints: Sequence[int] | None = None,
+    samples: Shown = "keys",
+    bounds: Limits = Limits(),  # frozen
+    requested: Requested | None = None,
+) -> list[Findings]:
+    """The findings about the plan of each of `claims`, which share lane and level out and have distinct topic
+    partitions.
+
+    parts          everything that the plans have read and written
+    schema         schema of the records
+    fingerprints   sum of `Fingerprint` over the records that each plan keeps, taken while reading: values are then
+                   read only on the written side. None: values of both sides are compared
+    samples        how much reports show of offending records
+    requested      lane `erase`: the requests that the plans serve
+
+    Raises ValueError when the claims do not belong together.
+    """
+    check(claims)
+    hides = claims[0].lane in HIDES
+    layout = Layout(schema, reading, closely=fingerprints is None, requested=requested, hides=hides)
+    findings = _found(parts, layout, claims, fingerprints, samples, bounds)
+    if samples == "full":
+        values = values_of(parts, reading, wanted(findings, claims))
+        return with_values(findings, claims, values) if values else findings
+    return findings
+
+
+def _found(
+    parts: Sequence[Part],
+    layout: Layout,
+    claims: Sequence[Claim],
+    fingerprints: Sequence[int] | None,
+    samples: Shown,
+    bounds: Limits,
+) -> list[Findings]:
+    if fingerprints is None:
+        return examine(parts, layout, claims, samples, bounds)
+    findings = examine(parts, layout, claims, "none", bounds)
+    doubtful = doubted(findings, fingerprints)
+    if doubtful:
+        # Strangers were counted against every plan; records of the sound plans are no longer among them.
+        own = [part for part in parts if part.plan is None or part.plan in doubtful]
+        closely = examine(own, replace(layout, closely=True), claims, samples, bounds)
+        for number in doubtful:
+            findings[number] = closely[number].differs(fingerprints[number])
+    return findings
+
+
+def check(claims: Sequence[Claim]) -> None:
+    """Raise ValueError unless the claims share table, lane and level out, and each has its own topic partition."""
+    kinds = {(claim.table, claim.lane, claim.level_out) for claim in claims}
+    if len(kinds) != 1:
+        raise ValueError(
+            f"claims of {sorted(kinds)} can't be judged together; allowed: one table, lane and output level"
+        )
+    for name, values in (
+        ("plan", [claim.plan_id for claim in claims]),
+        ("topic partition", [(claim.topic, claim.partition) for claim in claims]),
+    ):
+        if len(set(values)) < len(values):
+            raise ValueError(f"two claims of the same {name} can't be judged together: {values}; allowed: one each")
+
+
+def doubted(findings: Sequence[Findings], fingerprints: Sequence[int]) -> list[int]:
+    """Indices of the plans to examine closely: those with a violation or a different fingerprint."""
+    return [
+        number
+        for number, (one, fingerprint) in enumerate(zip(findings, fingerprints, strict=True))
+        if one.broken or one.fingerprint != fingerprint
+    ]
+
+
+def examine(
+    parts: Sequence[Part],
+    layout: Layout,
+    claims: Sequence[Claim],
+    samples: Shown,
+    bounds: Limits,
+    *,
+    settle: bool = True,
+) -> list[Findings]:
+    """The findings about each of `claims`, from one run of the SQL; without `settle` every record is compared."""
+    duck = bounds.duck()
+    try:
+        layout.make(duck)
+        Filler(duck, layout, claims).fill(parts, bounds.threads)
+        return found_in(duck, layout, claims, samples, settle=settle)
+    finally:
+        duck.close()
+
+
+def found_in(
+    duck: Duck,
+    layout: Layout,
+    claims: Sequence[Claim],
+    samples: Shown,
+    *,
+    whole: bool = True,
+    settle: bool = True,
+) -> list[Findings]:
+    """The findings from filled tables, which hold `whole` plans or the keys of one bucket.
+
+    A bucket's offsets are not checked, since the records of an offset may be in several (see `found_at_offsets`).
+    """
+    if layout.requested:
+        start(duck, layout, claims)
+        derive_erasure(duck, layout.requested, layout.schema, layout.reading)
+        figures, fingerprints = erasure_figures(duck)
+    elif claims[0].lane == "mask":
+        start(duck, layout, claims)
+        derive_masking(duck, layout)
+        figures, fingerprints = masking_figures(duck)
+    else:
+        derive(duck, layout, claims, whole=whole, settle=settle)
+        figures, fingerprints = _figures(duck, copies=claims[0].lane in COPIES)
+    rules = {rule.name: rule for claim in claims for rule in rules_of(claim)}
+    broken = _broken(duck, rules.values())
+    shown = samples_of(duck, layout.reading, claims, rules, broken, samples) if samples != "none" else {}
+    findings = []
+    for number, claim in enumerate(claims):
+        names = [rule.name for rule in rules_of(claim)]
+        counts = Counter({name: broken.get((number, name), 0) + broken.get((NOBODYS, name), 0) for name in names})
+        of_plan = {name: [*shown.get((NOBODYS, name), ()), *shown.get((number, name), ())] for name in names}
+        findings.append(
+            Findings(
+                figures[number],
+                +counts,
+                {name: tuple(some[:SAMPLES_PER_RULE]) for name, some in of_plan.items() if some},
+                fingerprints[number],
+                layout.closely,
+            )
+        )
+    return findings
+
+
+def found_at_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Shown) -> list[Findings]:
+    """The findings about all records read at some offsets, regardless of their keys."""
+    derive_offsets(duck, layout, claims)
+    keeps_repeats = claims[0].lane in ("erase", *COPIES)
+    repeated = dict(duck.rows("SELECT plan, repeated FROM repeats WHERE repeated > 0"))
+    rules = {rule.name: rule for claim in claims for rule in rules_of(claim) if rule.view == "offsets"}
+    broken = _broken(duck, rules.values())
+    shown = samples_of(duck, layout.reading, claims, rules, broken, samples) if samples != "none" else {}
+    return [
+        Findings(
+            Counter({"repeats_in" if keeps_repeats else "repeated": int(repeated.get(number, 0))}),
+            +Counter({name: broken.get((number, name), 0) for name in rules}),
+            {name: shown[number, name] for name in rules if (number, name) in shown},
+            closely=layout.closely,
+        )
+        for number in range(len(claims))
+    ]
+
+
+_FIGURES = {
+    "superseded": (
+        "CASE WHEN role = 'key' THEN CASE WHEN n_in > 0 THEN n_in + risen::INT - 1 END WHEN n_in > 1 THEN n_in - 1 END"
+    ),
+    "tombstones_removed": ("(role = 'key' AND n_in > 0 AND in_tombstone AND out_max IS DISTINCT FROM in_max)::INT"),
+    "aborted": "(role = 'aborted' AND n_in > 0 AND n_out = 0)::INT",
+    "markers_removed": "(role = 'control' AND n_in > 0 AND n_out = 0)::INT",
+    "control_in": "CASE WHEN role = 'control' THEN n_in END",
+    "restored": "(role = 'key' AND n_in > 0 AND risen)::INT",
+    "keyed": "CASE WHEN role = 'key' THEN n_in END",
+    "keys_in": "(role = 'key' AND n_in > 0)::INT",
+    "keys_out": "(role = 'key' AND n_out > 0)::INT",
+    "tombstones_in": "(role = 'key' AND n_in > 0 AND in_tombstone)::INT",
+    "tombstones_out": "CASE WHEN role = 'key' THEN tombstones_out END",
+}
+"""Figures that are always counted, as SQL over a row of `groups`."""
+
+
+def _figures(duck: Duck, *, copies: bool) -> tuple[dict[int, Counter[str]], dict[int, int]]:
+    """The figures of each plan, and the sums of the fingerprints written."""
+    sums = ", ".join(f"coalesce(sum({sql}), 0)::BIGINT AS {name}" for name, sql in _FIGURES.items())
+    figures: dict[int, Counter[str]] = {}
+    fingerprints: dict[int, int] = {}
+    rows = duck.dicts(
+        f"""SELECT plan, plan IN (FROM unsettled) AS unsettled, coalesce(read_sums.records, 0) AS n_read,
+            coalesce(end_in, 0) AS end_in, coalesce(written_sums.records, 0) AS records_out,
+            coalesce(quarantined, 0) AS quarantined, coalesce(fingerprint, 0) AS fingerprint,
+            coalesce(read_sums.keyed, 0) AS all_keyed, coalesce(newest.keys, 0) AS all_keys,
+            coalesce(repeats.repeated, 0) AS repeated, coalesce(files, 0) AS files,
+            coalesce(hidden_sums.records, 0) AS deleted, g.*
+        FROM plans LEFT JOIN read_sums USING (plan) LEFT JOIN newest USING (plan) LEFT JOIN written_sums USING (plan)
+        LEFT JOIN repeats USING (plan)
+        LEFT JOIN (SELECT plan, count(*) AS files FROM files GROUP BY plan) USING (plan)
+        LEFT JOIN (SELECT plan, sum(records) AS records FROM hidden GROUP BY plan) AS hidden_sums USING (plan)
+        LEFT JOIN (SELECT plan AS of_groups, {sums} FROM groups GROUP BY plan) AS g ON plan = of_groups"""
+    )
+    for row in rows:
+        counts = Counter({name: int(row[name] or 0) for name in _FIGURES})
+        # In a settled plan the keys that need no comparison have one record each, the newest.
+        others = 0 if row["unsettled"] or copies else row["all_keys"] - counts["keys_in"]
+        keyed = counts.pop("keyed")
+        older = 0 if row["unsettled"] or copies else row["all_keyed"] - keyed - others
+        repeated = row["repeated"]
+        figures[row["plan"]] = +Counter(
+            {
+                **counts,
+                "records_in": row["n_read"] + counts["restored"],
+                "records_out": row["records_out"],
+                "superseded": 0 if copies else counts["superseded"] + older,
+                "quarantined": 0 if copies else row["quarantined"],
+                "keys_in": counts["keys_in"] + others,
+                "keys_out": counts["keys_out"] + others,
+                "end_in": row["end_in"],
+                "files": row["files"],
+                "deleted": int(row["deleted"]),
+                "repeated": 0 if copies else repeated,
+                "repeats_in": repeated if copies else 0,
+            }
+        )
+        fingerprints[row["plan"]] = int(row["fingerprint"])
+    return figures, fingerprints
+
+
+def _broken(duck: Duck, rules: Iterable[Rule]) -> dict[tuple[int, str], int]:
+    """Number of violations by plan and rule."""
+    counts: dict[tuple[int, str], int] = {}
+    for view, own in _by_view(rules).items():
+        sums = ", ".join(f"sum({weight(rule)}) AS {rule.name}" for rule in own)
+        for row in duck.dicts(f"SELECT coalesce(plan, {NOBODYS}) AS plan, {sums} FROM {view} GROUP BY plan"):
+            for rule in own:
+                if row[rule.name]:
+                    counts[row["plan"], rule.name] = int(row[rule.name])
+    return counts
+
+
+def _by_view(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
+    by_view: dict[str, list[Rule]] = {}
+    for rule in rules:
+        if rule.view is not None:
+            by_view.setdefault(rule.view, []).append(rule)
+    return by_view

@@ -1,0 +1,237 @@
+"""What the judge queries of single lanes: `erase` (C30) and `mask` (C28).
+
+Of `erase`: which records the requests name, and what became of all.
+
+A request names a key by HMAC-SHA256 (RFC 2104) under the table's secret, and the offsets below a bound. A key's bytes
+are those of its value: bytes and UUIDs as they are, text as UTF-8, numbers little-endian (integers in 8 bytes, decimals
+unscaled in 16, dates as days in 4, times as microseconds in 8); of several columns each with its length in 8 bytes
+before it. The digest is taken by SQL alone.
+
+All other records are copies: what was read and is not named must be written, with the same horizon and level. Only a
+tail may be written as a run: a level decides when a segment is read, never which record survives.
+
+Of `mask`: what is hidden, whether a newer record supersedes it, and what is not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from firnlake_expectations.claim import BURIED, TAIL
+from firnlake_expectations.fingerprint import plain_type
+from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN, transactions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from firnlake_expectations.claim import JudgedColumns
+    from firnlake_expectations.duck import Duck
+    from firnlake_expectations.tables import Layout
+
+
+_BLOCK: Final = 64
+"""Bytes of a block of SHA-256, to which HMAC pads its secret."""
+
+
+@dataclass(frozen=True)
+class Requested:
+    """The requests that plans serve: index of the claim, digest of the key, and the offset below which it goes."""
+
+    secret: bytes = field(repr=False)
+    rows: tuple[tuple[int, bytes, int], ...] = field(repr=False)
+
+    def make(self, duck: Duck) -> None:
+        """Create the table of requests."""
+        kinds = pa.schema([("plan", pa.int32()), ("digest", pa.binary()), ("below", pa.int64())])
+        columns = list(zip(*self.rows, strict=True)) or [(), (), ()]
+        told = pa.table([pa.array(column, kind.type) for column, kind in zip(columns, kinds, strict=True)], kinds)
+        with duck.seeing(told=told):
+            duck.run("CREATE TABLE requests AS SELECT * FROM told")
+
+    def digest(self, key: str, schema: pa.Schema, reading: JudgedColumns) -> str:
+        """SQL for the digest of `key`, as the tables hold it."""
+        inner, outer = (_literal(bytes(byte ^ pad for byte in self.secret.ljust(_BLOCK, b"\0"))) for pad in (54, 92))
+        return f"unhex(sha256({outer} || unhex(sha256({inner} || {key_bytes(key, schema, reading)}))))"
+
+    def only_named(self, query: str, schema: pa.Schema, reading: JudgedColumns, *, control: bool) -> str:
+        """The records of `query` that a request may name."""
+        user = "key IS NOT NULL" + (" AND NOT control" if control else "")
+        return f"""SELECT * FROM ({query}) AS stays SEMI JOIN requests ON requests.plan = stays.plan
+            AND stays."offset" < requests.below AND requests.digest = {self.digest("stays.key", schema, reading)}
+            WHERE {user} AND "offset" < (SELECT max(below) FROM requests)"""
+
+
+def key_bytes(key: str, schema: pa.Schema, reading: JudgedColumns) -> str:
+    """SQL for the bytes of `key`, which has the columns of `reading` in `schema`."""
+    kinds = [plain_type(schema.field(name).type) for name in reading.key]
+    if len(kinds) == 1:
+        return _bytes(key, kinds[0])
+    parts = [_bytes(f"{key}.k{number}", kind) for number, kind in enumerate(kinds)]
+    return " || ".join(f"{_little_endian(f'octet_length({part})', 8)} || {part}" for part in parts)
+
+
+def _bytes(value: str, kind: pa.DataType) -> str:
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return f"encode({value})"
+    if pa.types.is_boolean(kind):
+        return _little_endian(f"{value}::INTEGER", 1)
+    if pa.types.is_integer(kind):
+        return _little_endian(f"{value}::BIGINT", 8)
+    if pa.types.is_date(kind):
+        return _little_endian(f"({value} - DATE '1970-01-01')", 4)
+    if pa.types.is_timestamp(kind):
+        return _little_endian(f"epoch_us({value})", 8)
+    if pa.types.is_decimal(kind):
+        return _little_endian(f"replace({value}::VARCHAR, '.', '')::HUGEINT", 16)
+    return value
+
+
+def _little_endian(number: str, width: int) -> str:
+    """SQL for the two's complement of a number."""
+    # `lpad` would cut a negative number, of which `hex` gives all digits, at the wrong end.
+    digits = f"right(lpad(hex({number}), 32, '0'), {2 * width})"
+    return f"unhex(array_to_string(list_reverse(regexp_extract_all({digits}, '..')), ''))"
+
+
+def _literal(value: bytes) -> str:
+    return f"unhex('{value.hex()}')"
+
+
+_RUN: Final = 2
+
+_MEANT = '("offset" < below AND NOT control AND (erase_before IS NULL OR "offset" < erase_before))'
+"""True when a request names the record and its plan was to erase it."""
+_LAST = f'(level != {BURIED} AND "offset" = log_end)'
+"""True for the log end, which stays (C4)."""
+
+
+def derive_erasure(duck: Duck, requested: Requested, schema: pa.Schema, reading: JudgedColumns) -> None:
+    """Create the tables and views that the promises of lane `erase` query, over `before`, `after` and `plans`."""
+    has_control = "is_control" in reading.of_transactions(schema.names)
+    control = "control" if has_control else "false AS control"
+    every = " UNION ALL ".join(
+        f"SELECT plan, key, {'control' if side != IN_PLACE else control} FROM {name}"
+        for side, name in ((BEFORE, "before"), (AFTER, "after"), (IN_PLACE, IN_PLACE))
+    )
+    sides = " UNION ALL ".join(
+        f'SELECT {side} AS side, plan, "offset", key, level, horizon, mark FROM {name}{where}'
+        for side, name, where in ((0, "come", " WHERE NOT goes"), (1, "after", ""))
+    )
+    same = "hash(hash(mark, horizon, level))::HUGEINT"
+    for statement in (
+        f"""CREATE TABLE named AS SELECT plan, key, max(below) AS below FROM (
+            SELECT DISTINCT plan, key FROM ({every}) WHERE key IS NOT NULL AND NOT control
+        ) AS keys JOIN requests USING (plan) WHERE digest = {requested.digest("key", schema, reading)}
+        GROUP BY plan, key""",
+        f"""CREATE VIEW come AS SELECT before.*, log_end, coalesce({_MEANT}, false) AND NOT {_LAST} AS goes
+            FROM before JOIN plans USING (plan) LEFT JOIN named USING (plan, key)""",
+        f"CREATE VIEW sides AS {sides}",
+        f"""CREATE TABLE unsettled AS SELECT plan FROM sides GROUP BY plan
+            HAVING count_if(side = 0) != count_if(side = 1)
+            OR coalesce(sum({same}) FILTER (side = 0), 0) != coalesce(sum({same}) FILTER (side = 1), 0)""",
+        """CREATE TABLE copies AS SELECT plan, "offset", mark, horizon, any_value(key) AS key,
+            count_if(side = 0) AS n_in, count_if(side = 1) AS n_out, any_value(log_end) AS log_end,
+            coalesce(list_sort(list(level) FILTER (side = 0)), []) AS levels_in,
+            coalesce(list_sort(list(level) FILTER (side = 1)), []) AS levels_out
+            FROM sides SEMI JOIN unsettled USING (plan) JOIN plans USING (plan)
+            GROUP BY plan, "offset", mark, horizon""",
+        f"""CREATE VIEW levels AS SELECT * FROM (
+            SELECT plan, "offset", key, unnest(levels_in) AS level_in, unnest(levels_out) AS a_level
+            FROM copies WHERE n_in = n_out
+        ) WHERE a_level != level_in AND NOT (level_in = {TAIL} AND a_level = {_RUN})""",
+        f"""CREATE VIEW remaining AS SELECT plan, "offset", key, lies FROM (
+            SELECT plan, "offset", key, level, control, 'written' AS lies FROM after
+            UNION ALL SELECT plan, "offset", key, level, {control}, 'in a segment left in place' FROM {IN_PLACE}
+        ) JOIN plans USING (plan) JOIN named USING (plan, key) WHERE {_MEANT} AND NOT ({_LAST} AND end_kept)""",
+    ):
+        duck.run(statement)
+
+
+def erasure_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]]:
+    """The figures of each plan, and the sums of the fingerprints written."""
+    counts: dict[int, Counter[str]] = {}
+    fingerprints: dict[int, int] = {}
+    rows: Sequence[dict[str, int]] = duck.dicts(
+        f"""SELECT plan, coalesce(records_in, 0) AS records_in, coalesce(erased, 0) AS erased,
+            coalesce(end_in, 0) AS end_in, coalesce(records_out, 0) AS records_out,
+            coalesce(fingerprint, 0) AS fingerprint, coalesce(files, 0) AS files, coalesce(deleted, 0) AS deleted
+        FROM plans LEFT JOIN (
+            SELECT plan, count_if(level != {BURIED} OR goes) AS records_in, count_if(goes) AS erased,
+                count_if({_LAST}) AS end_in FROM come GROUP BY plan
+        ) USING (plan) LEFT JOIN (
+            SELECT plan, count_if(level != {BURIED}) AS records_out, sum(fingerprint::HUGEINT) AS fingerprint
+            FROM after GROUP BY plan
+        ) USING (plan) LEFT JOIN (SELECT plan, count(*) AS files FROM files GROUP BY plan) USING (plan)
+        LEFT JOIN (SELECT plan, sum(records) AS deleted FROM hidden GROUP BY plan) USING (plan)"""
+    )
+    for row in rows:
+        fingerprints[row["plan"]] = int(row["fingerprint"])
+        names = ("records_in", "erased", "end_in", "records_out", "files", "deleted")
+        counts[row["plan"]] = +Counter({name: int(row[name]) for name in names})
+    return counts, fingerprints
+
+
+"""A stamp counts only if Firn wrote it: levels 0 and 1 come from any writer."""
+
+
+def derive_masking(duck: Duck, layout: Layout) -> None:
+    """Create the tables and views that the promises of lane `mask` query, over `shown`, `before` and `plans`.
+
+    Keys are compared only where it matters: those of records hidden or shown anew, and those whose hash more than one
+    visible record has. Equal keys have equal hashes, so no key with two visible records is missed.
+    """
+    marks, joined, competes = [], "", "key IS NOT NULL"
+    if "control" in layout.columns(SHOWN):
+        marks, joined = transactions(layout), 'LEFT JOIN marks USING (plan, "offset")'
+        competes += " AND NOT control AND NOT coalesce(aborted, false) AND NOT coalesce(undecided, false)"
+    for statement in (
+        *marks,
+        f"""CREATE VIEW seen AS SELECT plan, "offset", key, hash(key) AS hashed, level, horizon, log_end,
+            shown_before, shown_after, {competes} AS competes
+            FROM {SHOWN} JOIN plans USING (plan) {joined}""",
+        # A record may have landed twice, and its copies may swap: they count together.
+        f"""CREATE TABLE changed AS SELECT plan, "offset", key, level, horizon, any_value(log_end) AS log_end,
+            bool_and(competes) AS competes, count_if(shown_before) AS n_in, count_if(shown_after) AS n_out
+            FROM seen SEMI JOIN (
+                SELECT DISTINCT plan, "offset" FROM {SHOWN} WHERE shown_before != shown_after
+            ) USING (plan, "offset")
+            GROUP BY plan, "offset", key, level, horizon HAVING n_in != n_out""",
+        """CREATE TABLE doubted AS SELECT plan, hash(key) AS hashed FROM changed UNION (
+            SELECT plan, hashed FROM seen WHERE shown_after AND competes GROUP BY plan, hashed HAVING count(*) > 1)""",
+        """CREATE TABLE compared AS SELECT plan, "offset", key, level, horizon FROM seen
+            SEMI JOIN doubted USING (plan, hashed) WHERE shown_after AND competes""",
+        # A record below a stamped tombstone landed late: it stays, so that the tombstone is stamped anew (C9).
+        f"""CREATE TABLE visible_newest AS SELECT plan, key, max("offset") AS newest, count(*) AS visible,
+            coalesce(max("offset") FILTER (level >= {_RUN} AND horizon IS NOT NULL) = newest, false) AS stamped
+            FROM compared GROUP BY plan, key""",
+        """CREATE TABLE masked AS SELECT changed.*, newest FROM changed LEFT JOIN visible_newest USING (plan, key)
+            WHERE n_in > n_out""",
+        """CREATE TABLE still_visible AS SELECT plan, "offset", key, newest FROM compared
+            JOIN visible_newest USING (plan, key) WHERE "offset" < newest AND NOT stamped""",
+    ):
+        duck.run(statement)
+
+
+def masking_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]]:
+    """The figures of each plan, and the sums of the fingerprints written: no value is read, so they are 0."""
+    rows: Sequence[dict[str, int]] = duck.dicts(
+        """SELECT plan, coalesce(records_in, 0) AS records_in, coalesce(records_out, 0) AS records_out,
+            coalesce(superseded, 0) AS superseded, coalesce(end_in, 0) AS end_in,
+            coalesce(competing, 0) - coalesce(older, 0) AS keys_out,
+            coalesce(files, 0) AS files, coalesce(deleted, 0) AS deleted
+        FROM plans LEFT JOIN (
+            SELECT plan, count_if(shown_before) AS records_in, count_if(shown_after) AS records_out,
+                count_if(shown_before AND "offset" = log_end) AS end_in, count_if(shown_after AND competes) AS competing
+            FROM seen GROUP BY plan
+        ) USING (plan) LEFT JOIN (SELECT plan, sum(n_in - n_out) AS superseded FROM masked GROUP BY plan) USING (plan)
+        LEFT JOIN (SELECT plan, sum(visible - 1) AS older FROM visible_newest GROUP BY plan) USING (plan)
+        LEFT JOIN (SELECT plan, count(*) AS files FROM files GROUP BY plan) USING (plan)
+        LEFT JOIN (SELECT plan, sum(records) AS deleted FROM hidden GROUP BY plan) USING (plan)"""
+    )
+    names = ("records_in", "records_out", "superseded", "end_in", "keys_out", "files", "deleted")
+    figures = {row["plan"]: +Counter({name: int(row[name]) for name in names}) for row in rows}
+    return figures, dict.fromkeys(figures, 0)

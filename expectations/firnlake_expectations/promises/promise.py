@@ -1,0 +1,115 @@
+"""A promise: its statement about a plan, the rules, as SQL, that a violation breaks, and the fate of newest records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from firnlake_expectations.wording import count
+
+if TYPE_CHECKING:
+    from firnlake_expectations.claim import Claim
+
+
+CLEANINGS = ("clean", "tier", "full")
+HIDES = ("mask", "lighten")
+"""Lanes that write delete files only: what was read and what is there afterwards are the same data files."""
+EVERY_LANE = ("erase", *HIDES, "merge", *CLEANINGS)
+
+MADE = {"merge": "the merged segments", "clean": "the cleaned run", "tier": "the new run", "full": "the new tail"}
+"""Name of each lane's output in sentences."""
+
+Figures = Mapping[str, int]
+"""Figures measured for a plan, by name (see `judge`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One way to break a promise.
+
+    name        unique name of the rule
+    view        the view it reads (see `views`), or `strangers` or `files`; None: it is judged after all is counted
+    broken      SQL over a row of the view: the number of violations in it, or true for one; NULL is 0
+    noun, one, many   noun for what breaks it, and the predicates for one and for many
+    found, expected   templates for a sample, filled with the columns of its row and what `_told` adds to them
+    """
+
+    name: str
+    view: str | None
+    broken: str
+    noun: str
+    one: str
+    many: str
+    found: str = ""
+    expected: str = ""
+
+    def say(self, number: int) -> str:
+        """`1 key has more than one record`, `2 keys have more than one record`."""
+        # In "record without a key" the first word takes the plural.
+        head, *tail = re.split(r"(?= without| of)", self.noun, maxsplit=1)
+        return f"{count(number, head)}{''.join(tail)} {self.one if number == 1 else self.many}"
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A statement that must hold for every plan of some lanes.
+
+    number      its number in the contract
+    name        its name in stored results
+    lanes       the lanes it applies to
+    sentence    states it with the plan's figures
+    kept        states what was found when it is kept
+    checked     the figure that counts the items checked
+    rules       the rules that break it; none: the record counts are compared (see `record_counts`)
+    transactional   True when it applies only where control records may have been read
+    """
+
+    number: str
+    name: str
+    lanes: tuple[str, ...]
+    sentence: Callable[[Claim], str]
+    kept: Callable[[Figures, Claim], str]
+    checked: str
+    rules: tuple[Rule, ...] = ()
+    transactional: bool = False
+
+    def made_for(self, claim: Claim) -> bool:
+        """True when the promise applies to the plan of `claim`."""
+        return claim.lane in self.lanes and (claim.transactional or not self.transactional)
+
+
+CLEAN = "(clean_below IS NULL OR in_max < clean_below)"
+"""True when no segment outside the inputs can hold an older offset (C7)."""
+
+ALONE = "(in_min = in_max)"
+"""True when the newest record supersedes nothing: it must outlive, in a commit, the records it supersedes (C2)."""
+
+_MAY_GO = f"(in_horizon IS NOT NULL AND in_horizon <= now AND {CLEAN} AND in_max < kept_from)"
+_REMOVABLE = f"(in_tombstone AND {_MAY_GO} AND {ALONE})"
+_MARKER_REMOVABLE = f"(ended AND {_MAY_GO})"
+_STAMPED = f"CASE WHEN in_horizon IS NOT NULL AND {ALONE} THEN in_horizon WHEN {CLEAN} THEN stamp END"
+
+HORIZON = f"CASE WHEN CASE WHEN role = 'control' THEN ended ELSE in_tombstone END THEN {_STAMPED} END"
+"""Delete horizon, epoch microseconds, that the record kept for a key, or a control record, must carry: that of a
+tombstone or marker that stays (C8 to C10)."""
+
+KEYED, COPIED, CONTROL, ABORTED = (f"role = '{role}'" for role in ("key", "copy", "control", "aborted"))
+KNOWN = f"({KEYED} AND n_in > 0)"
+"""True when records of the key were read."""
+
+KEPT = f"({KNOWN} AND out_max IS NOT DISTINCT FROM in_max)"
+"""True when the newest record of the key is in the topic."""
+
+MAY = f"({KNOWN} AND {_REMOVABLE})"
+"""True when the newest record read of a key is a tombstone that this commit may remove: an earlier commit stamped it,
+its horizon has passed, it is clean again now, and it is not the log end (C9)."""
+
+MARKER = f"({CONTROL} AND n_in > 0)"
+MARKER_MAY = f"({MARKER} AND {_MARKER_REMOVABLE})"
+"""True when a control record is a marker that this commit may remove: by the rules of a tombstone, and only if no
+record of its transaction is read (C10)."""
+
+ADDED = "greatest(n_out - least(n_in, 1), 0)"
+"""Number of copies written in excess of the expected one."""

@@ -1,0 +1,97 @@
+"""The record counts of a plan (C24): every claimed figure equals the measured one, and records in = out + superseded +
+removed + quarantined + aborted + erased. Segments and bytes are facts of the plan, shown as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from firnlake_expectations.claim import Sample
+from firnlake_expectations.promises.promise import HIDES
+from firnlake_expectations.wording import count, size
+
+if TYPE_CHECKING:
+    from firnlake_expectations.claim import Claim
+    from firnlake_expectations.promises.promise import Figures
+
+
+_COUNTED = {
+    "records_in": "records read",
+    "records_out": "records kept",
+    "superseded": "records superseded",
+    "tombstones_removed": "tombstones removed",
+    "quarantined": "records quarantined",
+    "aborted": "records of aborted transactions",
+    "markers_removed": "markers removed",
+    "erased": "records erased",
+}
+_ALWAYS = ("records_out", "superseded", "tombstones_removed", "quarantined")
+"""Terms that are shown even when they are 0."""
+
+_OTHERS = {
+    "repeated": "repeated records among the superseded",
+    "restored": "restored tombstones among those read",
+    "deleted": "records deleted by other writers, beside those read",
+}
+"""Figures that are no terms of the sum."""
+
+
+def sentence(claim: Claim) -> str:
+    """The claimed record counts of the plan as a sentence."""
+    of_transactions = (
+        f" + {claim.aborted:,} of aborted transactions + {count(claim.markers_removed, 'marker')} removed"
+        if claim.transactional
+        else ""
+    )
+    erased = f" + {claim.erased:,} erased" if claim.lane == "erase" else ""
+    in_place = (
+        f"; {count(claim.segments_in_place, 'segment')} of {size(claim.bytes_in_place)} left in place"
+        if claim.segments_in_place
+        else ""
+    )
+    deleted = f"; {count(claim.deleted, 'record')} deleted by other writers left behind" if claim.deleted else ""
+    if claim.lane in HIDES:
+        return (
+            f"The record counts add up: {count(claim.records_in, 'record')} visible before = {claim.records_out:,} "
+            f"visible + {claim.superseded:,} superseded; {count(claim.segments_in_place, 'segment')} of "
+            f"{size(claim.bytes_in_place)} left in place, {size(claim.bytes_out)} of position deletes written; "
+            f"{count(claim.deleted, 'record')} hidden before"
+        )
+    return (
+        f"The record counts add up: {count(claim.records_in, 'record')} read = {claim.records_out:,} kept + "
+        f"{claim.superseded:,} superseded + {count(claim.tombstones_removed, 'tombstone')} removed + "
+        f"{claim.quarantined:,} quarantined{of_transactions}{erased}; {count(claim.segments_in, 'segment')} of "
+        f"{size(claim.bytes_in)} became {claim.segments_out:,} of {size(claim.bytes_out)}{in_place}{deleted}."
+    )
+
+
+def differences(measured: Figures, claim: Claim) -> tuple[Sample, ...]:
+    """The differences between claim and measurement, and the equations that do not add up in either."""
+    claimed = claim.to_dict()
+    wrong = [
+        Sample(None, None, f"{measured[name]:,} {words}", f"{claimed[name]:,} claimed")
+        for name, words in (_COUNTED | _OTHERS).items()
+        if measured[name] != claimed[name]
+    ]
+    wrong += [
+        Sample(None, None, f"{equation(figures)} as {side}", f"{figures['records_in']:,} on both sides")
+        for side, figures in (("measured", measured), ("claimed", claimed))
+        if figures["records_in"] != _explained(figures)
+    ]
+    return tuple(wrong)
+
+
+def say(wrong: tuple[Sample, ...]) -> str:
+    """The differences as a sentence."""
+    return f"The record counts do not add up: {'; '.join(f'{sample.found} ({sample.expected})' for sample in wrong)}."
+
+
+def equation(figures: Figures) -> str:
+    """`14 = 9 + 3 + 1 + 1`."""
+    sign = "=" if figures["records_in"] == _explained(figures) else "≠"
+    shown = [name for name in _COUNTED if name != "records_in" and (name in _ALWAYS or figures[name])]
+    return f"{figures['records_in']:,} {sign} {' + '.join(f'{figures[name]:,}' for name in shown)}"
+
+
+def _explained(figures: Figures) -> int:
+    return sum(figures[name] for name in _COUNTED if name != "records_in")

@@ -1,0 +1,89 @@
+"""The table of promises: one entry each, with its number in the contract, its sentence and its rules as SQL.
+
+To add a promise, add an entry here and a test.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from firnlake_expectations.promises.every_lane import (
+    COPIES_LEVEL,
+    ONE_TOPIC_PARTITION,
+    OUTPUT_LEVEL,
+    RECORD_COUNTS,
+    SAME_RECORDS,
+    WHOLE_FILES,
+)
+from firnlake_expectations.promises.lanes import (
+    LEVELS_KEPT,
+    LOG_END_NOT_ERASED,
+    LOG_END_VISIBLE,
+    ONE_VISIBLE_RECORD,
+    ONLY_SUPERSEDED_HIDDEN,
+    OTHER_RECORDS_UNCHANGED,
+    REQUESTED_RECORDS_GONE,
+    SAME_VISIBLE_RECORDS,
+)
+from firnlake_expectations.promises.records import (
+    DISTINCT_OFFSETS,
+    LOG_END_KEPT,
+    NEWEST_RECORD_KEPT,
+    NO_NULL_KEYS,
+    ONE_RECORD_PER_KEY,
+    RECORDS_UNCHANGED,
+)
+from firnlake_expectations.promises.tombstones import (
+    ABORTED_RECORDS_GONE,
+    DELETE_HORIZONS,
+    GONE_TOMBSTONES,
+    KEPT_TOMBSTONES,
+    MARKERS_KEPT,
+)
+
+if TYPE_CHECKING:
+    from firnlake_expectations.claim import Claim
+    from firnlake_expectations.promises.promise import Promise, Rule
+
+
+PROMISES = (
+    REQUESTED_RECORDS_GONE,
+    OTHER_RECORDS_UNCHANGED,
+    LEVELS_KEPT,
+    LOG_END_NOT_ERASED,
+    ONLY_SUPERSEDED_HIDDEN,
+    ONE_VISIBLE_RECORD,
+    LOG_END_VISIBLE,
+    SAME_VISIBLE_RECORDS,
+    SAME_RECORDS,
+    ONE_RECORD_PER_KEY,
+    NEWEST_RECORD_KEPT,
+    KEPT_TOMBSTONES,
+    GONE_TOMBSTONES,
+    DELETE_HORIZONS,
+    LOG_END_KEPT,
+    RECORDS_UNCHANGED,
+    NO_NULL_KEYS,
+    ABORTED_RECORDS_GONE,
+    MARKERS_KEPT,
+    OUTPUT_LEVEL,
+    COPIES_LEVEL,
+    DISTINCT_OFFSETS,
+    ONE_TOPIC_PARTITION,
+    WHOLE_FILES,
+    RECORD_COUNTS,
+)
+"""All promises, in the order of the reports."""
+
+FINGERPRINT = "fingerprint"
+"""Rule that is broken when the records written differ from the records read, by the fingerprint taken while reading."""
+
+
+def promises_of(claim: Claim) -> tuple[Promise, ...]:
+    """The promises about the plan of `claim`."""
+    return tuple(promise for promise in PROMISES if promise.made_for(claim))
+
+
+def rules_of(claim: Claim) -> tuple[Rule, ...]:
+    """The rules that the plan of `claim` can break, each once."""
+    return tuple({rule.name: rule for promise in promises_of(claim) for rule in promise.rules}.values())

@@ -1,0 +1,231 @@
+"""The tables that promises query, in one DuckDB: records read, records written, and records that stayed in place.
+
+Also the judge's rule for transactions: which records are aborted or undecided, and which markers may go (C10).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from firnlake_expectations.claim import BURIED
+from firnlake_expectations.fingerprint import hashed, plain_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from firnlake_expectations.claim import JudgedColumns
+    from firnlake_expectations.duck import Duck
+    from firnlake_expectations.lane_views import Requested
+    from firnlake_expectations.visible import Listed
+
+
+BEFORE, AFTER, IN_PLACE = "read", "written", "stayed"
+"""The sides: records read and replaced, records written, and records read that stay in place. Each side has a table;
+the table `strangers` has the records of all sides that no claim covers."""
+SHOWN = "shown"
+"""The one side of lanes that hide: the records of data files that stay, read once, with flags for what readers saw
+before and see after. Of what it holds, BEFORE and AFTER are views."""
+
+_KINDS = {
+    "plan": "INTEGER",
+    "offset": "BIGINT",
+    "level": "INTEGER",
+    "horizon": "BIGINT",
+    "tombstone": "BOOLEAN",
+    "fingerprint": "UBIGINT",
+    "control": "BOOLEAN",
+    "transactional": "BOOLEAN",
+    "producer": "BIGINT",
+    "shown_before": "BOOLEAN",
+    "shown_after": "BOOLEAN",
+}
+_ALWAYS = ("plan", "offset", "level", "horizon")
+_OF_VALUES = ("tombstone", "fingerprint")
+_OF_TRANSACTIONS = ("control", "transactional", "producer")
+PLAN: Final = "firn plan"
+"""Column with the index of the claim, in records that are about to be narrowed."""
+FLAGS: Final = {"shown_before": "firn shown before", "shown_after": "firn shown after"}
+"""The flags of side SHOWN, before and after, by their columns in records that are about to be narrowed."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of one side that can be read on its own, any number of times: a data file, or a table in memory.
+
+    read        returns the records, with the columns asked for or all of them
+    plan        index of the claim that covers all records; None: their topic and partition decide
+    name        its name in reports
+    records     number of records according to the manifest; None: unknown
+    tombstones  False when it is known to have none
+    listed      its entry in the snapshot, where row-level deletes may apply to it
+    after       side SHOWN: its entry afterwards, likewise; `listed` is the one before
+    """
+
+    side: str
+    read: Callable[[Sequence[str] | None], Iterable[pa.RecordBatch | pa.Table]]
+    plan: int | None = None
+    name: str = ""
+    records: int | None = None
+    tombstones: bool = True
+    listed: Listed | None = None
+    after: Listed | None = None
+
+    @property
+    def has_deletes(self) -> bool:
+        """True when a row-level delete may apply to it, before or after."""
+        return any(one is not None and one.deletes for one in (self.listed, self.after))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The layout of the tables: it turns records into rows.
+
+    closely     True when values of both sides are read; if not, a fingerprint vouches for the values on the read side
+    requested   lane `erase`: the requests. Of the records that stayed in place, only those they name are held
+    hides       lanes `mask` and `lighten`: both sides are the same files, read once, without values, `closely` or not
+    """
+
+    schema: pa.Schema
+    reading: JudgedColumns
+    closely: bool
+    requested: Requested | None = None
+    hides: bool = False
+
+    @property
+    def reads_values(self) -> bool:
+        """True when the values of both sides are compared."""
+        return self.closely and not self.hides
+
+    @property
+    def transactions(self) -> bool:
+        """True when the schema has transaction columns."""
+        return "is_control" in self.schema.names or "is_transactional" in self.schema.names
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The sides that parts may have."""
+        return (SHOWN,) if self.hides else (BEFORE, AFTER, IN_PLACE)
+
+    def columns(self, side: str) -> tuple[str, ...]:
+        """The columns of the table of `side`, except the key, which comes last."""
+        both = _OF_VALUES if self.reads_values else ()
+        written = () if self.hides else _OF_VALUES
+        of_values = {AFTER: written, BEFORE: both, IN_PLACE: ("tombstone",), SHOWN: FLAGS}[side]
+        return (*_ALWAYS, *of_values, *(_OF_TRANSACTIONS if self.reading.of_transactions(self.schema.names) else ()))
+
+    def wanted(self, part: Part) -> tuple[str, ...]:
+        """The columns to read from `part`."""
+        if not self.hides and (part.side == AFTER or (part.side == BEFORE and self.closely)):
+            return tuple(self.schema.names)
+        judges_tombstones = part.side == IN_PLACE and part.tombstones and self.requested is None
+        told_by = self.reading.told_by if judges_tombstones else ()
+        return tuple(dict.fromkeys((*self.reading.narrow(self.schema.names), *told_by)))
+
+    def make(self, duck: Duck) -> None:
+        """Create the empty tables."""
+        key = plain_columns(self.schema.empty_table(), self.reading.key)
+        with duck.seeing(keys=key):
+            for side in dict.fromkeys((*self.sides, IN_PLACE)):
+                columns = ", ".join(f'NULL::{_KINDS[name]} AS "{name}"' for name in self.columns(side))
+                duck.run(f"CREATE TABLE {side} AS SELECT {columns}, {self._key(key.column_names)} AS key FROM keys")
+            if self.hides:
+                for side, flag in zip((BEFORE, AFTER), FLAGS, strict=True):
+                    names = ", ".join(f'"{name}"' for name in self.columns(side))
+                    duck.run(f"CREATE VIEW {side} AS SELECT {names}, key FROM {SHOWN} WHERE {flag}")
+            duck.run(f'CREATE TABLE strangers AS SELECT plan, "offset", key FROM {AFTER}')
+        if self.requested:
+            self.requested.make(duck)
+        duck.run("CREATE TABLE files (plan INTEGER, name VARCHAR, told BIGINT, found BIGINT)")
+        duck.run("CREATE TABLE hidden (plan INTEGER, name VARCHAR, records BIGINT)")
+
+    def narrowed(self, taken: pa.Table, side: str) -> tuple[dict[str, pa.Table], str]:
+        """Tables to register, and the query over them that narrows the records `taken` from `side`."""
+        reading, names = self.reading, taken.column_names
+        kept = [name for name in reading.kept(self.schema.names) if name in names]
+        plain = plain_columns(taken, kept, self._prefix)
+        places = dict(zip(kept, plain.column_names, strict=True))
+        tables = {
+            f"{self._prefix}plan": taken.column(PLAN),
+            f"{self._prefix}level": taken.column(reading.level),
+            f"{self._prefix}horizon": _micros(taken.column(reading.delete_horizon)),
+            **dict(zip(plain.column_names, plain.columns, strict=True)),
+        }
+        sql = {
+            "plan": f"{self._prefix}plan",
+            "offset": places[reading.offset],
+            "level": f"coalesce({self._prefix}level, 0)",
+            "horizon": f"{self._prefix}horizon",
+            "fingerprint": hashed(plain.schema),
+            "control": f"coalesce({places.get('is_control', 'false')}, false)",
+            "transactional": f"coalesce({places.get('is_transactional', 'false')}, false)",
+            "producer": places.get("producer_id", "NULL"),
+            "tombstone": "false",
+        }
+        for flag, column in FLAGS.items():
+            if column in names:
+                sql[flag] = f"{self._prefix}{flag}"
+                tables[sql[flag]] = taken.column(column)
+        if reading.tombstone and all(name in names for name in reading.told_by):
+            sql["tombstone"] = f"coalesce({reading.tombstone}, false)"
+            tables |= {name: taken.column(name) for name in reading.told_by}
+        columns = ", ".join(f'({sql[name]})::{_KINDS[name]} AS "{name}"' for name in self.columns(side))
+        key = self._key([places[name] for name in reading.key])
+        return {"taken": pa.table(tables)}, f"SELECT {columns}, {key} AS key FROM taken"
+
+    @property
+    def _prefix(self) -> str:
+        """Prefix of our own column names, which keeps them apart from the names in a condition."""
+        prefix = "firn_"
+        while any(name.lower().startswith(prefix) for name in self.reading.told_by):
+            prefix += "_"
+        return prefix
+
+    def _key(self, parts: Sequence[str]) -> str:
+        if len(parts) == 1:
+            return parts[0]
+        complete = " AND ".join(f"{part} IS NOT NULL" for part in parts)
+        whole = ", ".join(f"k{number} := {part}" for number, part in enumerate(parts))
+        return f"CASE WHEN {complete} THEN struct_pack({whole}) END"
+
+
+def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of timestamps as epoch microseconds."""
+    return column.cast(pa.timestamp("us", tz=column.type.tz), safe=False).cast(pa.int64())
+
+
+_COMMIT, _ABORT = "0001", "0000"
+"""Types of control records: bytes 3 and 4 of the key (Kafka's ControlRecordType)."""
+
+
+def transactions(layout: Layout) -> list[str]:
+    """`marks`: records that were aborted, are undecided, or are markers whose transaction has no records left (C10).
+
+    Derived from the contract alone: a producer's records up to and including its next marker are one transaction. Each
+    is numbered by the markers before it and judged as a whole.
+    """
+    if not layout.transactions:
+        return ['CREATE TABLE marks (plan INTEGER, "offset" BIGINT, aborted BOOLEAN, undecided BOOLEAN, ended BOOLEAN)']
+    return [
+        # A cleaning keeps committed records only, so levels 2 and 3 need no second judgement.
+        f"""CREATE VIEW events AS
+        SELECT plan, producer, "offset", commit, data, bool_and(open) AS open FROM (
+            SELECT plan, producer, "offset",
+                CASE WHEN control THEN CASE hex(key[3:4]) WHEN '{_COMMIT}' THEN true WHEN '{_ABORT}' THEN false END END
+                    AS commit,
+                NOT control AS data, NOT control AND level < 2 AS open
+            FROM before JOIN plans USING (plan) WHERE told AND level != {BURIED} AND (control OR transactional)
+            UNION ALL SELECT plan, producer, "offset", commit, false, false FROM markers
+        ) GROUP BY plan, producer, "offset", commit, data""",
+        """CREATE TABLE marks AS
+        SELECT plan, "offset", bool_or(open AND coalesce(NOT ending, false)) AS aborted,
+            bool_or(open AND ending IS NULL) AS undecided, bool_or(commit IS NOT NULL AND NOT any_data) AS ended
+        FROM (
+            SELECT *, bool_or(commit) OVER whole AS ending, bool_or(data) OVER whole AS any_data
+            FROM (SELECT *, count(commit) OVER (PARTITION BY plan, producer ORDER BY "offset"
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS number FROM events)
+            WINDOW whole AS (PARTITION BY plan, producer, number)
+        ) GROUP BY plan, "offset" HAVING aborted OR undecided OR ended""",
+    ]

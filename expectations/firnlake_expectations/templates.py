@@ -1,0 +1,61 @@
+"""Templates of the pages that people read, how a page is written, and the page of a certificate of erasure."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from firnlake_expectations.wording import count, moment, shown, size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+PAGES = Path(__file__).parent / "pages"
+
+CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+"""Content policy: no page loads anything or runs a script, regardless of the data in it."""
+
+
+def environment() -> Environment:
+    """The templates, with filters for numbers, sizes and times; all text is escaped."""
+    templates = Environment(
+        loader=FileSystemLoader(PAGES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.globals["policy"] = CONTENT_POLICY
+    templates.filters.update(
+        moment=moment,
+        size=size,
+        count=count,
+        number=lambda number: f"{number:,}",
+        count_of=lambda things, noun: count(len(things), noun),
+    )
+    return templates
+
+
+def write_page(target: Path, page: str) -> Path:
+    """Write the page under another name first, so that no reader sees half of it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    unfinished.write_text(page, encoding="utf-8")
+    unfinished.replace(target)
+    return target
+
+
+CERTIFICATES = "erasures"
+"""Folder of the certificates below the reports, with one folder per table."""
+DIGESTS = 100
+"""Maximum number of keys' digests and of destroyed files that the page lists; the document has all."""
+
+
+def certificate_page(content: Mapping[str, Any], document: str) -> str:
+    """The page for the `content` of a certificate; `document` is the name of the JSON file beside the page."""
+    return environment().get_template("certificate.html.j2").render(one=content, most=DIGESTS, document=document)

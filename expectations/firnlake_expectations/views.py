@@ -1,0 +1,333 @@
+"""Views derived once from the tables for all promises: SQL in execution order.
+
+`before` and `after` are the records read and written, `left_behind` the records that wrongly stayed in place. A plan is
+*settled* when the keys and offsets of the newest records read (or, if values were read, their fingerprints) have the
+same sum as those written, in any order, and nothing in it is rare. Only the special records of a settled plan are
+compared one by one: tombstones, records without a key, and those at a level or with a delete horizon that a cleaned
+record does not have. For all others every promise follows: there are as many records as keys, and the sum of the
+hashes is the same, so each is the newest of its key.
+
+**Values** are read once, on the written side. Why that is proof enough, given the fingerprint that compaction took of
+the records it keeps while reading them:
+
+1. Key and offset of the newest record of every key are derived here from the records read. Their sum equals that of
+   the keys and offsets written, so exactly those records are there.
+2. The fingerprints written, over every column that C1 keeps, sum up to the one that compaction took while reading. So
+   each record holds what was read at its offset.
+3. The newest record of a key shows itself whether it is a tombstone, since every newest record is written somewhere:
+   to the topic, to the quarantine, or beside the topic.
+
+What would slip through: a value that was misread before its fingerprint was taken (by a fault of the Parquet reader or
+of memory), because it is not read a second time; a cleaner that takes fingerprints of something other than what it
+read; and errors whose 64-bit hashes cancel out, by a chance of 1 in 2^64. A plan with a violation by this measure is
+judged again *closely*, with the values of both sides; `firn.validate=full` judges all plans so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from firnlake_expectations.claim import BURIED, QUARANTINED, TAIL
+from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, transactions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from firnlake_expectations.claim import Claim
+    from firnlake_expectations.duck import Duck
+    from firnlake_expectations.tables import Layout
+
+
+MARK = 'hash(hash(1, key, "offset"))'
+"""Mark that identifies a record when a fingerprint vouches for the rest of it, as SQL."""
+
+COPIES = ("merge", "lighten")
+"""Lanes after which every record that was visible is there unchanged, repeated ones included."""
+
+WORD = '"offset" & -64'
+"""First of the 64 neighbouring offsets around a record's offset, as SQL."""
+
+_PLANS = pa.schema(
+    {
+        "plan": pa.int32(),  # index of the claim
+        "now": pa.int64(),  # times are epoch microseconds
+        "stamp": pa.int64(),  # the delete horizon of a tombstone that this cleaning is the first to find clean (C8)
+        "clean_below": pa.int64(),
+        "log_end": pa.int64(),
+        "kept_from": pa.int64(),
+        "told": pa.bool_(),  # whether the claim has transactions
+        "level_out": pa.int32(),
+        "erase_before": pa.int64(),
+        "end_kept": pa.bool_(),
+    }
+)
+_MARKERS = pa.schema(
+    {"plan": pa.int32(), "producer": pa.int64(), "offset": pa.int64(), "commit": pa.bool_()},
+)
+
+
+def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, whole: bool = True, settle: bool = True) -> None:
+    """Create the views, and the tables that are costly to compute, over the filled tables.
+
+    The claims share lane and level out. `whole`: the tables hold whole plans, not some of their keys. `settle`: a plan
+    whose sums agree is not compared record by record.
+    """
+    copies = claims[0].lane in COPIES
+    start(duck, layout, claims)
+    statements = [
+        *_sums(copies, layout.reads_values),
+        *_offsets(copies, layout.reads_values, whole=whole),
+        _unsettled(copies, hides=layout.hides, settle=settle),
+        _special(copies),
+        *transactions(layout),
+        _groups(copies),
+        _left_behind(),
+    ]
+    for statement in statements:
+        duck.run(statement)
+
+
+def derive_offsets(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
+    """Create the views about offsets only, over all records read at some offsets."""
+    start(duck, layout, claims)
+    for statement in _offsets(claims[0].lane in COPIES, layout.reads_values, whole=True):
+        duck.run(statement)
+
+
+def start(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
+    """Create the tables `plans` and `markers`, and the views `before` and `after`."""
+    with duck.seeing(claimed=_plans(claims), told_markers=_markers(claims)):
+        duck.run("CREATE TABLE plans AS SELECT * FROM claimed")
+        duck.run("CREATE TABLE markers AS SELECT * FROM told_markers")
+    duck.run(_side("before", BEFORE, layout))
+    duck.run(_side("after", AFTER, layout))
+
+
+def _plans(claims: Sequence[Claim]) -> pa.Table:
+    rows = [
+        {
+            "plan": number,
+            "now": claim.now_ms * 1000,
+            "stamp": (claim.now_ms + claim.delete_retention_ms) * 1000,
+            "clean_below": claim.clean_below,
+            "log_end": claim.log_end_offset,
+            "kept_from": claim.end,
+            "told": claim.transactional,
+            "level_out": claim.level_out,
+            "erase_before": claim.erase_before,
+            "end_kept": claim.end_kept,
+        }
+        for number, claim in enumerate(claims)
+    ]
+    return pa.Table.from_pylist(rows, _PLANS)
+
+
+def _markers(claims: Iterable[Claim]) -> pa.Table:
+    rows: list[dict[str, Any]] = [
+        {"plan": number, "producer": producer, "offset": offset, "commit": commit}
+        for number, claim in enumerate(claims)
+        for producer, offset, commit in claim.markers
+    ]
+    return pa.Table.from_pylist(rows, _MARKERS)
+
+
+def _side(name: str, table: str, layout: Layout) -> str:
+    """`before` or `after`: the table, its missing columns, and the mark that identifies a record.
+
+    The mark covers all columns that C1 keeps; when a fingerprint vouches for values, key and offset are enough.
+    """
+    has = layout.columns(table)
+    missing = {
+        "tombstone": "NULL::BOOLEAN",
+        "fingerprint": "NULL::UBIGINT",
+        "control": "false",
+        "transactional": "false",
+        "producer": "NULL::BIGINT",
+    }
+    added = "".join(f", {sql} AS {column}" for column, sql in missing.items() if column not in has)
+    mark = "fingerprint" if layout.reads_values else MARK
+    return f"CREATE VIEW {name} AS SELECT *{added}, {mark} AS mark FROM {table}"
+
+
+def _sums(copies: bool, closely: bool) -> list[str]:
+    """The sums of each plan: `read_sums`, `written_sums` and `newest`."""
+    # The delete horizon is part of a copy's identity, too.
+    copy = "hash(hash(mark, horizon))"
+    # The mark of key and offset is computed for the newest records only.
+    of_newest = 'arg_max(mark, "offset")' if closely else MARK.replace('"offset"', 'max("offset")')
+    newest = (
+        f"SELECT plan, count(*) AS keys, sum({copy}::HUGEINT) AS whole FROM before "
+        f"WHERE level != {BURIED} GROUP BY plan"
+        if copies
+        else "SELECT plan, count(*) AS keys, sum(mark::HUGEINT) AS whole FROM "
+        f"(SELECT plan, key, {of_newest} AS mark FROM before WHERE key IS NOT NULL "
+        f"AND level != {BURIED} GROUP BY plan, key) GROUP BY plan"
+    )
+    whole = copy if copies else "CASE WHEN key IS NOT NULL THEN mark END"
+    return [
+        f"""CREATE TABLE read_sums AS SELECT plan, count_if(level != {BURIED}) AS records,
+            count(key) FILTER (level != {BURIED}) AS keyed, max("offset") FILTER (level != {BURIED}) AS last,
+            count_if(control OR transactional) AS transactions,
+            count_if("offset" = log_end AND level != {BURIED}) AS end_in
+            FROM before JOIN plans USING (plan) GROUP BY plan""",
+        f"CREATE TABLE newest AS {newest}",
+        f"""CREATE TABLE written_sums AS SELECT plan, count_if(level NOT IN ({QUARANTINED}, {BURIED})) AS records,
+            count_if(level = {QUARANTINED}) AS quarantined, count(key) AS keyed, count(*) AS every,
+            count_if(level != level_out) AS elsewhere, sum({whole}::HUGEINT) AS whole,
+            sum(fingerprint::HUGEINT) AS fingerprint FROM after JOIN plans USING (plan) GROUP BY plan""",
+    ]
+
+
+def _unsettled(copies: bool, *, hides: bool, settle: bool) -> str:
+    written = "written_sums.every" if copies else "written_sums.keyed"
+    elsewhere = "" if hides else "OR elsewhere > 0"
+    rare = elsewhere if copies else "OR told OR coalesce(transactions, 0) > 0 OR last > log_end"
+    return f"""CREATE TABLE unsettled AS SELECT plan FROM plans LEFT JOIN read_sums USING (plan)
+        LEFT JOIN newest USING (plan) LEFT JOIN written_sums USING (plan)
+        WHERE coalesce(newest.keys, 0) != coalesce({written}, 0)
+        OR newest.whole IS DISTINCT FROM written_sums.whole {rare} OR {str(not settle).lower()}"""
+
+
+def _special(copies: bool) -> str:
+    """The keys of settled plans whose records are compared one by one; none where all are copied."""
+    if copies:
+        return "CREATE TABLE special AS SELECT plan, key FROM after WHERE false"
+    return f"""CREATE TABLE special AS SELECT DISTINCT plan, key FROM (
+        SELECT plan, key FROM after JOIN plans USING (plan)
+        WHERE key IS NOT NULL AND (tombstone OR horizon IS NOT NULL OR level != level_out)
+        UNION ALL SELECT plan, key FROM before WHERE key IS NOT NULL AND level = {BURIED}
+    ) ANTI JOIN unsettled USING (plan)"""
+
+
+def _groups(copies: bool) -> str:
+    """`groups`: one row per group of records that are compared. The `role` defines the group:
+
+    key    records that a cleaning judges by their key: all records of a key, in `key`
+    copy   records that must come out unchanged (all of a lane that copies; those without a key): those with the same
+           offset in `slot` and the same `mark`
+    aborted, control    records of aborted transactions, control records: like copies, regardless of their key
+
+    A tombstone removed earlier (read at level BURIED) counts only if it is newer than every record read of its key, and
+    there is one: it has `risen`, and is the newest record of the key. The columns `in_...` describe the newest.
+    """
+    read, written = f"(side = 0 AND level != {BURIED})", f"(side = 1 AND level != {BURIED})"
+    earlier, now = f"(side = 0 AND level = {BURIED})", f"(side = 1 AND level = {BURIED})"
+    # A stamp counts only if Firn wrote it: levels 0 and 1 come from any writer.
+    stamped = f"({read} AND level >= 2 AND horizon IS NOT NULL)"
+    role = (
+        "'copy'"
+        if copies
+        else (
+            "CASE WHEN aborted THEN 'aborted' WHEN control THEN 'control' WHEN key IS NULL THEN 'copy' ELSE 'key' END"
+        )
+    )
+    # The log end stays in the topic even without a key (C4); it is quarantined once it is no longer the end.
+    level = (
+        "level_out"
+        if copies
+        else (
+            f"CASE WHEN role = 'copy' AND coalesce(\"offset\" < kept_from, true) THEN {QUARANTINED} ELSE level_out END"
+        )
+    )
+    mark = "hash(mark, horizon)" if copies else "mark"
+    # Copies are compared as a whole or not at all.
+    keyless = "false" if copies else "key IS NULL"
+    columns = 'plan, "offset", key, level, horizon, tombstone, control, transactional, mark'
+    looked_at = " UNION ALL ".join(
+        f"""SELECT {side} AS side, {columns} FROM {name} WHERE plan IN (FROM unsettled) OR {keyless}
+        UNION ALL SELECT {side}, {columns} FROM {name} SEMI JOIN special USING (plan, key)"""
+        for side, name in enumerate(("before", "after"))
+    )
+    return f"""CREATE TABLE groups AS
+    WITH looked_at AS ({looked_at}), known AS (
+        SELECT looked_at.*, now, stamp, clean_below, log_end, kept_from, told, level_out,
+            level != {BURIED} AND coalesce(aborted, false) AS aborted,
+            level != {BURIED} AND coalesce(undecided, false) AS undecided,
+            level != {BURIED} AND coalesce(ended, false) AS ended
+        FROM looked_at JOIN plans USING (plan) LEFT JOIN marks USING (plan, "offset")
+    ), roles AS (SELECT *, {role} AS role FROM known), records AS (
+        SELECT *, CASE WHEN role = 'key' THEN key END AS of_key, CASE WHEN role != 'key' THEN "offset" END AS slot,
+            CASE WHEN role != 'key' THEN {mark} END AS of_mark, {level} AS level_expected
+        FROM roles
+    ), counted AS (
+        SELECT plan, role, of_key AS key, slot, of_mark,
+            any_value(key) AS any_key,
+            count_if({read}) AS n_in,
+            count_if({written}) AS n_out,
+            max("offset") FILTER ({read}) AS read_max,
+            min("offset") FILTER ({read}) AS in_min,
+            max("offset") FILTER ({written}) AS out_max,
+            min("offset") FILTER ({written}) AS out_min,
+            arg_max_null(tombstone, "offset") FILTER ({read}) AS read_tombstone,
+            arg_max_null(mark, "offset") FILTER ({read}) AS read_mark,
+            max("offset") FILTER ({stamped}) AS stamped_max,
+            arg_max_null(horizon, "offset") FILTER ({stamped}) AS stamped_horizon,
+            max("offset") FILTER ({earlier}) AS before_max,
+            arg_max_null(mark, "offset") FILTER ({earlier}) AS before_mark,
+            max("offset") FILTER (side = 1) AS there_max,
+            arg_max_null(tombstone, "offset") FILTER (side = 1) AS there_tombstone,
+            arg_max_null(mark, "offset") FILTER ({written}) AS out_mark,
+            arg_max_null(horizon, "offset") FILTER ({written}) AS out_horizon,
+            count_if({now}) AS n_buried,
+            arg_max_null(mark, "offset") FILTER ({now}) AS buried_mark,
+            count_if({written} AND tombstone) AS tombstones_out,
+            count_if({written} AND level = {QUARANTINED}) AS n_quarantined,
+            count_if({written} AND level != level_expected) AS n_level,
+            max(level) FILTER ({written} AND level != level_expected) AS a_level,
+            bool_or(ended) AS ended,
+            count_if({read} AND undecided) AS n_undecided,
+            count_if({read} AND (control OR transactional)) AS n_transaction,
+            count_if({read} AND "offset" = log_end) AS end_in,
+            count_if({written} AND level != {QUARANTINED} AND "offset" = log_end) AS end_out
+        FROM records GROUP BY plan, role, of_key, slot, of_mark
+    )
+    SELECT plan, role, coalesce(key, any_key) AS key, n_in, n_out, in_min, out_max, out_min, out_mark, out_horizon,
+        n_buried, buried_mark, tombstones_out, n_quarantined, n_level, a_level, ended, n_undecided, n_transaction,
+        end_in, end_out, now, stamp, clean_below, log_end, kept_from, told,
+        coalesce(before_max > read_max, false) AS risen,
+        CASE WHEN risen THEN before_max ELSE read_max END AS in_max,
+        -- Where values were not read, what was written at its offset tells it.
+        CASE WHEN risen THEN true ELSE
+            coalesce(read_tombstone, CASE WHEN there_max = read_max THEN there_tombstone END, false)
+        END AS in_tombstone,
+        CASE WHEN risen THEN before_mark ELSE read_mark END AS in_mark,
+        CASE WHEN NOT risen AND stamped_max = read_max THEN stamped_horizon END AS in_horizon
+    FROM counted JOIN plans USING (plan)"""
+
+
+def _offsets(copies: bool, closely: bool, *, whole: bool) -> list[str]:
+    """`repeats`: the number of records that share an offset; `offsets`: those offsets, and whether the records differ.
+
+    Neither is created when the tables hold only some of the keys.
+    """
+    # Without values, a difference can't be seen; lanes that copy keep records that landed twice (C13).
+    differ = "min(mark) != max(mark)" if closely else "true"
+    some = f"level != {BURIED} AND {str(whole).lower()}"
+    return [
+        f"""CREATE TABLE repeats AS SELECT plan, sum(n - bit_count(bits))::BIGINT AS repeated
+            FROM (SELECT plan, {WORD} AS word, count(*) AS n, bit_or(1::UBIGINT << ("offset" & 63)::UBIGINT) AS bits
+            FROM before WHERE {some} GROUP BY plan, word) GROUP BY plan""",
+        f"""CREATE TABLE offsets AS SELECT plan, "offset", count(*) AS times, min(key) AS key, {differ} AS differ
+            FROM before SEMI JOIN (FROM repeats WHERE repeated > 0) USING (plan)
+            WHERE {some} AND {str(not copies).lower()} GROUP BY plan, "offset" HAVING times > 1""",
+    ]
+
+
+def _left_behind() -> str:
+    """`left_behind`: records that wrongly stayed in place.
+
+    The tail holds each key once (C16), so a record that supersedes one of them is in the head. A tombstone was due if
+    it is clean and not stamped yet (C8), or past its horizon and not the log end (C9).
+    """
+    return f"""CREATE TABLE left_behind AS SELECT * FROM (
+        SELECT plan, "offset", key, superseded IS NOT NULL AS superseded,
+            tombstone AND (clean_below IS NULL OR "offset" < clean_below)
+                AND (horizon IS NULL OR (horizon <= now AND "offset" < kept_from)) AS due
+        FROM {IN_PLACE} JOIN plans USING (plan) LEFT JOIN (
+            SELECT DISTINCT plan, key, true AS superseded FROM {BEFORE}
+            SEMI JOIN (SELECT DISTINCT plan FROM {IN_PLACE}) USING (plan)
+            WHERE level < {TAIL} AND level != {BURIED} AND key IS NOT NULL
+        ) USING (plan, key)
+    ) WHERE superseded OR due"""

@@ -1,1 +1,0 @@
-"""Signals about a table: metrics for monitoring, notices for people."""

@@ -1,5 +1,0 @@
-"""The ``firn`` command: one subcommand per room."""
-
-from pipeline.cli.main import main
-
-__all__ = ["main"]

@@ -1,0 +1,1 @@
+"""Firn: Kafka's log compaction for Apache Iceberg tables."""

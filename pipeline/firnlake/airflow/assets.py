@@ -1,0 +1,73 @@
+"""The assets that a table's DAG is scheduled on, and those that other DAGs may be scheduled on."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from airflow.sdk import (
+    Asset,
+    AssetAlias,
+    AssetOrTimeSchedule,
+    AssetWatcher,
+    CronTriggerTimetable,
+    get_current_context,
+)
+from airflow.sdk.exceptions import AirflowException
+from airflow.timetables.trigger import CronTriggerTimetable as SchedulersTimetable
+
+from firnlake.airflow.configuration import TableSettings
+from firnlake.airflow.trigger import ThresholdTrigger
+
+if TYPE_CHECKING:
+    from firnlake.publish.attempts import Publication
+
+
+def due_in(table: str) -> Asset:
+    """The asset for due work in a table. Its events start the DAG; an ingesting DAG may have it as an outlet."""
+    return Asset(f"{table} is due", f"firn://due/{_quoted(table)}")
+
+
+def compacted(table: str) -> Asset:
+    """The asset for the compacted table, for scheduling other DAGs; every event has the figures of its commits."""
+    return Asset(table, f"firn://tables/{_quoted(table)}")
+
+
+def outlet_of(table: str) -> AssetAlias:
+    """The outlet of publishing tasks: an alias that resolves to the compacted table when a task has published."""
+    return AssetAlias(f"publications of Firn in {table}")
+
+
+def schedule_of(settings: TableSettings, watched: Sequence[str]) -> AssetOrTimeSchedule:
+    """The schedule of a table's DAG: when a lane becomes due, and by the clock for work that was put off or missed.
+
+    ``watched`` are all tables that the triggerer polls. Raises ValueError for a wrong cron expression.
+    """
+    try:
+        # What the DAG file uses is checked only when the whole file is serialized.
+        SchedulersTimetable(settings.schedule, timezone="UTC").validate()
+    except AirflowException as error:
+        raise ValueError(f"schedule is {settings.schedule!r}: {error}; allowed: a cron expression") from error
+    asset = due_in(settings.name)
+    if settings.watched:
+        asset.watchers = [AssetWatcher(f"thresholds of {settings.name}", ThresholdTrigger(settings.name, watched))]
+    return AssetOrTimeSchedule(timetable=CronTriggerTimetable(settings.schedule, timezone="UTC"), assets=[asset])
+
+
+def announce(table: str, lane: str, publications: "Sequence[Publication]") -> None:
+    """Emit an event for the compacted table with the figures of this lane's commits, if there were any."""
+    counts = [one.counts for one in publications if one.counts]
+    if not counts:
+        return
+
+    from firnlake.table.published_plans import RecordCounts
+
+    figures = {name: count for name, count in RecordCounts.total(counts).model_dump().items() if count}
+    # As text, because 64-bit numbers lose digits in a browser.
+    snapshot_id = str(publications[-1].snapshot_id)
+    said = {"lane": lane, "snapshot_id": snapshot_id, "topic_partitions": len(counts), **figures}
+    get_current_context()["outlet_events"][outlet_of(table)].add(compacted(table), extra=said)
+
+
+def _quoted(table: str) -> str:
+    # Airflow drops what follows # in a URI, and sorts what follows ?: two tables would share theirs.
+    return quote(table, safe="")

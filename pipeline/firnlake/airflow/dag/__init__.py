@@ -1,0 +1,1 @@
+"""The DAG of a table and its tasks."""

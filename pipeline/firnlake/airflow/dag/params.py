@@ -1,0 +1,101 @@
+"""The params of a manual run: the form that a person fills in, and the scope and clock that follow from it."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Param
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from firnlake.plan.read_states import Scope
+
+
+RETAIN = "retain"
+LANES = ("erase", "mask", "lighten", "merge", "clean", "tier", "full")
+ALL = "all"
+
+_RECORDS, _THRESHOLDS = "Which records", "Thresholds"
+"""Sections of the form that are collapsed at first."""
+
+
+def params() -> dict[str, Param]:
+    """The params of a table's DAG; scheduled runs use the defaults, which mean everything that is due."""
+    return {
+        "lane": Param(ALL, type="string", enum=[ALL, RETAIN, *LANES], description="The lane to run, or all in turn."),
+        "force": _switch("Run even if no threshold is crossed. Limits such as min.compaction.lag.ms still apply."),
+        "dry_run": _switch("Log the plans and change nothing."),
+        "ask": _switch("Ask before publishing: the run shows the figures and waits for approval."),
+        "topics": _names("Only these topics, one per line. Empty: all."),
+        "partitions": _names("Only these topic partitions, such as orders-3, one per line. Empty: all."),
+        "from_offset": _offset(
+            "Only segments that start at this offset or later. Not for lanes erase, full, lighten, mask, retain."
+        ),
+        "until_offset": _offset(
+            "Stop before the first segment that ends past this offset. Not for lanes erase, lighten, mask, retain."
+        ),
+        "from_time": _time(
+            "Only segments without an older timestamp. Not for lanes erase, full, lighten, mask, retain."
+        ),
+        "until_time": _time(
+            "Stop before the first segment with a newer timestamp. Not for lanes erase, lighten, mask, retain."
+        ),
+        "properties": Param(
+            {},
+            type="object",
+            additionalProperties={"type": ["string", "number", "boolean"]},
+            section=_THRESHOLDS,
+            description="When and how much, instead of what the table says: "
+            '{"firn.merge.segments": "4"}. Never what may go. Not for the lane retain.',
+        ),
+    }
+
+
+def scope_of(asked: Mapping[str, Any]) -> "Scope":
+    """The scope to which the params ``asked`` restrict a run. Raises RefusedError when they are invalid."""
+    from firnlake import clock
+    from firnlake.plan.read_states import Scope
+    from firnlake.table.partition import ScopeBounds
+    from firnlake.table.topic_partition import TopicPartition
+
+    return Scope(
+        topics=tuple(asked["topics"] or ()),
+        partitions=tuple(TopicPartition.parse(name) for name in asked["partitions"] or ()),
+        bounds=ScopeBounds(
+            asked["from_offset"],
+            asked["until_offset"],
+            *(clock.parse(asked[name]) if asked[name] else None for name in ("from_time", "until_time")),
+        ),
+        properties={name: _text(value) for name, value in asked["properties"].items()},
+    )
+
+
+def clock_of(run: Any, now: "datetime") -> "datetime":
+    """The clock of a DAG run's decisions: its logical date, or the time it was due if it has none.
+
+    So a backfill cleans as of each of its dates. The clock is never ahead of ``now``, even if that of the browser that
+    dated the run is: otherwise tombstones and whole segments would go before their time.
+    """
+    at: datetime = run.logical_date or run.run_after
+    return min(at, now)
+
+
+def _names(description: str) -> Param:
+    return Param([], type=["array", "null"], items={"type": "string"}, section=_RECORDS, description=description)
+
+
+def _offset(description: str) -> Param:
+    return Param(None, type=["integer", "null"], minimum=0, section=_RECORDS, description=description)
+
+
+def _time(description: str) -> Param:
+    return Param(None, type=["string", "null"], format="date-time", section=_RECORDS, description=description)
+
+
+def _switch(description: str) -> Param:
+    return Param(False, type="boolean", description=description)
+
+
+def _text(value: object) -> str:
+    """The value in the text form of table properties."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,143 @@
+"""Planning in a task: due plans are written to files, which the next tasks and their commands read."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from airflow.sdk import get_current_context
+from airflow.sdk.exceptions import AirflowSkipException
+
+from firnlake.airflow.dag.params import ALL, LANES, RETAIN, clock_of, scope_of
+from firnlake.errors import RefusedError
+
+if TYPE_CHECKING:
+    from firnlake.iceberg.catalog import Lake
+    from firnlake.job.job import Job
+    from firnlake.job.plan import Plan
+    from firnlake.plan.read_states import Scope
+
+
+log = logging.getLogger(__name__)
+
+PLANS_SHOWN = 50
+
+
+class MappedJob(TypedDict):
+    """One batch of plans: its name, the plans in words, their input bytes, and the arguments of the two commands that
+    process it, which are given the plans' files."""
+
+    name: str
+    plans: list[str]
+    input_bytes: int
+    compact: list[str]
+    validate: list[str]
+
+
+def lanes_to_skip(table: str) -> list[str]:
+    """The lanes that this run leaves out, and of the others those before the first that has plans: until then nothing
+    changes the table."""
+    every = (RETAIN, *LANES)
+    wanted = [lane for lane in every if _left_out(lane) is None]
+    # One that was asked for by name looks for itself, and says why nothing is due.
+    idle = _idle(table, wanted) if len(wanted) > 1 else ()
+    return [lane for lane in every if lane not in wanted or lane in idle]
+
+
+def skip_if_left_out(lane: str) -> None:
+    """Skip the task when this run leaves the lane out."""
+    if reason := _left_out(lane):
+        raise AirflowSkipException(reason)
+
+
+def plans_due(lake: "Lake", table: str, lane: str) -> "list[Plan]":
+    """Plan what is due in the lane and store the plans; skips the task when nothing is due, or in a dry run."""
+    from firnlake.plan.make import plan_table
+
+    plans = plan_table(lake, table, lane, *_terms())
+    for plan in plans:
+        log.info("%s", plan.title)
+    if not plans:
+        raise AirflowSkipException(f"nothing is due in the lane {lane}")
+    if get_current_context()["params"]["dry_run"]:
+        raise AirflowSkipException(f"dry run: {len(plans)} plans were not run")
+    for plan in plans:
+        plan.write(lake.plans_folder)
+    return plans
+
+
+def _left_out(lane: str) -> str | None:
+    """Why this run leaves the lane out; None when it does not."""
+    asked = get_current_context()["params"]
+    if asked["lane"] != ALL:
+        return None if asked["lane"] == lane else f"this run is for the lane {asked['lane']} only"
+
+    from firnlake.job.lane import Lane
+
+    return scope_of(asked).obstacle(Lane(lane))
+
+
+def _idle(table: str, lanes: Sequence[str]) -> Sequence[str]:
+    """Those of ``lanes`` before the first that has plans; none when the table can't be planned: a lane's own task says
+    why."""
+    from firnlake.iceberg.catalog import Lake
+    from firnlake.job.lane import Lane
+    from firnlake.plan.make import first_due
+
+    try:
+        first = first_due(Lake.load(), table, [Lane(lane) for lane in lanes], *_terms())
+    except RefusedError:
+        return ()
+    return lanes if first is None else lanes[: lanes.index(first)]
+
+
+def _terms() -> "tuple[datetime, bool, Scope]":
+    """The clock of this run's decisions, whether it ignores thresholds, and its scope."""
+    context = get_current_context()
+    asked = context["params"]
+    return clock_of(context["dag_run"], datetime.now(UTC)), asked["force"], scope_of(asked)
+
+
+def jobs_of(plans: "Sequence[Plan]", folder: Path, plans_per_job: int) -> list[MappedJob]:
+    """Jobs of up to ``plans_per_job`` plans each, whose files lie in ``folder``; more in lane `lighten`, where a delete
+    file leaves only when the topic partitions that it reaches share a job."""
+    from firnlake.job.job import LIMITS
+    from firnlake.job.lane import Lane
+
+    if plans and plans[0].lane is Lane.LIGHTEN:
+        plans_per_job = max(plans_per_job, LIMITS.plans)
+    return [_job(plans[start : start + plans_per_job], folder) for start in range(0, len(plans), plans_per_job)]
+
+
+def plan_files(jobs: Iterable[MappedJob]) -> list[Path]:
+    """The plan files of all jobs, taken from the arguments after the command's name."""
+    return [Path(path) for job in jobs for path in job["compact"][1:]]
+
+
+def read_plans(paths: Iterable[str | Path]) -> "list[Plan]":
+    """The plans in the files at ``paths``."""
+    from firnlake.job.plan import Plan
+
+    return [Plan.read(Path(path)) for path in paths]
+
+
+def packed(paths: Iterable[str | Path]) -> "list[Job]":
+    """The plans of one job grouped by shared stage, as `firn compact` packs them."""
+    from firnlake.job.job import jobs_of as pack
+
+    return pack(read_plans(paths))
+
+
+def _job(plans: "Sequence[Plan]", folder: Path) -> MappedJob:
+    others = f" and {len(plans) - 1} more" if len(plans) > 1 else ""
+    shown = [plan.title for plan in plans[:PLANS_SHOWN]]
+    more = [f"… and {len(plans) - PLANS_SHOWN} more"] if len(plans) > PLANS_SHOWN else []
+    files = [str(plan.file_in(folder)) for plan in plans]
+    return MappedJob(
+        name=f"{plans[0].topic_partition}{others}",
+        plans=shown + more,
+        input_bytes=sum(plan.read_bytes for plan in plans),
+        compact=["compact", *files],
+        validate=["validate", *files],
+    )

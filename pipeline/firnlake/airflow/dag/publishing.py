@@ -1,0 +1,237 @@
+"""Publishing in a task, one commit per stage; and the end of a run: report, verdict and sweep."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import TriggerRule, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from firnlake.airflow.assets import announce
+from firnlake.airflow.configuration import TableSettings
+from firnlake.airflow.dag.planning import MappedJob, packed, plan_files
+from firnlake.airflow.site.links import AS_OF, address_of, links_of
+from firnlake.errors import FirnError, OutcomeUnknownError, UnavailableError
+from firnlake.job import lease
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from firnlake.iceberg.catalog import Lake
+    from firnlake.job.job import Job
+    from firnlake.job.plan import Plan
+    from firnlake.publish.attempts import Publication, PublishResult
+
+
+def build(lake: "Lake") -> str:
+    """Build the pages of all stored validation results; returns the path of the front page."""
+    # Great Expectations logs hundreds of lines from its import on, which would bury the task's own.
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)
+
+    from firnlake.validate.validate import build_reports
+
+    return str(build_reports(lake))
+
+
+log = logging.getLogger(__name__)
+
+PUBLISH, REJECT = "Publish", "Reject"
+
+
+class LaneOutcome(TypedDict):
+    """The outcome of publish in one lane: titles of published plans, and reasons for unpublished topic partitions."""
+
+    lane: str
+    published: list[str]
+    failed: dict[str, str]
+
+
+class PublishOperator(HITLOperator):
+    """Operator that publishes every stage that passed; one that did not is named, and does not delay the others.
+
+    A run with approval shows a person the figures and waits for the answer without a worker slot; without an answer in
+    time, nothing is published.
+    """
+
+    template_fields: Collection[str] = ("jobs", "as_of", *HITLOperator.template_fields)
+
+    def __init__(self, *, lane: str, jobs: Any, settings: TableSettings, **kwargs: Any) -> None:
+        super().__init__(
+            subject=f"Publish the results of lane {lane} in {settings.name}?",
+            options=[PUBLISH, REJECT],
+            response_timeout=timedelta(minutes=settings.approval_minutes),
+            assigned_users=[{"id": user, "name": user} for user in settings.approvers] or None,
+            **kwargs,
+        )
+        self.operator_extra_links = links_of(settings.name)
+        self.as_of = AS_OF
+        self.table = settings.name
+        self.lane = lane
+        self.jobs = jobs
+
+    def execute(self, context: "Context") -> LaneOutcome:
+        """Publish, or defer until a person approves."""
+        if context["params"]["ask"]:
+            from firnlake.airflow.dag.approval import figures_of
+            from firnlake.clock import parse
+            from firnlake.iceberg.catalog import Lake
+
+            lake = Lake.load()
+            build(lake)
+            pages = address_of(self.table, "/reports", as_of=parse(self.as_of))
+            self.body = f"{figures_of(lake, self._due())}\n\n[Data-quality reports]({pages})"
+            waits: LaneOutcome = super().execute(context)
+            return waits
+        return self._publish()
+
+    def execute_complete(self, context: "Context", event: dict[str, Any]) -> LaneOutcome:
+        """Resume after an answer or a timeout."""
+        if event.get("error_type") == "timeout":
+            raise AirflowFailException(f"no answer within {self.response_timeout}: nothing was published")
+        answer = super().execute_complete(context, event)
+        if answer["chosen_options"] == [PUBLISH]:
+            return self._publish()
+        who = answer["responded_by_user"] or {}
+        raise AirflowSkipException(f"{who.get('name', 'somebody')} rejected it: nothing was published")
+
+    def _publish(self) -> LaneOutcome:
+        from firnlake.publish.publish_jobs import publish_stages
+
+        return each(
+            *(self.table, self.lane),
+            (
+                (own.plans, partial(publish_stages, plans={own.stage: [plan.id for plan in own]}, known=own.plans))
+                for own in self._due()
+            ),
+        )
+
+    def _due(self) -> "list[Job]":
+        jobs: list[MappedJob] = self.jobs
+        return [own for job in jobs for own in packed(plan_files([job]))]
+
+
+def each(
+    table: str, lane: str, work: "Iterable[tuple[Collection[Plan], Callable[[Lake], PublishResult]]]"
+) -> LaneOutcome:
+    """Run one commit after another, each for some plans; plans that can't be published are named.
+
+    Raises UnavailableError when a service did not answer and tries are left; published plans stay published.
+    """
+    from firnlake.iceberg.catalog import Lake
+
+    lake = Lake.load()
+    publications: list[Publication] = []
+    outcome = LaneOutcome(lane=lane, published=[], failed={})
+    unanswered: list[str] = []
+    for plans, commit in work:
+        done, reasons = _carried_out(lake, plans, commit)
+        publications += done
+        published = {one.plan_id: one.snapshot_id for one in done}
+        for plan in plans:
+            if plan.id in published:
+                log.info("%s: published as snapshot %s", plan.title, published[plan.id])
+                outcome["published"].append(plan.title)
+                continue
+            reason = reasons.get(plan.id, "its job was already published without it")
+            log.error("%s was not published: %s", plan.title, reason)
+            outcome["failed"][str(plan.topic_partition)] = str(reason)
+            if isinstance(reason, UnavailableError | OutcomeUnknownError):
+                unanswered.append(f"{plan.title}: {reason}")
+    announce(table, lane, publications)
+    task = get_current_context()["ti"]
+    if unanswered and task.try_number <= task.max_tries:
+        raise UnavailableError("; ".join(unanswered))
+    return outcome
+
+
+def _carried_out(
+    lake: "Lake", plans: "Collection[Plan]", commit: "Callable[[Lake], PublishResult]"
+) -> "tuple[Sequence[Publication], Mapping[str, FirnError | str]]":
+    try:
+        done = commit(lake)
+    except Exception as error:  # no error may hold up the other topic partitions
+        log.exception("%s plans were not published", len(plans))
+        reason = error if isinstance(error, FirnError) else str(error)
+        return (), dict.fromkeys((plan.id for plan in plans), reason)
+    return done.publications, done.failures
+
+
+@task.sensor(poke_interval=15, mode="reschedule", timeout=24 * 3600)
+def turn(table: str) -> bool:
+    """Wait, without a worker slot, until no other run works on the table: two runs must not plan the same segments."""
+    context = get_current_context()
+
+    from firnlake.iceberg.catalog import Lake
+
+    run, instance = context["dag_run"], context["ti"]
+
+    def works(run_id: str) -> bool:
+        return instance.get_dr_count(run.dag_id, run_ids=[run_id], states=["queued", "running"]) > 0
+
+    holder = lease.take(Lake.load().runs_folder, table, run.run_id, works)
+    if holder:
+        log.info("waiting: run %s is working on %s", holder, table)
+    return holder is None
+
+
+@task(trigger_rule=TriggerRule.ALL_DONE)
+def report(table: str, outcomes: list[LaneOutcome | None], as_of: str) -> str:  # noqa: ARG001  # for its link
+    """Build the data-quality pages and the table's page, and send its metrics."""
+    from firnlake import clock
+    from firnlake.airflow.metrics import send
+    from firnlake.iceberg.catalog import Lake
+
+    lake = Lake.load()
+    validated = any(outcomes)
+    index = build(lake) if validated else ""
+    send(lake, table, clock.now_ms())
+    if not validated:
+        raise AirflowSkipException("nothing was validated")
+    return index
+
+
+@task(trigger_rule=TriggerRule.ALL_DONE)
+def verdict(outcomes: list[LaneOutcome | None]) -> None:
+    """Fail the run when a topic partition or a task failed, and name it; the others are already published."""
+    context = get_current_context()
+    run = context["dag_run"]
+    states = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id])[run.run_id]
+    done = [outcome for outcome in outcomes if outcome]
+    problems = [
+        f"{topic_partition} ({outcome['lane']}): {reason}"
+        for outcome in done
+        for topic_partition, reason in outcome["failed"].items()
+    ]
+    problems += [f"task {name} failed, see its log" for name, state in states.items() if state == "failed"]
+    if problems:
+        raise AirflowFailException("\n".join(problems))
+    for outcome in done:
+        log.info("%s: %s published", outcome["lane"], len(outcome["published"]))
+
+
+@task
+def sweep(
+    table: str, dropped: list[str] | None, jobs_of_lanes: list[list[MappedJob] | None], outcomes: list[Any]
+) -> None:
+    """Discard the leftovers of this run: stages that were not published, and finished plans.
+
+    A dry run discards nothing. The plans of a failed run stay for a day: after a repair, the failed task can be cleared
+    and continues with the same plan.
+    """
+    from firnlake.iceberg.catalog import Lake
+    from firnlake.job.collect import sweep as sweep_stages
+
+    lake, context = Lake.load(), get_current_context()
+    if not context["params"]["dry_run"]:
+        paths = [path for jobs in jobs_of_lanes if jobs for path in plan_files(jobs)]
+        swept = sweep_stages(lake, table, plan_ids=[path.stem for path in paths])
+        log.info("%s", swept)
+        planned = len(paths) + len(dropped or [])
+        if planned == sum(len(outcome["published"]) for outcome in outcomes if outcome):
+            for path in [*paths, *map(Path, dropped or [])]:
+                path.unlink(missing_ok=True)
+    lease.give_back(lake.runs_folder, table, context["dag_run"].run_id)

@@ -1,0 +1,154 @@
+"""The DAGs of all tables, and `firn_maintain`, the maintenance of every table between runs, busy or not.
+
+What is wrong with one table keeps no other from its DAG.
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from airflow.sdk import DAG, Param, get_current_context, get_parsing_context, task
+from airflow.sdk.exceptions import AirflowException
+
+from firnlake.airflow.configuration import Settings, TableSettings, dag_id_of, read_tables
+from firnlake.airflow.dag.table import build, default_args
+
+log = logging.getLogger(__name__)
+
+DAG_ID = "firn_maintain"
+EVERYTHING_AT_HOUR = 0
+"""Hour (UTC) of the run that does every part; the others do what costs little."""
+_DOC = """
+### Maintenance of all tables
+
+Every hour and for each table, this DAG discards stages that will never be published, drops quarantined records and
+removed tombstones that are older than the table's limits, and updates the table's page and metrics. It also deletes old
+plan files and reports of all tables. The run at midnight (UTC) and manual runs also expire snapshots by the table's own
+`history.expire.*`, merge small manifests, and delete files that nothing refers to. The task logs say what was removed
+and why; `firn care TABLE --dry-run` shows what the next run would remove. It needs no Spark and compacts nothing: each
+table has a DAG for that.
+"""
+
+
+def maintain(tables: Sequence[TableSettings]) -> DAG:
+    """The DAG that maintains ``tables``."""
+    names = [table.name for table in tables]
+    with DAG(
+        dag_id=DAG_ID,
+        description="Maintain all tables: stale files, pages, metrics",
+        doc_md=_DOC,
+        tags=["firn"],
+        schedule="@hourly",
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        auto_register=False,  # as with the tables' own
+        is_paused_upon_creation=all(table.paused for table in tables),
+        default_args=default_args(Settings(owner=tables[0].owner) if tables else Settings()),
+        params={
+            "tables": Param(
+                names,
+                type="array",
+                items={"type": "string", "enum": names} if names else {"type": "string"},
+                examples=names,
+                description="Maintain only these tables.",
+            )
+        },
+    ) as dag:
+        look_after.override(map_index_template="{{ table }}").expand(table=chosen())
+        # In parallel with the tables: a failing table must not prevent it, and its success must not hide the failure.
+        tidy_home()
+    return dag
+
+
+@task
+def chosen() -> list[str]:
+    """The tables of this run."""
+    tables: list[str] = get_current_context()["params"]["tables"]
+    return tables
+
+
+@task
+def look_after(table: str) -> None:
+    """Remove what is stale of a table, log it, and bring its page and its metrics up to date.
+
+    Fails at the end when something could not be removed, and names it.
+    """
+    context = get_current_context()
+    context["table"] = table  # type: ignore[typeddict-unknown-key]  # for the name of the mapped task
+
+    from firnlake import clock
+    from firnlake.airflow.metrics import send
+    from firnlake.iceberg.catalog import Lake
+    from firnlake.maintain.maintain import ALL, HOURLY, care_table
+
+    lake = Lake.load()
+    run = context["dag_run"]
+    everything = run.run_type == "manual" or run.run_after.astimezone(UTC).hour == EVERYTHING_AT_HOUR
+    garbage = care_table(lake, table, clock.now_ms(), remove=True, parts=ALL if everything else HOURLY)
+    for one in garbage:
+        log.info("%s", one)
+    send(lake, table, clock.now_ms())
+    if stuck := [str(one) for one in garbage if one.exit_code]:
+        raise AirflowException("\n".join(stuck))
+
+
+@task
+def tidy_home() -> None:
+    """Delete plan files and reports, of all tables, that are beyond their limits and that nobody waits for."""
+    context = get_current_context()
+
+    from firnlake import clock
+    from firnlake.airflow.dag import publishing
+    from firnlake.iceberg.catalog import Lake
+    from firnlake.iceberg.deleter import Kind
+    from firnlake.maintain.maintain import care_home
+
+    def works(table: str, run_id: str) -> bool:
+        counted = context["ti"].get_dr_count(dag_id_of(table), run_ids=[run_id], states=["queued", "running"])
+        return counted > 0
+
+    lake = Lake.load()
+    garbage = care_home(lake, clock.now_ms(), remove=True, works=works)
+    for one in garbage:
+        log.info("%s", one)
+    if any(one.goes and one.kind is Kind.REPORT for one in garbage):
+        # The front page lists the existing reports.
+        publishing.build(lake)
+
+
+@dataclass(frozen=True)
+class Built:
+    """The DAGs of the tables that have one, with `firn_maintain`, and a line for each table that is refused."""
+
+    dags: Sequence[DAG]
+    refused: Sequence[str]
+
+
+def build_all(folder: Path) -> Built:
+    """Build the DAGs of the tables in FIRN_TABLES, by default ``firn.toml`` in ``folder``.
+
+    A process that runs a task builds the table's DAG alone: with hundreds of tables, the others take longer than it.
+
+    Raises ValueError when that file names no tables at all: it is no TOML, or has other sections.
+    """
+    path = Path(os.environ.get("FIRN_TABLES") or folder / "firn.toml")
+    tables, refused = read_tables(path)
+    wanted = get_parsing_context().dag_id
+    watched = [table.name for table in tables if table.watched]
+    dags, built = [], []
+    for table in tables:
+        if wanted not in (None, DAG_ID, dag_id_of(table.name)):
+            continue
+        try:
+            dag = build(table, watched)
+            dag.validate()  # type: ignore[no-untyped-call]  # Airflow's has no types
+        except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one table
+            refused.append(f"{path}: table {table.name}: {' '.join(str(error).split())}")
+        else:
+            dags.append(dag)
+            built.append(table)
+    return Built([*dags, maintain(built)], refused)

@@ -1,0 +1,46 @@
+"""The metrics of a table through Airflow's own StatsD or OpenTelemetry, under Kafka's names where Kafka has them.
+
+Kafka's are the gauges of ``kafka.log:type=LogCleaner`` and ``type=LogCleanerManager``. Each is sent twice: with the
+table as a tag, and for plain StatsD, which drops tags, with the table in the name.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from airflow.sdk.observability.stats import Stats
+
+from firnlake.inspect.status.gather import write_snapshot
+
+if TYPE_CHECKING:
+    from firnlake.iceberg.catalog import Lake
+    from firnlake.inspect.status.document import Summary
+
+
+def send(lake: "Lake", table: str, now_ms: int) -> None:
+    """Update the table's page and send the metrics on it."""
+    for name, value in metrics(write_snapshot(lake, table, now_ms)).items():
+        Stats.gauge(f"firn.{name}", value, tags={"table": table})
+        Stats.gauge(f"firn.{table}.{name}", value)
+
+
+def metrics(summary: "Summary") -> Mapping[str, float]:
+    """Metrics by name, without those that do not apply to the table's current state."""
+    last, space = summary.last_publication, summary.space
+    values: dict[str, float | None] = {
+        # Kafka's: the dirtiest log, the logs that can't be cleaned, the longest wait, the last cleaning.
+        "max-dirty-percent": 100 * summary.max_dirty_ratio,
+        "uncleanable-partitions-count": summary.uncleanable_partitions,
+        "max-compaction-delay-secs": (summary.max_lag_ms or 0) / 1000,
+        "cleaner-recopy-percent": 100 * last.bytes_out / last.bytes_in if last and last.bytes_in else None,
+        # Firn's own.
+        "write-amplification": summary.write_amplification,
+        "saved-bytes": summary.saved_bytes,
+        "quarantined-records": summary.quarantined_records,
+        "segments": sum(level.segments for level in summary.levels),
+        "main-bytes": space.main_bytes,
+        "side-bytes": space.side_bytes,
+        "history-bytes": space.history_bytes,
+        "expirable-bytes": space.expirable_bytes,
+        "compactable-bytes": space.compactable_bytes,
+    }
+    return {name: value for name, value in values.items() if value is not None}

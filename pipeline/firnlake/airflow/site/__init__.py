@@ -1,0 +1,1 @@
+"""Firn's pages in Airflow's UI."""

@@ -1,0 +1,200 @@
+"""Firn's pages as a FastAPI application inside Airflow's API server.
+
+Every route requires the permission to see plugins, and every page of one table the permission to read the table's DAG.
+The pages use no catalog: they show the status that the last run wrote under ``$FIRN_HOME``
+(``firnlake.inspect.status``).
+"""
+
+import os
+from collections.abc import Iterable
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, HTMLResponse
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from firnlake.airflow.configuration import dag_id_of
+from firnlake.airflow.site.page import (
+    CONTENT_POLICY,
+    certificates_html,
+    overview_html,
+    problem_html,
+    reports_html,
+    table_html,
+)
+from firnlake.clock import now_ms
+from firnlake.errors import RefusedError
+from firnlake.inspect.status import rows
+from firnlake.inspect.status import verdicts as stored_verdicts
+from firnlake.inspect.status.rows import Shown, Sort, Status
+
+if TYPE_CHECKING:
+    from firnlake.inspect.status.document import LaneVerdict, Summary
+
+LISTED = 300
+"""Maximum number of verdicts listed, for all tables together, and of certificates of one table."""
+ON_THE_PAGE = 20
+"""Maximum number of certificates on the page of a table."""
+TYPES = {".html": "text/html", ".json": "application/json"}
+
+HEADERS = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    # Pages may hold keys: no proxy may cache them, and they must not outlive a log-out.
+    "Cache-Control": "private, no-cache",
+}
+
+
+def home() -> Path:
+    """Firn's home, as ``Lake.load`` finds it; the workers share it with the API server."""
+    return Path(os.environ.get("FIRN_HOME", ".firn")).resolve()
+
+
+def may_read(table: str, request: Request, user: GetUserDep) -> None:
+    """Refuse users who may not read the DAG of ``table``, as Airflow's own routes do."""
+    requires_access_dag("GET", param_dag_id=dag_id_of(table))(request, user)
+
+
+OfReadableTable = Depends(may_read)
+
+
+@cache
+def site() -> FastAPI:
+    """The application; users who are not logged in, or may not see plugins, get no page of it."""
+    app = FastAPI(
+        title="Firn",
+        dependencies=[Depends(requires_access_view(AccessView.PLUGINS))],
+        default_response_class=HTMLResponse,
+        # FastAPI's own pages would be open to everyone.
+        openapi_url=None,
+    )
+    app.get("/")(all_tables)
+    app.get("/tables/{table}", dependencies=[OfReadableTable])(one_table)
+    app.get("/tables/{table}/reports", dependencies=[OfReadableTable])(reports_of_table)
+    app.get("/tables/{table}/certificates", dependencies=[OfReadableTable])(certificates_of_table)
+    app.get("/reports/index.html")(all_reports)
+    app.get("/reports/{path:path}", response_class=FileResponse)(report)
+    app.exception_handler(StarletteHTTPException)(refused)
+    app.exception_handler(RequestValidationError)(misasked)
+    app.exception_handler(RefusedError)(unreadable)
+    return app
+
+
+def all_tables(user: GetUserDep) -> HTMLResponse:
+    """The overview of all tables that the user may see."""
+    summaries: list[Summary] = []
+    broken: dict[str, str] = {}
+    for table in _readable(user):
+        try:
+            one = rows.read(home(), table)
+        except RefusedError as error:
+            broken[table] = str(error)
+        else:
+            summaries += [one.summary] if one else []
+    return _html(overview_html(summaries, broken, now_ms()))
+
+
+def one_table(
+    table: str,
+    text: Annotated[str, Query(max_length=200)] = "",
+    shown: Shown = Shown.ALL,
+    sort: Sort = Sort.DIRTY_RATIO,
+    descending: bool = True,
+    page: Annotated[int, Query(ge=1)] = 1,
+) -> HTMLResponse:
+    """The page of one table."""
+    query = rows.Query(text, shown, sort, descending, page)
+    issued = stored_verdicts.certificates(_reports(), table, ON_THE_PAGE)
+    return _html(table_html(_status(table), query, now_ms(), issued))
+
+
+def reports_of_table(table: str, as_of: int | None = None) -> HTMLResponse:
+    """The last verdicts on one table, or those of its run as of ``as_of`` (epoch milliseconds)."""
+    verdicts = _status(table).details().verdicts
+    wanted = [verdict for verdict in verdicts if as_of in (None, verdict.as_of_ms)]
+    return _html(reports_html("../../", table, wanted, as_of))
+
+
+def certificates_of_table(table: str) -> HTMLResponse:
+    """The certificates of erasures in one table."""
+    issued = stored_verdicts.certificates(_reports(), table, LISTED)
+    if not issued.total:
+        _status(table)  # a table that nobody knows has no page
+    return _html(certificates_html(table, issued))
+
+
+def all_reports(user: GetUserDep) -> HTMLResponse:
+    """The last verdicts on all tables that the user may see: the front page that the report pages link to."""
+    verdicts: list[LaneVerdict] = []
+    for table in _readable(user):
+        try:
+            one = rows.read(home(), table)
+            verdicts += one.details().verdicts if one else ()
+        except RefusedError:
+            continue  # the overview shows the error
+    newest = sorted(verdicts, key=lambda verdict: -verdict.at_ms)[:LISTED]
+    return _html(reports_html("../", None, newest))
+
+
+def report(path: str, request: Request, user: GetUserDep) -> FileResponse:
+    """A report page of one plan, Firn's or Great Expectations', or a certificate as a page or as its document."""
+    file = stored_verdicts.report(_reports(), path) or stored_verdicts.certificate_file(_reports(), path)
+    if file is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no report {path}.")
+    may_read(file.table, request, user)
+    return FileResponse(file.file, media_type=TYPES[file.file.suffix], headers=HEADERS)
+
+
+def refused(request: Request, error: StarletteHTTPException) -> HTMLResponse:
+    """The page for errors of access: not logged in, not allowed, not found."""
+    code = HTTPStatus(error.status_code)
+    if code is HTTPStatus.UNAUTHORIZED:
+        login = get_auth_manager().get_url_login(next_url=str(request.url))
+        return _problem(code, "Log in to see Firn's pages.", login)
+    return _problem(code, str(error.detail))
+
+
+def misasked(_: Request, error: RequestValidationError) -> HTMLResponse:
+    """The page for an address with an invalid parameter."""
+    said = "; ".join(f"{problem['loc'][-1]}: {problem['msg']}, not {problem['input']!r}" for problem in error.errors())
+    return _problem(HTTPStatus.BAD_REQUEST, said)
+
+
+def unreadable(_: Request, error: RefusedError) -> HTMLResponse:
+    """The page for a status that is torn, or was written by another version."""
+    return _problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+
+def _reports() -> Path:
+    return home() / "reports"
+
+
+def _status(table: str) -> Status:
+    document = rows.read(home(), table)
+    if document is None:
+        known = "The task `report` of its DAG writes one"
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"Table {table} has no status yet. {known} in every run.")
+    return document
+
+
+def _readable(user: GetUserDep) -> Iterable[str]:
+    """The tables whose DAG the user may read."""
+    dags = {table: dag_id_of(table) for table in rows.tables(home())}
+    allowed = get_auth_manager().filter_authorized_dag_ids(dag_ids=set(dags.values()), user=user)
+    return [table for table, dag_id in dags.items() if dag_id in allowed]
+
+
+def _problem(code: HTTPStatus, text: str, way_out: str | None = None) -> HTMLResponse:
+    return HTMLResponse(problem_html(code.phrase, text, way_out), code, HEADERS)
+
+
+def _html(text: str) -> HTMLResponse:
+    return HTMLResponse(text, headers=HEADERS)

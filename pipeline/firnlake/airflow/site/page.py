@@ -1,0 +1,226 @@
+"""The Firn page as HTML: facts in, text out. It depends neither on Airflow nor on HTTP, so it can be tested alone.
+
+Text from tables is untrusted: jinja2 escapes it, and the pages run no script. Pictures are inline SVG.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from firnlake.clock import show_ms
+from firnlake.inspect.status.document import LaneVerdict, Summary
+from firnlake.inspect.status.rows import Query, Shown, Sort, Status
+from firnlake.inspect.status.verdicts import Certificates
+from firnlake_expectations.wording import shown
+
+_SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
+_SPANS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
+NOTHING = "–"
+
+
+def number(value: int | None) -> str:
+    """``1,234``; a dash for None."""
+    return NOTHING if value is None else f"{value:,}"
+
+
+def size(value: int | None) -> str:
+    """Bytes in decimal units: ``812 B``, ``12.3 MB``; negative for growth instead of savings; a dash for None."""
+    if value is None:
+        return NOTHING
+    amount, unit = float(value), _SIZES[0]
+    for unit in _SIZES:
+        if abs(amount) < 1000 or unit == _SIZES[-1]:
+            break
+        amount /= 1000
+    return f"{value:,} B" if unit == "B" else f"{amount:,.1f} {unit}"
+
+
+def percent(ratio: float) -> str:
+    """A ratio from 0 to 1 as ``62 %``; rounded down, so that 100 % means all of it."""
+    return f"{int(ratio * 100)} %"
+
+
+def ratio(value: float | None) -> str:
+    """``1.42``; a dash for None."""
+    return NOTHING if value is None else f"{value:,.2f}"
+
+
+def ago(at_ms: int, now_ms: int) -> str:
+    """The time since ``at_ms`` in the largest unit: ``3 h ago``. The clocks of two machines may differ a little."""
+    passed = now_ms - at_ms
+    for unit, length in _SPANS:
+        if passed >= length:
+            return f"{passed // length:,} {unit} ago"
+    return "just now"
+
+
+def span(milliseconds: int | None) -> str:
+    """A duration in its two largest units: ``3 h 20 min``, ``40 s``; a dash for None."""
+    if milliseconds is None:
+        return NOTHING
+    for place, (unit, length) in enumerate(_SPANS):
+        if milliseconds >= length:
+            whole, left = divmod(milliseconds, length)
+            smaller, less = _SPANS[place + 1] if place + 1 < len(_SPANS) else ("", 0)
+            rest = left // less if less else 0
+            return f"{whole:,} {unit} {rest} {smaller}" if rest else f"{whole:,} {unit}"
+    return f"{milliseconds} ms"
+
+
+def moment(milliseconds: int) -> str:
+    """``2026-11-21 05:20:00`` in UTC."""
+    return show_ms(milliseconds).replace("T", " ").removesuffix("Z")
+
+
+_RECT = Markup('<rect class="l{}" x="{:.3f}" y="0" width="{:.3f}" height="10"><title>{}</title></rect>')
+_BAR = Markup('<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>')
+VISIBLE = 1.0
+"""Minimum width of a level that is not empty, in hundredths of the bar."""
+
+
+def stacked(amounts: Sequence[int]) -> Markup:
+    """A bar divided by the bytes of each level, L0 first."""
+    total = sum(amounts)
+    if not total:
+        return _BAR.format("no data", "")
+    widths = [max(VISIBLE, 100 * amount / total) if amount else 0.0 for amount in amounts]
+    scale = 100 / sum(widths)
+    place, rects, said = 0.0, [], []
+    for level, (amount, width) in enumerate(zip(amounts, widths, strict=True)):
+        if amount:
+            text = f"L{level} {size(amount)}, {percent(amount / total)}"
+            rects.append(_RECT.format(level, place, width * scale, text))
+            said.append(text)
+            place += width * scale
+    return _BAR.format("; ".join(said), _together(rects))
+
+
+def alone(level: int, amount: int, largest: int) -> Markup:
+    """A bar for the bytes of one level, to scale with others, of which the largest fills its bar."""
+    width = max(VISIBLE, 100 * amount / largest) if amount else 0.0
+    text = f"L{level} {size(amount)}"
+    return _BAR.format(text, _RECT.format(level, 0.0, width, text))
+
+
+def _together(parts: Iterable[Markup]) -> Markup:
+    return Markup("").join(parts)
+
+
+TEMPLATES: Final = Path(__file__).parent / "templates"
+
+NO_CERTIFICATES: Final = Certificates()
+TOPICS_SHOWN: Final = 50
+"""Maximum number of topics listed, largest first; ``firn status`` lists all."""
+
+CONTENT_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
+)
+"""Content policy: pages load nothing and run no script, regardless of topic names; only Airflow's pages may frame
+them."""
+
+
+def overview_html(summaries: Sequence[Summary], broken: Mapping[str, str], now_ms: int) -> str:
+    """The page of all tables; ``broken`` has the tables whose status can't be read, with the reason."""
+    return _page("overview.html.j2", home="", summaries=summaries, broken=broken, now_ms=now_ms)
+
+
+def table_html(status: Status, query: Query, now_ms: int, certificates: Certificates = NO_CERTIFICATES) -> str:
+    """The page of one table, with the topic partitions that ``query`` asks for and its newest ``certificates``.
+
+    Raises RefusedError for a file whose details are not Firn's.
+    """
+    details = status.details()
+    largest = sorted(details.topics, key=lambda topic: -(topic.main_bytes + topic.side_bytes))
+    return _page(
+        "table.html.j2",
+        home="../",
+        summary=status.summary,
+        details=details,
+        topics=largest[:TOPICS_SHOWN],
+        page=status.page(query),
+        query=query,
+        certificates=certificates,
+        now_ms=now_ms,
+    )
+
+
+def certificates_html(table: str, certificates: Certificates) -> str:
+    """The page with the list of a table's ``certificates``."""
+    return _page("erasures.html.j2", home="../../", table=table, certificates=certificates)
+
+
+def reports_html(home: str, table: str | None, verdicts: Sequence[LaneVerdict], as_of_ms: int | None = None) -> str:
+    """The page with a list of verdicts on one ``table`` or several (None); ``home`` is the link to the overview.
+
+    ``as_of_ms``, if given, is the clock of the plans of the one run that the verdicts belong to.
+    """
+    return _page("reports.html.j2", home=home, table=table, verdicts=verdicts, as_of_ms=as_of_ms)
+
+
+def problem_html(title: str, text: str, way_out: str | None = None) -> str:
+    """The page for an error, in a sentence; ``way_out`` is the address of a login page."""
+    return _page("problem.html.j2", home="", title=title, text=text, way_out=way_out)
+
+
+def _page(template: str, **facts: Any) -> str:
+    return _environment().get_template(template).render(facts)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        number=number,
+        size=size,
+        percent=percent,
+        ratio=ratio,
+        span=span,
+        moment=moment,
+        segment=lambda name: quote(name, safe=""),
+    )
+    environment.globals.update(
+        conditions=list(Shown),
+        stacked=stacked,
+        alone=alone,
+        address=address,
+        ago=ago,
+        heads=_HEADS,
+    )
+    return environment
+
+
+_HEADS: Final = (
+    (Sort.NAME, "Topic partition", ""),
+    (Sort.CONDITION, "Condition", ""),
+    (Sort.BYTES, "Bytes by level", ""),
+    (Sort.SEGMENTS, "Segments", "number"),
+    (Sort.RECORDS, "Records", "number"),
+    (Sort.DIRTY_RATIO, "Dirty", "number"),
+    (Sort.LAG, "Lag", "number"),
+    (Sort.QUARANTINED, "Quarantined", "number"),
+)
+"""Columns of the topic partitions: sort key, heading, CSS class."""
+
+
+def address(query: Query, **changes: Any) -> str:
+    """The address of the same page with ``changes`` to the query, relative to the page itself."""
+    said = {
+        "text": query.text,
+        "shown": query.shown.value,
+        "sort": query.sort.value,
+        "descending": query.descending,
+        "page": query.page,
+    } | changes
+    return "?" + urlencode(said)

@@ -1,0 +1,121 @@
+"""The trigger that starts a table's DAG when a threshold is crossed: in the triggerer, without worker slot or JVM.
+
+One poll loop serves all tables of an Airflow (Airflow docs, "Event-driven scheduling": shared streams). Events are
+edge-triggered: a lane that stays due causes one event; a clock schedule beside it covers work that was announced but
+not done. What was due is kept in Airflow's store of asset state (Airflow docs, "Asset State Store"), under the asset
+that the trigger watches, so that neither a restart nor another list of tables announces it again.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from firnlake.airflow.edge import Edge
+
+if TYPE_CHECKING:
+    from firnlake.airflow.watch import Look, Watch
+
+
+log = logging.getLogger(__name__)
+
+SECONDS = 5.0
+"""Seconds between two polls for new snapshots."""
+REASONS_SHOWN = 20
+STORED = "firn.due"
+"""Key of the edge in the asset's state."""
+
+
+class ThresholdTrigger(BaseEventTrigger):
+    """Trigger that fires when a plan becomes due in ``table``, one of the ``tables`` that share a poll loop.
+
+    The event has the table, the snapshot, the number of due plans and the new ones, such as "orders-3 merge: 41
+    segments (…)".
+    """
+
+    def __init__(self, table: str, tables: Sequence[str], seconds: float = SECONDS) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's has no types
+        self.table = table
+        self.tables = list(tables)
+        self.seconds = seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """The form that Airflow stores: the class and its arguments."""
+        kind = type(self)
+        return (
+            f"{kind.__module__}.{kind.__qualname__}",
+            {"table": self.table, "tables": self.tables, "seconds": self.seconds},
+        )
+
+    def shared_stream_key(self) -> Hashable:
+        """The key of the poll loop, equal for all tables that share it."""
+        return (type(self).__qualname__, *self.tables, self.seconds)
+
+    @classmethod
+    async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator["Look"]:
+        """Poll all tables in turn, forever."""
+        # In threads, because all triggers of the triggerer share the event loop.
+        watch = await asyncio.to_thread(_watch)
+        while True:
+            for table in kwargs["tables"]:
+                look = await asyncio.to_thread(watch.look_now, table)
+                if look is not None:
+                    yield look
+            await asyncio.sleep(kwargs["seconds"])
+
+    async def filter_shared_stream(self, stream: AsyncIterator["Look"]) -> AsyncIterator[TriggerEvent]:
+        """The events of this trigger's table."""
+        edge = await self._stored()
+        async for look in stream:
+            if look.table != self.table:
+                continue
+            before = edge.due
+            if crossed := edge.crossed(look):
+                yield TriggerEvent(event_of(look, crossed))  # type: ignore[no-untyped-call]  # same here
+            if edge.due != before:
+                await self._store(edge)
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield the events of this trigger without a shared loop."""
+        async for event in self.filter_shared_stream(self.open_shared_stream(self.serialize()[1])):
+            yield event
+
+    async def _stored(self) -> Edge:
+        """The edge as it was stored last; an empty one where nothing is readable."""
+        if self.asset_state_store is None:
+            return Edge()
+        try:
+            return Edge.of(await self.asset_state_store.aget(STORED, {}))
+        except Exception as error:  # noqa: BLE001  # an event too many is better than a table that nobody watches
+            log.warning("%s: what was announced before is unknown, so it is announced again: %r", self.table, error)
+            return Edge()
+
+    async def _store(self, edge: Edge) -> None:
+        if self.asset_state_store is None:
+            return
+        try:
+            await self.asset_state_store.aset(STORED, edge.memory)
+        except Exception as error:  # noqa: BLE001  # likewise
+            log.warning("%s: what was announced can't be stored: %r", self.table, error)
+
+
+def _watch() -> "Watch":
+    # Imported here because it takes seconds and the DAG processor does not need it.
+    from firnlake.airflow.watch import Watch
+    from firnlake.iceberg.catalog import Lake
+
+    return Watch(Lake.load())
+
+
+def event_of(look: "Look", crossed: Sequence[str]) -> dict[str, Any]:
+    """The content of the event, and so of the asset event that starts the DAG."""
+    return {
+        "table": look.table,
+        # As text, because 64-bit numbers lose digits in a browser.
+        "snapshot_id": str(look.snapshot_id),
+        "due": len(look.due),
+        "crossed": len(crossed),
+        "reasons": list(crossed[:REASONS_SHOWN]),
+    }

@@ -1,0 +1,70 @@
+"""Polling of tables for due plans, from metadata alone; the answer is repeated only when it may have changed."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from firnlake import clock
+from firnlake.errors import FirnError
+from firnlake.iceberg.catalog import Lake
+from firnlake.plan.make import plan_lanes
+
+log = logging.getLogger(__name__)
+
+LONGEST_MS = 60_000
+"""Maximum time between two full looks at a table, milliseconds, because time alone can make a plan due."""
+
+Place = tuple[str, str, int]
+"""Lane, topic and partition."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """The plans due in ``table`` at its snapshot ``snapshot_id``, by title, that a run would take."""
+
+    table: str
+    snapshot_id: int | None
+    due: Mapping[Place, str]
+
+
+@dataclass
+class Watch:
+    """Memory of the snapshot and the time of the last look at each table, and of the tables that can't be read."""
+
+    lake: Lake
+    _seen: dict[str, tuple[int | None, int]] = field(default_factory=dict)
+    _failing: dict[str, str] = field(default_factory=dict)
+
+    def look_now(self, table: str) -> Look | None:
+        """Call ``look`` with the machine's clock."""
+        return self.look(table, clock.now_ms())
+
+    def look(self, table: str, now_ms: int) -> Look | None:
+        """The plans due in ``table`` at ``now_ms`` (epoch milliseconds); None when nothing can have changed.
+
+        Also None when the table can't be read, such as while the catalog is down; the log says so once. Whatever it is
+        must not keep the other tables from being watched.
+        """
+        try:
+            seen = self._look(table, now_ms)
+        except Exception as error:
+            # A torn file or a nonsensical property raises anything, and not the same text every time.
+            foreseen = isinstance(error, FirnError)
+            cause = str(error) if foreseen else type(error).__name__
+            if self._failing.get(table) != cause:
+                log.warning("%s can't be watched at the moment: %s", table, error, exc_info=not foreseen)
+            self._failing[table] = cause
+            return None
+        if self._failing.pop(table, None):
+            log.info("%s is watched again", table)
+        return seen
+
+    def _look(self, table: str, now_ms: int) -> Look | None:
+        snapshot_id = self.lake.table(table).metadata.current_snapshot_id
+        if table in self._seen:
+            last, at_ms = self._seen[table]
+            if last == snapshot_id and now_ms - at_ms < LONGEST_MS:
+                return None
+        plans = [plan for work in plan_lanes(self.lake, table, now_ms).values() for plan in work.plans]
+        self._seen[table] = (snapshot_id, now_ms)
+        return Look(table, snapshot_id, {(str(one.lane), one.topic, one.partition): one.title for one in plans})

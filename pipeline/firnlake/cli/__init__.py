@@ -1,0 +1,1 @@
+"""The ``firn`` command."""

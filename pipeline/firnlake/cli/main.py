@@ -1,0 +1,143 @@
+"""The ``firn`` command: its subcommands by name, and Firn's errors as one line and an exit code (C26).
+
+A subcommand's function is imported when it is called: importing everything made `firn --help`, and every refusal of a
+wrong option, take seconds.
+"""
+
+import gc
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final, TypeAlias
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from firnlake.errors import FirnError, UnavailableError
+from firnlake_expectations import gx_process
+
+Loaded: TypeAlias = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Subcommand:
+    """A subcommand: the module of its function, and its first sentence."""
+
+    module: str
+    help: str
+    judges: bool = False
+    """True when it needs Great Expectations, whose import then runs in parallel with the function's own imports."""
+
+    def function(self, name: str) -> Loaded:
+        """Import the function, with its options."""
+        loaded: Loaded = getattr(import_module(f"firnlake.cli.{self.module}"), name)
+        return loaded
+
+
+COMMANDS = {
+    "create": Subcommand("status", "Create a table of Kafka records."),
+    "land": Subcommand("status", "Append files of records, one segment per topic partition and file, in one commit."),
+    "status": Subcommand("status", "Show what a table holds, how dirty it is, what is due, and why."),
+    "checkpoint": Subcommand(
+        "status", "Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint."
+    ),
+    "plan": Subcommand("steps", "Print the plans of a lane: what goes in, what comes out, and why. Changes nothing."),
+    "compact": Subcommand(
+        "steps", "Run plans and write the results into stages, where readers of the table do not see them."
+    ),
+    "validate": Subcommand("steps", "Validate stages with Great Expectations and store the verdicts.", judges=True),
+    "verify": Subcommand("verify", "Validate a published commit again: what it removed against what it added."),
+    "publish": Subcommand("steps", "Publish validated stages, each with one atomic commit."),
+    "retain": Subcommand("steps", "Drop the segments of `retain` plans, with one atomic commit per table."),
+    "stages": Subcommand("steps", "List the stages of a table and how far each one is."),
+    "discard": Subcommand("steps", "Delete stages, and their files that no snapshot refers to."),
+    "sweep": Subcommand("steps", "Discard the stages of a table that are stale or can't be published any more."),
+    "retry": Subcommand("steps", "Let the next run retry failed plans."),
+    "report": Subcommand("steps", "Build the data-quality pages from all stored validation results."),
+    "care": Subcommand("maintain", "Expire snapshots, rewrite manifests, delete what nothing needs, and say why."),
+    "run": Subcommand("run", "Plan, compact, validate and publish, in one process.", judges=True),
+    "quarantine": Subcommand("ingest", "List, export or clear the records that could not be compacted."),
+    "erase": Subcommand("erase", "Request that keys are erased by a deadline, and prove that they are."),
+    "explain": Subcommand(
+        "explain",
+        "Explain what is due for a topic partition, where a segment goes next, or why a record was kept.",
+    ),
+    "adopt": Subcommand("ingest", "Adopt an existing table with its own columns."),
+    "release": Subcommand("ingest", "Stop maintaining an adopted table."),
+}
+
+
+class Commands(TyperGroup):
+    """The group of all subcommands; it imports only the one that is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # click's
+        """The names in the order of a table's life."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # click's
+        """A stand-in with the subcommand's name and sentence."""
+        known = COMMANDS.get(cmd_name)
+        return known and TyperCommand(cmd_name, help=known.help)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Import the subcommand that the arguments name."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if command and COMMANDS[str(name)].judges and "--help" not in rest:
+            gx_process.start()
+        return name, command and _imported(str(name)), rest
+
+
+def _imported(name: str) -> Any:
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name)(COMMANDS[name].function(name))
+    return typer.main.get_command(alone)
+
+
+_COLLECTED: Final = (50_000, 20, 20)
+"""Thresholds of Python's garbage collector: new objects before a collection, and collections before an older
+generation is collected."""
+
+app = typer.Typer(
+    name="firn",
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+@app.callback()
+def firn() -> None:
+    """Kafka-grade log compaction for Apache Iceberg tables."""
+
+
+def main() -> None:
+    """Run the command line; the exit code is 0 on success, that of the error when refused, 2 for wrong usage."""
+    # Imports create a million objects that stay: collecting garbage among them takes a fifth of the start-up.
+    gc.set_threshold(*_COLLECTED)
+    _log_progress()
+    try:
+        app()
+    except FirnError as error:
+        _leave(str(error), error.exit_code)
+    except OSError as error:
+        # A disk or object store failed on a file that no room handles.
+        _leave(" ".join(str(error).split()), UnavailableError.exit_code)
+
+
+def _leave(text: str, code: int) -> None:
+    from firnlake.cli import show
+
+    show.error(text)
+    sys.exit(code)
+
+
+def _log_progress() -> None:
+    """Log progress of long work as lines on standard error when it is not a terminal."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("firn: %(message)s"))
+    progress = logging.getLogger("firnlake.progress")
+    progress.handlers[:] = [handler]
+    progress.setLevel(logging.INFO)

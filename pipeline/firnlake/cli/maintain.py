@@ -1,0 +1,99 @@
+"""Subcommand ``care``: snapshots expire, manifests are rewritten, files that nothing needs go."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from firnlake import clock
+from firnlake.cli import show
+from firnlake.cli.options import AsJson
+from firnlake.errors import FirnError
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.deleter import Finding, Kind
+from firnlake.maintain.maintain import care_home, care_table
+
+HOME = "Firn's home"
+"""Name under which plan files and reports are listed, since they belong to all tables."""
+
+
+def care(
+    tables: Annotated[
+        list[str], typer.Argument(metavar="TABLE...", help="The tables, namespace.name.", show_default=False)
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go; change nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Expire snapshots, rewrite manifests, delete what nothing needs: files, stages, plans, reports. Say why."""
+    lake = Lake.load()
+    remove = not dry_run
+    now_ms = clock.now_ms()
+    garbage: dict[str, list[Finding]] = {}
+    failures: list[FirnError] = []
+    for table in tables:
+        try:
+            garbage[table] = care_table(lake, table, now_ms, remove=remove)
+        except FirnError as error:
+            failures.append(error)
+    garbage[HOME] = care_home(lake, now_ms, remove=remove)
+    if remove and any(one.goes and one.kind is Kind.REPORT for one in garbage[HOME]):
+        from firnlake.validate.validate import build_reports
+
+        # The front page lists the existing reports.
+        build_reports(lake)
+    if as_json:
+        show.as_json(
+            [
+                {"table": None if owner == HOME else owner, "removed": remove and one.goes} | asdict(one)
+                for owner, own in garbage.items()
+                for one in own
+            ]
+        )
+    else:
+        for owner, own in garbage.items():
+            _show(owner, own, remove)
+    stuck = [(owner, one) for owner, own in garbage.items() for one in own if one.exit_code]
+    for owner, one in stuck:
+        show.error(f"{owner}: {one.kind} {one.name}: {one.reason}")
+    for failure in failures:
+        show.error(str(failure))
+    if failures or stuck:
+        raise typer.Exit(failures[0].exit_code if failures else stuck[0][1].exit_code)
+
+
+def _show(owner: str, garbage: list[Finding], removed: bool) -> None:
+    going = [one for one in garbage if one.goes]
+    staying = [one for one in garbage if not one.goes]
+    if staying:
+        _table(f"{owner}: stays", staying)
+    if not going:
+        show.line(f"{owner}: nothing to remove")
+        return
+    _table(f"{owner}: {'removed' if removed else 'to be removed'}", going)
+    files, size = sum(one.files for one in going), sum(one.bytes for one in going)
+    hint = "" if removed else "; a dry run changes nothing"
+    show.line(f"{owner}: {files:,} files, {size:,} bytes{hint}")
+
+
+def _table(title: str, garbage: list[Finding]) -> None:
+    show.table(
+        title,
+        ("kind", "name", "files", "bytes", "age", "why"),
+        [
+            (
+                one.kind,
+                _short(one.name),
+                one.files,
+                one.bytes,
+                None if one.age_ms is None else show.span(max(one.age_ms, 0)),
+                one.reason,
+            )
+            for one in garbage
+        ],
+    )
+
+
+def _short(name: str) -> str:
+    """The end of a location, which identifies it within the table; ``--json`` has all of it."""
+    *before, one, two, three = ["", "", *name.split("/")]
+    return f"…/{one}/{two}/{three}" if any(before) else name

@@ -1,0 +1,107 @@
+"""Arguments and options that several subcommands share."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from firnlake import clock
+from firnlake.cli import show
+from firnlake.engine.choice import CHOICES, Engines
+from firnlake.errors import RefusedError
+from firnlake.plan.read_states import Scope
+from firnlake.table.partition import ScopeBounds
+from firnlake.table.topic_partition import TopicPartition
+
+
+def _time(name: str, description: str) -> Any:
+    return typer.Option(name, parser=clock.parse, metavar="TIME", help=description)
+
+
+def _topic_partition(description: str) -> Any:
+    return typer.Option("--partition", parser=TopicPartition.parse, metavar="TOPIC-PARTITION", help=description)
+
+
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The table, namespace.name.", show_default=False)]
+StageNames = Annotated[
+    list[str],
+    typer.Argument(metavar="STAGE...", help="Stages, as listed by `firn stages`.", show_default=False),
+]
+StagesOrPlans = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="STAGE...",
+        help="Stages, as listed by `firn stages`, or the plan files that `firn compact` was given.",
+        show_default=False,
+    ),
+]
+PlanFiles = Annotated[
+    list[Path],
+    typer.Argument(metavar="PLAN...", help="Plan files, written by `firn plan --write`.", show_default=False),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Force = Annotated[bool, typer.Option("--force", help="Plan even if no threshold is crossed.")]
+Now = Annotated[int | None, _time("--now", "The clock: ISO 8601 or epoch milliseconds. Default: now.")]
+Partition = Annotated[TopicPartition | None, _topic_partition("Only this topic partition.")]
+
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic. Repeatable.")]
+Partitions = Annotated[list[TopicPartition] | None, _topic_partition("Only this topic partition. Repeatable.")]
+FromOffset = Annotated[
+    int | None,
+    typer.Option("--from-offset", min=0, help="Only segments that start at this offset or later (not lane full)."),
+]
+UntilOffset = Annotated[
+    int | None, typer.Option("--until-offset", min=0, help="Stop before the first segment that ends past this offset.")
+]
+FromTime = Annotated[int | None, _time("--from-time", "Only segments without an older timestamp (not lane full).")]
+UntilTime = Annotated[int | None, _time("--until-time", "Stop before the first segment with a newer timestamp.")]
+Instead = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        metavar="K=V",
+        help="Overrides a threshold or budget of the table, for example firn.merge.segments=4. Repeatable.",
+    ),
+]
+
+EngineName = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="|".join(CHOICES),
+        help="Where tasks run: on Spark, in this process, or chosen by size. Default: FIRN_ENGINE, else spark.",
+    ),
+]
+
+Properties = Annotated[
+    list[str] | None,
+    typer.Option("--property", metavar="K=V", help="A table property, for example firn.merge.segments=32. Repeatable."),
+]
+
+
+def at(now: int | None) -> int:
+    """The time of this command in epoch milliseconds: ``--now``, or the machine's clock."""
+    return clock.now_ms() if now is None else now
+
+
+def engines(choice: str | None, title: str, as_json: bool) -> Engines:
+    """The engines of a command; unless the output is JSON, they print which Spark application works for it."""
+    return Engines(choice, title, tell=None if as_json else show.line)
+
+
+def asked(
+    topics: list[str] | None, partitions: list[TopicPartition] | None, bounds: ScopeBounds, instead: list[str] | None
+) -> Scope:
+    """The scope to which the options restrict a command."""
+    return Scope(tuple(topics or ()), tuple(partitions or ()), bounds, pairs(instead))
+
+
+def pairs(texts: list[str] | None, option: str = "--property") -> dict[str, str]:
+    """Parse the properties given by ``option``. Raises RefusedError for one without a name or ``=``."""
+    values = {}
+    for text in texts or []:
+        key, separator, value = text.partition("=")
+        if not key or not separator:
+            raise RefusedError(f"{option} {text!r} is not a property; allowed: name=value")
+        values[key] = value
+    return values

@@ -1,0 +1,174 @@
+"""Subcommands about tables: create, land, status, checkpoint."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from firnlake.cli import show
+from firnlake.cli.options import AsJson, Now, Properties, TableName, at, pairs
+from firnlake.iceberg.catalog import Lake
+from firnlake.inspect.status.checkpoint import checkpoint_text, write_checkpoint
+from firnlake.inspect.status.gather import status_of
+from firnlake.inspect.status.rows import Status
+from firnlake.table import records
+from firnlake.table.policies import Policies, doubts
+from firnlake_expectations.wording import count
+
+_OF_LEVEL: Final = {name: name for name in ("level", "segments", "records", "bytes", "tombstones")} | {
+    "first offset": "base_offset",
+    "last offset": "last_offset",
+}
+_OF_CLEANING: Final = {
+    "dirty ratio": "dirty_ratio",
+    "cleanable bytes": "cleanable_bytes",
+    "uncleanable bytes": "uncleanable_bytes",
+    "cleaned through": "cleaned_through",
+    "first dirty": "first_dirty_offset",
+}
+"""Figures printed for a topic partition, by heading."""
+_OF_SPACE: Final = {"main": "main_bytes", "side branches": "side_bytes", "compactable, about": "compactable_bytes"}
+"""Figures printed for a topic, by heading."""
+
+
+def create(
+    table: TableName,
+    properties: Properties = None,
+    transactions: Annotated[
+        bool,
+        typer.Option("--transactions", help="Add the columns for records of transactional producers."),
+    ] = False,
+) -> None:
+    """Create a table of Kafka records."""
+    chosen = pairs(properties)
+    policies = Policies.parse(table, chosen)
+    created = records.create(Lake.load(), table, chosen, transactions)
+    show.line(f"created {table} at {created.location()}")
+    for text in doubts(policies):
+        show.error(f"{table}: {text}")
+
+
+def land(
+    table: TableName,
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Parquet, JSON lines, or Kafka's .log segments.")
+    ],
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Topic of .log files. Default: from the folder's name.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="Partition of .log files. Default: from the folder's name.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Append files of records: one L0 segment per topic partition and file, all in one commit."""
+    from firnlake.ingest.land import land as land_files
+
+    landed = land_files(Lake.load(), table, files, topic, partition)
+    if as_json:
+        show.as_json(landed.__dict__)
+    elif not landed.segments:
+        show.line(f"nothing to land in {table}: {count(landed.files, 'file')} without a record")
+    else:
+        show.line(
+            f"landed {landed.records:,} records of {landed.files} files as {landed.segments} segments in {table}, "
+            f"snapshot {landed.snapshot_id}"
+        )
+
+
+def status(
+    table: Annotated[
+        str | None, typer.Argument(metavar="[TABLE]", help="The table. Default: all tables of the catalog.")
+    ] = None,
+    as_json: AsJson = False,
+    now: Now = None,
+) -> None:
+    """Show what a table holds per topic partition and level, how dirty it is, what is due and why, and its bytes."""
+    lake = Lake.load()
+    statuses = status_of(lake, table, at(now))
+    if as_json:
+        show.as_json([status.to_dict() for status in statuses])
+        return
+    for status in statuses:
+        _show(status)
+    if not statuses:
+        show.line(f"catalog {lake.name} has no table of records")
+
+
+def checkpoint(
+    table: TableName,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="FILE", help="Write it to FILE instead, which is replaced atomically."),
+    ] = None,
+) -> None:
+    """Print how far each topic partition is cleaned, as Kafka's cleaner-offset-checkpoint."""
+    text = checkpoint_text(Lake.load(), table)
+    if output:
+        write_checkpoint(text, output)
+    else:
+        print(text, end="")
+
+
+def _until(milliseconds: int | None) -> str | None:
+    """A waiting time in words; None when the clock does not decide it."""
+    if milliseconds is None:
+        return None
+    return "now" if milliseconds == 0 else str(timedelta(seconds=-(-milliseconds // 1000)))
+
+
+def _show(status: Status) -> None:
+    parts = status.partitions
+    levels = [(part, level) for part in parts for level in part.levels]
+    show.table(
+        f"{status.table}: segments",
+        ("topic partition", *_OF_LEVEL),
+        [(part.name, *(getattr(level, name) for name in _OF_LEVEL.values())) for part, level in levels],
+    )
+    show.table(
+        f"{status.table}: cleaning",
+        ("topic partition", *_OF_CLEANING, "until due", "due or blocked"),
+        [
+            (
+                part.name,
+                *(getattr(part, name) for name in _OF_CLEANING.values()),
+                _until(part.due_in_ms),
+                ", ".join(part.due) or ("blocked" if part.blockers else "nothing"),
+            )
+            for part in parts
+        ],
+    )
+    show_bytes(status)
+    kept = [(part.name, part.retained) for part in parts if part.retained]
+    if kept:
+        show.table(f"{status.table}: retention", ("topic partition", "oldest segment that stays, and why"), kept)
+    for part in parts:
+        for text in (*(f"{lane}: {why}" for lane, why in part.due.items()), *part.blockers, *part.waiting):
+            show.line(f"{part.name} {text}")
+    for text in (*status.strays, *status.doubts):
+        show.line(f"{status.table}: {text}")
+
+
+def show_bytes(status: Status) -> None:
+    """Print the bytes of each topic and of the table, and Firn's work on them."""
+    table, summary, space = status.table, status.summary, status.summary.space
+    rows = [*((topic.topic, topic) for topic in status.details().topics), ("all", space)]
+    show.table(
+        f"{table}: bytes",
+        ("topic", *_OF_SPACE),
+        [(name, *(getattr(one, figure) for figure in _OF_SPACE.values())) for name, one in rows],
+    )
+    least = "" if space.history_is_exact else "at least "
+    about = "" if space.expirable_is_exact else "about "
+    show.line(
+        f"{table}: only history holds {least}{space.history_bytes:,} bytes, expiry of snapshots would free "
+        f"{about}{space.expirable_bytes:,} now"
+    )
+    if summary.since_ms is not None:
+        amplification = summary.write_amplification
+        show.line(
+            f"{table}: since {show.time(summary.since_ms)} {summary.landed_bytes:,} bytes landed, compaction wrote "
+            f"{summary.written_bytes:,} and saved {summary.saved_bytes:,}; write amplification "
+            f"{'–' if amplification is None else f'{amplification:.2f}'}"
+        )

@@ -1,0 +1,281 @@
+"""Subcommands that run one room each: plan, compact, validate, publish, and the maintenance of stages."""
+
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from firnlake.cli import show
+from firnlake.cli.options import (
+    AsJson,
+    EngineName,
+    Force,
+    FromOffset,
+    FromTime,
+    Instead,
+    Now,
+    Partitions,
+    PlanFiles,
+    StageNames,
+    StagesOrPlans,
+    TableName,
+    Topics,
+    UntilOffset,
+    UntilTime,
+    asked,
+    at,
+    engines,
+)
+from firnlake.errors import FirnError, GoneError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.collect import discard as discard_stage
+from firnlake.job.collect import retry as retry_failed
+from firnlake.job.collect import sweep as sweep_stages
+from firnlake.job.job import jobs_of
+from firnlake.job.lane import Lane
+from firnlake.job.plan import LEVEL_OUT, STAGED, Plan, stage_parts
+from firnlake.job.stage import Stage, stages_of
+from firnlake.plan.make import plan_work
+from firnlake.publish import attempts, publish_jobs
+from firnlake.table.partition import ScopeBounds
+from firnlake.table.topic_partition import TopicPartition
+
+
+def plan(
+    table: TableName,
+    lane: Annotated[Lane, typer.Option("--lane", help="The lane to plan.")],
+    force: Force = False,
+    topic: Topics = None,
+    partition: Partitions = None,
+    from_offset: FromOffset = None,
+    until_offset: UntilOffset = None,
+    from_time: FromTime = None,
+    until_time: UntilTime = None,
+    properties: Instead = None,
+    now: Now = None,
+    write: Annotated[Path | None, typer.Option("--write", help="Also write each plan to FOLDER/<id>.json.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the plans of a lane: which segments go in, what comes out, and why. Changes nothing."""
+    scope = asked(topic, partition, ScopeBounds(from_offset, until_offset, from_time, until_time), properties)
+    work = plan_work(Lake.load(), table, lane, at(now), force, scope)
+    plans = work.plans
+    for text in (*work.left(), *work.oversized()):
+        show.error(f"{table}: {text}")
+    written = [one.write(write) for one in plans] if write else []
+    if as_json:
+        show.as_json([one.model_dump(mode="json") for one in plans])
+        return
+    show.table(
+        f"{table}: {lane} plans",
+        ("plan", "topic partition", "segments", "records", "bytes", "level out", "why"),
+        [
+            (
+                one.id,
+                str(one.topic_partition),
+                len(one.inputs),
+                one.records,
+                one.bytes,
+                LEVEL_OUT.get(one.lane),
+                one.reason,
+            )
+            for one in plans
+        ],
+    )
+    for path in written:
+        show.line(str(path))
+
+
+def compact(plans: PlanFiles, engine: EngineName = None, as_json: AsJson = False) -> None:
+    """Run plans and write the results into stages, where readers of the table do not see them."""
+    from firnlake.compact.compact import compact as run_plans
+
+    lake = Lake.load()
+    documents = [Plan.read(path).of_lane(*STAGED) for path in plans]
+    with engines(engine, "firn compact", as_json) as started:
+        outcomes = run_plans(lake, documents, started.of(sum(document.bytes for document in documents)))
+    if as_json:
+        show.as_json(
+            [
+                {
+                    "plan": outcome.plan.id,
+                    "stage": outcome.stage,
+                    "counts": outcome.counts.model_dump() if outcome.counts else None,
+                    "error": str(outcome.error) if outcome.error else None,
+                }
+                for outcome in outcomes
+            ]
+        )
+    else:
+        for outcome in outcomes:
+            counts = outcome.counts
+            if counts:
+                show.line(
+                    f"{outcome.stage}: {outcome.plan.title}: "
+                    f"{counts.records_in:,} records in, {counts.records_out:,} out"
+                )
+    show.end([outcome.error for outcome in outcomes if outcome.error])
+
+
+def validate(stages: StagesOrPlans, engine: EngineName = None, as_json: AsJson = False) -> None:
+    """Validate stages with Great Expectations; the verdict is stored on each stage."""
+    from firnlake.validate.validate import validate as judge_stages
+
+    lake, staged = Lake.load(), _staged(stages)
+    with engines(engine, "firn validate", as_json) as started:
+        size = _bytes_of(lake, staged) if started.choice == "auto" else 0
+        judged = judge_stages(lake, staged, started.of(size))
+    if as_json:
+        show.as_json(
+            [
+                {
+                    "stage": result.stage,
+                    "passed": result.passed,
+                    "verdict": result.verdict.to_dict() if result.verdict else None,
+                    "error": str(result.error) if result.error else None,
+                }
+                for result in judged
+            ]
+        )
+    else:
+        for result in judged:
+            if result.verdict:
+                show.line(f"{result.stage}: {'passed' if result.passed else 'FAILED'}: {result.title}")
+                for finding in result.verdict.failures:
+                    show.line(f"  {finding.name}: {finding.sentence} {finding.observed}")
+    show.end([result.error or f"stage {result.stage} failed validation" for result in judged if not result.passed])
+
+
+def publish(stages: StagesOrPlans, as_json: AsJson = False) -> None:
+    """Publish validated stages, each with one atomic commit. Starts no JVM."""
+    staged = _staged(stages)
+    names = {name: [plan.id for plan in own] or [name] for name, own in staged.items()}
+    _show(publish_jobs.publish_stages(Lake.load(), names, chain.from_iterable(staged.values())), as_json)
+
+
+def retain(plans: PlanFiles, as_json: AsJson = False) -> None:
+    """Drop the segments of `retain` plans with one atomic commit per table. Starts no JVM."""
+    documents = [Plan.read(path).of_lane(Lane.RETAIN) for path in plans]
+    _show(publish_jobs.retain_plans(Lake.load(), documents), as_json)
+
+
+def _show(done: attempts.PublishResult, as_json: bool) -> None:
+    """Print the plans that were published, and name those that were not."""
+    if as_json:
+        show.as_json(
+            [
+                publication.__dict__ | {"counts": publication.counts and publication.counts.model_dump()}
+                for publication in done.publications
+            ]
+        )
+    else:
+        for publication in done.publications:
+            word = "was already published as" if publication.repeated else "published as"
+            show.line(f"plan {publication.plan_id} {word} snapshot {publication.snapshot_id} of {publication.table}")
+    show.end(list(done.failures.values()))
+
+
+def stages(table: TableName, as_json: AsJson = False) -> None:
+    """List the stages of a table and how far each one is."""
+    lake = Lake.load()
+    lake.table(table)
+    loaded, unreadable = _loaded(lake, stages_of(lake, table))
+    if as_json:
+        show.as_json(
+            [
+                {
+                    "stage": item.identifier,
+                    "state": item.state,
+                    "failure": item.failure and item.failure.model_dump(),
+                    "plan": item.title,
+                }
+                for item in loaded
+            ]
+        )
+    else:
+        show.table(
+            f"{table}: stages",
+            ("stage", "state", "plan"),
+            [(item.identifier, str(item.failure or item.state), item.title) for item in loaded],
+        )
+    show.end(unreadable)
+
+
+def _loaded(lake: Lake, names: Iterable[str]) -> tuple[list[Stage], list[FirnError]]:
+    """The stages that can be read, and the errors of the others."""
+    loaded, unreadable = [], []
+    for name in names:
+        try:
+            loaded.append(Stage.load(lake, name))
+        except FirnError as error:
+            unreadable.append(error)
+    return loaded, unreadable
+
+
+def discard(stages: StageNames) -> None:
+    """Delete stages, and those of their files that no snapshot refers to."""
+    lake = Lake.load()
+    failures: list[FirnError] = []
+    for identifier in stages:
+        try:
+            table, _ = stage_parts(identifier)
+            if identifier not in stages_of(lake, table):
+                raise GoneError(
+                    identifier, f"there is no stage {identifier}; allowed: one that `firn stages {table}` lists"
+                )
+            removed = discard_stage(lake, identifier)
+        except FirnError as error:
+            failures.append(error)
+        else:
+            show.line(f"discarded {identifier}, deleted {removed} data files")
+    show.end(failures)
+
+
+def sweep(table: TableName) -> None:
+    """Discard the stages of a table that can no longer be published or are too old; failed ones stay as markers."""
+    swept = sweep_stages(Lake.load(), table)
+    for name, reason in swept.discarded.items():
+        show.line(f"discarded {name}: {reason}")
+    for name, reason in swept.shelved.items():
+        show.line(f"shelved {name}: it {reason}")
+    for name, reason in swept.kept.items():
+        show.line(f"kept {name}: {reason}")
+
+
+def retry(
+    table: TableName,
+    topic_partition: Annotated[
+        TopicPartition | None,
+        typer.Argument(
+            parser=TopicPartition.parse, metavar="[TOPIC-PARTITION]", help="Only this topic partition. Default: all."
+        ),
+    ] = None,
+) -> None:
+    """Let the next run retry failed plans, even though their segments are unchanged."""
+    retried = retry_failed(Lake.load(), table, topic_partition)
+    for marker in retried:
+        show.line(f"{marker.plan.topic_partition} {marker.plan.lane} will be retried; it {marker.failure}")
+    if not retried:
+        show.line(f"no failed plan of {topic_partition or table} is waiting")
+
+
+def report() -> None:
+    """Build the data-quality pages of all stored validation results."""
+    from firnlake.validate.validate import build_reports
+
+    show.line(str(build_reports(Lake.load())))
+
+
+def _staged(arguments: list[str]) -> dict[str, list[Plan]]:
+    """The stages that ``arguments`` name, or that the plans in these files share; each with its plans, where known."""
+    names = [one for one in arguments if not one.endswith(".json")]
+    jobs = jobs_of([Plan.read(Path(one)) for one in arguments if one not in names])
+    return {name: [] for name in names} | {job.stage: list(job) for job in jobs}
+
+
+def _bytes_of(lake: Lake, names: Iterable[str]) -> int:
+    """Bytes that the plans of these stages read; an unreadable stage is reported when it is judged."""
+    loaded, _ = _loaded(lake, names)
+    return sum(plan.read_bytes for stage in loaded for plan in stage.plans)

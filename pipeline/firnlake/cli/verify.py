@@ -1,0 +1,70 @@
+"""Subcommand ``verify``: run the judge on any commit in a table's history."""
+
+from typing import Annotated
+
+import typer
+
+from firnlake.cli import show
+from firnlake.cli.options import AsJson, EngineName, TableName, engines
+from firnlake.iceberg.catalog import Lake
+from firnlake.validate.published import published_commit
+from firnlake.validate.validate import Verified, judge
+
+SnapshotId = Annotated[
+    int | None, typer.Option("--snapshot", help="Snapshot of the commit. Default: Firn's newest result.")
+]
+
+
+def verify(table: TableName, snapshot: SnapshotId = None, engine: EngineName = None, as_json: AsJson = False) -> None:
+    """Compare what a commit removed with what it added, values on both sides; exit code 1 when a promise is broken."""
+    lake = Lake.load()
+    # Before Spark starts: a refusal need not wait for it.
+    commit = published_commit(lake, table, snapshot)
+    with engines(engine, f"firn verify {table}", as_json) as started:
+        verified = judge(lake, table, commit, started.of(0))
+    if as_json:
+        show.as_json([_told(one) for one in verified])
+    else:
+        for one in verified:
+            _show(one)
+    if not all(one.passed for one in verified):
+        raise typer.Exit(1)
+
+
+def _show(one: Verified) -> None:
+    claim = one.claim
+    state = "every promise is kept" if one.passed else "PROMISES ARE BROKEN"
+    show.line(
+        f"snapshot {one.snapshot_id}, {claim.topic}-{claim.partition} {claim.lane} (plan {claim.plan_id}): {state}"
+    )
+    for row in one.rows:
+        show.line(
+            f"  {'broken' if row.broken else 'kept  '}  {row.promise.name} ({row.promise.number}): {row.observed}"
+        )
+        for sample in row.samples:
+            show.line(
+                f"          offset {sample.offset}, key {sample.key}: {sample.found}; expected: {sample.expected}"
+            )
+
+
+def _told(one: Verified) -> dict[str, object]:
+    return {
+        "snapshot": one.snapshot_id,
+        "plan": one.claim.plan_id,
+        "topic": one.claim.topic,
+        "partition": one.claim.partition,
+        "lane": one.claim.lane,
+        "passed": one.passed,
+        "promises": [
+            {
+                "name": row.promise.name,
+                "contract": row.promise.number,
+                "promise": row.sentence,
+                "checked": row.checked,
+                "broken": row.broken,
+                "observed": row.observed,
+                "samples": [sample.to_dict() for sample in row.samples],
+            }
+            for row in one.rows
+        ],
+    }

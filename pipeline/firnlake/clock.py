@@ -1,0 +1,62 @@
+"""Clock values as arguments: each entry point reads the clock once and passes it down.
+
+Like Kafka, Firn counts time in milliseconds since the epoch; this module converts ``--now`` and Airflow's run date,
+which are text or ``datetime``.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from firnlake.errors import RefusedError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_SPAN: Final = re.compile(r"([0-9]{1,15}) ?(d|h|min|s|ms)")
+_UNITS: Final = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}
+
+
+def now_ms() -> int:
+    """Current milliseconds since the epoch, UTC, by the machine's clock."""
+    return to_ms(datetime.now(UTC))
+
+
+def to_ms(moment: datetime) -> int:
+    """Convert a timezone-aware ``moment`` to milliseconds since the epoch; a naive one is refused as ambiguous."""
+    if moment.tzinfo is None:
+        raise RefusedError(
+            f"the time {moment.isoformat()} has no time zone; allowed: an aware time such as {moment.isoformat()}Z"
+        )
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def from_ms(milliseconds: int) -> datetime:
+    """Convert ``milliseconds`` since the epoch to a UTC ``datetime``."""
+    return _EPOCH + milliseconds * _MILLISECOND
+
+
+def show_ms(milliseconds: int) -> str:
+    """Format an epoch time for people, in UTC; a time outside Python's calendar is shown as its number."""
+    try:
+        return from_ms(milliseconds).isoformat(timespec="seconds").replace("+00:00", "Z")
+    except OverflowError:
+        return f"{milliseconds} ms since the epoch"
+
+
+def parse(text: str) -> int:
+    """Parse an ISO 8601 time (UTC without a zone) or a number of milliseconds to milliseconds since the epoch."""
+    try:
+        moment = from_ms(int(text)) if text.isdigit() else datetime.fromisoformat(text)
+    except (ValueError, OverflowError) as error:
+        raise RefusedError(
+            f"{text!r} is not a time; allowed: ISO 8601 (2026-11-21T05:20:00Z) or milliseconds since the epoch"
+        ) from error
+    return to_ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def parse_span(text: str) -> int:
+    """Parse a duration such as ``30d``, ``12h`` or ``90 min`` to milliseconds."""
+    match = _SPAN.fullmatch(text.strip())
+    if not match:
+        raise RefusedError(f"{text!r} is not a duration; allowed: a whole number and d, h, min, s or ms, such as 30d")
+    return int(match[1]) * _UNITS[match[2]]

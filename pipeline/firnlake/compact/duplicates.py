@@ -1,0 +1,204 @@
+"""Duplicate offsets: an at-least-once writer repeats records after a restart (C1, C20).
+
+One of several identical records is kept. Two different records on one offset are refused: there is no way to tell which
+one the log holds. Without duplicate offsets, only the offset column is read.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from firnlake.compact.inputs import InputSegment, PlanInputs
+from firnlake.compact.keep_or_drop import NO_HORIZON
+from firnlake.errors import RefusedError
+from firnlake.iceberg.keys import Flags, Longs, joined
+from firnlake.job.failures import SHOWS_RECORDS
+from firnlake.job.plan import Plan
+from firnlake.table.policy import Samples
+from firnlake.table.segment import RUN
+from firnlake_expectations.wording import digest
+
+SHOWN_BYTES = 60
+"""Maximum size, in bytes, of a key or value shown in a report of contradicting records."""
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """One of several records at an offset: its location, its cleaning level, and a digest of its contents."""
+
+    segment: int
+    row: int
+    level: int
+    horizon: int
+    content: bytes
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Rank among copies; the most cleaned copy stays, because it may carry a delete horizon."""
+        return self.level, self.horizon
+
+
+def repeatable_from(plan: Plan) -> int | None:
+    """The lowest offset that may be duplicated in the plan's inputs; None when none may.
+
+    A landed or merged segment may repeat an offset within itself; runs and tails hold each once, so they matter only
+    where they overlap with another input.
+    """
+    starts = []
+    end = -1
+    for segment in sorted(plan.inputs, key=lambda segment: segment.base_offset):
+        if segment.records and (segment.level < RUN or segment.copies > 1 or segment.base_offset <= end):
+            starts.append(segment.base_offset)
+        end = max(end, segment.last_offset)
+    return min(starts, default=None)
+
+
+def repeated(inputs: PlanInputs, segments: Sequence[InputSegment], offsets: Sequence[Longs]) -> list[Flags | None]:
+    """Flags of the records in each of ``segments`` that are further copies of another; None for a segment without any.
+
+    Raises RefusedError when two different records have the same offset.
+    """
+    twice = _twice(inputs.plan, offsets)
+    if not len(twice):
+        return [None] * len(segments)
+    best: dict[int, _Copy] = {}
+    drop: list[Flags | None] = [None] * len(segments)
+    for number, (segment, own) in enumerate(zip(segments, offsets, strict=True)):
+        suspects = np.isin(own, twice)
+        if not suspects.any():
+            continue
+        flags = np.zeros(len(own), dtype=np.bool_)
+        drop[number] = flags
+        for offset, copy in _copies(inputs, segment, number, suspects):
+            other = best.get(offset)
+            if other is None:
+                best[offset] = copy
+                continue
+            if other.content != copy.content:
+                raise _contradiction(inputs, segments, offset, (other, copy))
+            kept, dropped = (copy, other) if copy.rank > other.rank else (other, copy)
+            best[offset] = kept
+            marked = drop[dropped.segment]
+            assert marked is not None  # its segment held a suspect
+            marked[dropped.row] = True
+    return drop
+
+
+def _twice(plan: Plan, offsets: Sequence[Longs]) -> Longs:
+    """The offsets that occur more than once."""
+    start = repeatable_from(plan)
+    none = np.empty(0, dtype=np.int64)
+    if start is None:
+        return none
+    every = np.concatenate([none, *offsets])
+    if bool((every[1:] > every[:-1]).all()):
+        return none
+    ordered = np.sort(every[every >= start])
+    return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+
+
+def _copies(inputs: PlanInputs, segment: InputSegment, number: int, suspects: Flags) -> Iterator[tuple[int, _Copy]]:
+    """The suspects of ``segment`` by offset."""
+    columns = inputs.columns
+    start = 0
+    for batch in inputs.batches(segment):
+        rows = np.flatnonzero(suspects[start : start + batch.num_rows])
+        if len(rows):
+            taken = batch.take(pa.array(rows))
+            horizons = taken.column(columns.delete_horizon).cast(pa.int64()).fill_null(NO_HORIZON).to_pylist()
+            fields = zip(
+                inputs.offsets(taken, segment).tolist(), rows.tolist(), horizons, _contents(inputs, taken), strict=True
+            )
+            for offset, row, horizon, content in fields:
+                yield offset, _Copy(number, start + row, segment.level, horizon, content)
+        start += batch.num_rows
+
+
+def _contents(inputs: PlanInputs, batch: pa.RecordBatch) -> Iterator[bytes]:
+    """SHA-256 of each record, over all content that a cleaning must preserve."""
+    names = _record_columns(inputs, batch.schema)
+    flat = [name for name in names if not pa.types.is_nested(batch.schema.field(name).type)]
+    nested = [batch.column(name).to_pylist() for name in names if name not in flat]
+    valid = [batch.column(name).is_valid().cast(pa.int8()) for name in flat]
+    filled = [_filled(batch.column(name)) for name in flat]
+    for row, content in enumerate(joined([*valid, *filled]).to_pylist()):
+        beside = repr([column[row] for column in nested]).encode()
+        yield hashlib.sha256(len(content).to_bytes(8, "little") + content + beside).digest()
+
+
+def _filled(values: pa.Array) -> pa.Array:
+    """``values`` with NULL as zero or empty; a separate column records which were NULL."""
+    if not values.null_count:
+        return values
+    kind = values.type
+    if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind):
+        return values.fill_null(pa.scalar(b"" if pa.types.is_large_binary(kind) else "", kind))
+    if pa.types.is_fixed_size_binary(kind):
+        return values.fill_null(pa.scalar(bytes(kind.byte_width), kind))
+    if pa.types.is_boolean(kind):
+        return values.fill_null(pa.scalar(False))  # noqa: FBT003  # the value, not a switch
+    return values.fill_null(pa.scalar(0, kind))
+
+
+def _record_columns(inputs: PlanInputs, schema: pa.Schema) -> list[str]:
+    """The record's own columns, which stay unchanged (C1): all except those that Firn writes."""
+    return [name for name in schema.names if name not in (inputs.columns.level, inputs.columns.delete_horizon)]
+
+
+def _contradiction(
+    inputs: PlanInputs, segments: Sequence[InputSegment], offset: int, copies: Sequence[_Copy]
+) -> RefusedError:
+    """The error for different records at one offset; it shows as much as the samples setting allows."""
+    plan = inputs.plan
+    records = [_record(inputs, segments[copy.segment], copy.row) for copy in copies]
+    places = [one.path for one in plan.inputs if one.base_offset <= offset <= one.last_offset]
+    return RefusedError(
+        f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records: "
+        f"{_described(inputs, records, inputs.samples)}; {SHOWS_RECORDS}, or identical copies "
+        f"(segments {', '.join(places)})"
+    )
+
+
+def _record(inputs: PlanInputs, segment: InputSegment, row: int) -> Mapping[str, Any]:
+    start = 0
+    for batch in inputs.batches(segment):
+        if row < start + batch.num_rows:
+            record: Mapping[str, Any] = batch.slice(row - start, 1).to_pylist()[0]
+            return {name: record[name] for name in _record_columns(inputs, batch.schema)}
+        start += batch.num_rows
+    raise AssertionError(f"{segment.path} no longer has row {row}")
+
+
+def _described(inputs: PlanInputs, records: Sequence[Mapping[str, Any]], samples: Samples) -> str:
+    """Description of two records and their differing columns."""
+    one, other = records
+    if samples == "full":
+        return " and ".join(map(_whole, records))
+    differing = f"they differ in {', '.join(name for name in one if one[name] != other[name])}"
+    if samples == "none":
+        return differing
+    keys = " and ".join(f"(key={_key(record, inputs.columns.key)})" for record in records)
+    return f"{keys}, {differing}"
+
+
+def _key(record: Mapping[str, Any], columns: Sequence[str]) -> str:
+    parts = [record[name] for name in columns]
+    if None in parts:
+        return "NULL"
+    return digest([part if isinstance(part, bytes) else str(part).encode() for part in parts])
+
+
+def _whole(record: Mapping[str, object]) -> str:
+    return "(" + ", ".join(f"{name}={_short(value)}" for name, value in record.items() if value is not None) + ")"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, bytes | bytearray):
+        text = repr(bytes(value[:SHOWN_BYTES]))[1:]
+        return text if len(value) <= SHOWN_BYTES else f"{text}… ({len(value)} bytes)"
+    text = str(value)
+    return text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}…"

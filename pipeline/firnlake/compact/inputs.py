@@ -1,0 +1,291 @@
+"""A task's view of one plan: its segments as files to read, the meaning of their columns, and partitions to write."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, StringType
+
+from firnlake.compact.transactions import COLUMNS as TRANSACTION_COLUMNS
+from firnlake.compact.transactions import TransactionRecords
+from firnlake.errors import RefusedError
+from firnlake.iceberg.branches import REMOVED
+from firnlake.iceberg.data_files import DataFiles, OpenFile, Source
+from firnlake.iceberg.deleted_rows import DeletedFrom, HiddenRecords
+from firnlake.iceberg.keys import Flags, Longs, keys_of
+from firnlake.iceberg.row_deletes import FileDeletes
+from firnlake.job.plan import Input, Plan
+from firnlake.table.columns import ColumnRoles, position
+from firnlake.table.policy import Samples
+from firnlake.table.segment import TAIL
+from firnlake.table.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True)
+class InputSegment:
+    """One segment of a plan. By its manifest, and None where that does not say: ``key_bounds``, both inclusive, limit
+    the keys of a segment that may be among the older ones; ``key_bytes`` is their size in the file."""
+
+    source: Source
+    facts: Input
+    level: int
+    key_bounds: tuple[Any, Any] | None = None
+    deletes: FileDeletes | None = None
+    key_bytes: int | None = None
+
+    @property
+    def path(self) -> str:
+        """Where the file lies."""
+        return self.source.path
+
+    @property
+    def records(self) -> int:
+        """Records in the file, hidden ones included, counted once however often the table lists it."""
+        return self.source.records
+
+    @property
+    def removed_before(self) -> bool:
+        """True when the records are tombstones that earlier cleanings removed (C9)."""
+        return self.level == REMOVED
+
+
+@dataclass(frozen=True)
+class PlanInputs:
+    """A plan with its segments in offset order, those of removed tombstones last; picklable."""
+
+    plan: Plan
+    files: DataFiles = field(repr=False)
+    columns: ColumnRoles
+    segments: tuple[InputSegment, ...]
+    samples: Samples = "keys"
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        files: DataFiles,
+        columns: ColumnRoles,
+        listed: Mapping[str, DataFile],
+        deletes: Mapping[str, FileDeletes],
+        samples: Samples,
+    ) -> "PlanInputs":
+        """The inputs of ``plan`` among the ``listed`` data files of its job, with their row-level ``deletes``; both by
+        path."""
+        key = files.schema.find_field(columns.key[0]) if len(columns.key) == 1 else None
+
+        def segment(one: Input, level: int) -> InputSegment:
+            file = listed[one.path]
+            bounds = _bounds(file, key) if key and (level == TAIL or one.compared) else None
+            key_bytes = columns.key_bytes_in(file, files.schema)
+            return InputSegment(Source.of(file), one, level, bounds, deletes.get(one.path), key_bytes)
+
+        landed = [segment(one, one.level) for one in plan.inputs]
+        return cls(
+            plan, files, columns, (*landed, *(segment(one, REMOVED) for one in plan.removed_tombstones)), samples
+        )
+
+    def only(self, segments: Iterable["InputSegment"]) -> "PlanInputs":
+        """The same plan restricted to ``segments``: keeps the description of a task short."""
+        own = tuple(segments)
+        facts = tuple(segment.facts for segment in own)
+        return replace(
+            self, plan=self.plan.model_copy(update={"inputs": facts, "removed_tombstones": ()}), segments=own
+        )
+
+    @cached_property
+    def _hidden(self) -> HiddenRecords:
+        sources = (DeletedFrom(one.source, one.deletes) for one in self.segments if one.deletes)
+        return HiddenRecords(self.files, sources)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without what the row-level deletes hide: each task reads its own part."""
+        return {name: held for name, held in vars(self).items() if name != "_hidden"}
+
+    def hidden(self, segment: InputSegment) -> Flags | None:
+        """Flags of the records in the file that row-level deletes hide (C27); None where no delete reaches it."""
+        return self._hidden.of(segment.source)
+
+    def hidden_by_values(self, segment: InputSegment) -> Flags:
+        """Flags of the records in the file that equality deletes hide, and no position delete."""
+        hidden = self.hidden(segment)
+        if hidden is None:
+            return np.zeros(segment.records, dtype=np.bool_)
+        return hidden & ~self._hidden.by_positions(segment.source)
+
+    def visible(self, segment: InputSegment) -> int:
+        """Number of records of ``segment`` that readers see."""
+        hidden = self.hidden(segment)
+        return segment.records - (0 if hidden is None else int(np.count_nonzero(hidden)))
+
+    def batches(self, segment: InputSegment, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The records of ``segment`` that readers see, in file order; places of records count these alone."""
+        return _seen(self.files.batches(segment.source, columns), self.hidden(segment), 0)
+
+    def of_row_group(
+        self, segment: InputSegment, file: OpenFile, group: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The same of one row group of ``file``, the open file of ``segment``."""
+        return _seen(file.batches(columns, [group]), self.hidden(segment), file.first_record(group))
+
+    def visible_in(self, segment: InputSegment, file: OpenFile, group: int) -> int:
+        """Number of records in a row group that readers see."""
+        hidden, rows = self.hidden(segment), int(file.file.metadata.row_group(group).num_rows)
+        if hidden is None:
+            return rows
+        start = file.first_record(group)
+        return rows - int(np.count_nonzero(hidden[start : start + rows]))
+
+    @property
+    def bytes(self) -> int:
+        """File bytes to read."""
+        return sum(segment.source.bytes for segment in self.segments)
+
+    @property
+    def records(self) -> int:
+        """Records in the files to read."""
+        return sum(segment.records for segment in self.segments)
+
+    def narrow(self, segment: InputSegment) -> "NarrowSegment":
+        """The keys, offsets and transaction columns of ``segment``."""
+        return NarrowSegment.joined(list(self.narrow_batches(segment)), segment, self)
+
+    def narrow_batches(self, segment: InputSegment) -> Iterator["NarrowSegment"]:
+        """Like ``narrow``, batch by batch."""
+        names = [*self.columns.key, self.columns.offset]
+        if self.plan.transactional:
+            names += TRANSACTION_COLUMNS
+        for batch in self.batches(segment, list(dict.fromkeys(names))):
+            transactions = TransactionRecords.of(batch, segment.level) if self.plan.transactional else None
+            keys = keys_of(batch, self.columns.key)
+            yield NarrowSegment([keys], self.offsets(batch, segment), transactions)
+
+    def offsets(self, batch: pa.RecordBatch, segment: InputSegment) -> Longs:
+        """The offset of every record of ``batch``; every record must have one."""
+        held = batch.column(self.columns.offset)
+        if held.null_count:
+            raise RefusedError(
+                f"table {self.plan.table}: {held.null_count} records of segment {segment.path} "
+                f"({self.plan.topic_partition}) have no offset; allowed: an offset in every record"
+            )
+        numbers: Longs = held.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        return numbers
+
+
+@dataclass(frozen=True)
+class NarrowSegment:
+    """Keys, offsets and transaction states of a segment's records, or of some of them."""
+
+    keys: Sequence[pa.Array]
+    offsets: Longs
+    transactions: TransactionRecords | None
+
+    @classmethod
+    def joined(cls, parts: Sequence["NarrowSegment"], segment: InputSegment, inputs: PlanInputs) -> "NarrowSegment":
+        """Join batches of one segment."""
+        transactions = None
+        if inputs.plan.transactional:
+            held = [part.transactions for part in parts if part.transactions is not None]
+            transactions = TransactionRecords.joined(held, segment.level)
+        offsets = np.concatenate([np.empty(0, dtype=np.int64), *(part.offsets for part in parts)])
+        return cls([key for part in parts for key in part.keys], offsets, transactions)
+
+    @property
+    def keyless(self) -> int:
+        """Number of records without a key."""
+        return sum(key.null_count for key in self.keys)
+
+
+def _seen(batches: Iterator[pa.RecordBatch], hidden: Flags | None, first: int) -> Iterator[pa.RecordBatch]:
+    """The records of ``batches``, which begin at place ``first`` of a file, without the ``hidden`` ones."""
+    if hidden is None:
+        yield from batches
+        return
+    for batch in batches:
+        own = hidden[first : first + batch.num_rows]
+        first += batch.num_rows
+        if not own.all():
+            yield batch.filter(pa.array(~own)) if own.any() else batch
+
+
+def _bounds(file: DataFile, key: NestedField) -> tuple[Any, Any] | None:
+    lower, upper = (file.lower_bounds or {}).get(key.field_id), (file.upper_bounds or {}).get(key.field_id)
+    kind = key.field_type
+    if lower is None or upper is None or not isinstance(kind, BinaryType | StringType | IntegerType | LongType):
+        return None
+    return from_bytes(kind, lower), from_bytes(kind, upper)
+
+
+def key_type(inputs: PlanInputs) -> pa.DataType:
+    """The Arrow type of the plan's keys."""
+    if len(inputs.columns.key) > 1:
+        return pa.large_binary()
+    return inputs.files.arrow_schema(inputs.columns.key).field(0).type
+
+
+def without(keys: pa.Array, excluded: pa.Array) -> pa.Array:
+    """``keys`` with NULL where ``excluded``: such records do not take part in the comparison."""
+    return pc.if_else(excluded, pa.scalar(None, keys.type), keys)
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """The partition spec of the results; picklable."""
+
+    schema: Schema = field(repr=False)
+    spec: PartitionSpec
+    columns: ColumnRoles
+
+    def split(
+        self, records: pa.RecordBatch, topic_partition: TopicPartition, level: int
+    ) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+        """Split ``records``, all of one topic partition and level, by partition; its values are in the spec's order."""
+        known = {self.columns.topic: topic_partition.topic, self.columns.partition: topic_partition.partition}
+        known[self.columns.level] = level
+        fixed = {position(self.schema, self.spec, name): value for name, value in known.items() if name}
+        values: list[Any] = [fixed.get(place) for place in range(len(self.spec.fields))]
+        others = [place for place in range(len(self.spec.fields)) if place not in fixed]
+        if not others:
+            yield tuple(values), records
+            return
+        for group, own in _groups(records, [self._transformed(records, self.spec.fields[place]) for place in others]):
+            for place, value in zip(others, group, strict=True):
+                values[place] = value
+            yield tuple(values), own
+
+    def _transformed(self, records: pa.RecordBatch, part: PartitionField) -> pa.Array:
+        """The partition value of every record in manifest form: dates as days, times and timestamps as microseconds."""
+        source = self.schema.find_field(part.source_id)
+        held = _as_stored(records.column(source.name))
+        encoded = pc.dictionary_encode(held, null_encoding="encode")
+        transform = part.transform.transform(source.field_type)
+        known = pa.array([transform(value) for value in encoded.dictionary.to_pylist()])
+        return known.take(encoded.indices)
+
+
+def _as_stored(values: pa.Array) -> pa.Array:
+    """Convert dates, times and timestamps to the integers that Iceberg's transforms take."""
+    if pa.types.is_date(values.type):
+        return values.cast(pa.int32())
+    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) or pa.types.is_time(values.type) else values
+
+
+def _groups(records: pa.RecordBatch, values: list[pa.Array]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+    """``records`` by the tuple of their ``values``, in the order of first occurrence."""
+    number = np.zeros(records.num_rows, dtype=np.int64)
+    for column in values:
+        encoded = pc.dictionary_encode(column, null_encoding="encode")
+        number = number * len(encoded.dictionary) + encoded.indices.to_numpy()
+        _, number = np.unique(number, return_inverse=True)
+    _, first = np.unique(number, return_index=True)
+    for place in np.sort(first).tolist():
+        chosen = number == number[place]
+        group = tuple(column[place].as_py() for column in values)
+        yield group, records if chosen.all() else records.filter(pa.array(chosen))

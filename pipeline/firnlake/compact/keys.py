@@ -1,0 +1,203 @@
+"""The survey of a plan: the newest record per key (C2, C9) from narrow columns, before any value is read."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from firnlake.compact.duplicates import repeated
+from firnlake.compact.inputs import InputSegment, NarrowSegment, PlanInputs, key_type, without
+from firnlake.compact.marks import Marks
+from firnlake.compact.tail import READERS, HeadKeys, tail_marks
+from firnlake.compact.transactions import aborted_and_ended
+from firnlake.iceberg.keys import NO_KEY, Flags, Longs, codes_of
+from firnlake.job.job import staying
+
+
+def latest_per_key(codes: Longs, offsets: Longs, removed_before: Flags | None = None) -> tuple[Flags, Flags]:
+    """Two flags per record: it is the newest of its key; an older record of its key is present.
+
+    ``codes`` are dense: memory grows with the largest. ``removed_before`` marks tombstones that an earlier cleaning
+    removed (C9): such a tombstone is the newest of its key only if the key has present records and all of them are
+    older; as an older record it does not count. Present records of a key have different offsets. Records that do not
+    take part (without a key, of control, of an aborted transaction) have the code NO_KEY, and neither flag.
+    """
+    order = _by_offset(codes, offsets, removed_before)
+    keys = codes if order is None else codes[order]
+    removed = removed_before if order is None or removed_before is None else removed_before[order]
+    latest, later = _in_order(keys, removed)
+    if order is None:
+        return latest, later
+    newest, has_older = np.zeros((2, len(codes)), dtype=np.bool_)
+    newest[order], has_older[order] = latest, later
+    return newest, has_older
+
+
+def _by_offset(codes: Longs, offsets: Longs, removed_before: Flags | None) -> NDArray[np.intp] | None:
+    """The participating records, by offset; None when all take part and are already in that order.
+
+    A removed tombstone comes before the present record of its offset, which wins.
+    """
+    if len(codes) == 0 or (codes.min() > NO_KEY and bool((offsets[1:] > offsets[:-1]).all())):
+        return None
+    taking_part = codes != NO_KEY
+    if removed_before is None:
+        part = np.flatnonzero(taking_part)
+    else:
+        part = np.concatenate(
+            (np.flatnonzero(taking_part & removed_before), np.flatnonzero(taking_part & ~removed_before))
+        )
+    of_part = offsets[part]
+    if bool((of_part[1:] > of_part[:-1]).all()):
+        return part
+    # Stable, and fast on concatenated sorted segments.
+    return part[np.argsort(of_part, kind="stable")]
+
+
+def _in_order(codes: Longs, removed: Flags | None) -> tuple[Flags, Flags]:
+    """Both flags for records that all have a key and are in offset order."""
+    places = np.arange(len(codes))
+    size = int(codes.max()) + 1 if len(codes) else 0
+    # Of several values for one place, an assignment keeps the last (NumPy, "Indexing on ndarrays").
+    last, first = np.empty(size, dtype=np.intp), np.empty(size, dtype=np.intp)
+    last[codes] = places
+    newest = last[codes] == places
+    if removed is None:
+        first[codes[::-1]] = places[::-1]
+        return newest, first[codes] < places
+    first[codes] = len(codes)
+    present = np.flatnonzero(~removed)[::-1]
+    first[codes[present]] = present
+    has_older = first[codes] < places
+    # A removed tombstone must be newer than a present record, and thus than all of them.
+    return newest & (~removed | has_older), has_older
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Result of comparing a plan's keys: marks by path, and the segments that stay in place.
+
+    ``kept`` is the approximate number of records to write per segment: the effect of a tombstone's horizon is unknown.
+    """
+
+    marks: Mapping[str, Marks]
+    in_place: frozenset[str]
+    kept: Mapping[str, int]
+
+
+def survey(inputs: PlanInputs) -> Survey:
+    """Compare the keys of ``inputs`` in this process. Raises RefusedError for records that contradict each other."""
+    older = inputs.plan.older
+    if not older:
+        return _surveyed(inputs, inputs.segments)
+    head = [segment for segment in inputs.segments if segment.path not in older]
+    tail = [segment for segment in inputs.segments if segment.path in older]
+    keys = HeadKeys.empty(key_type(inputs))
+    surveyed = _surveyed(inputs, head, keys)
+    marks, superseding = tail_marks(inputs, tail, keys)
+    return with_tail(inputs, surveyed, marks, superseding)
+
+
+def with_tail(inputs: PlanInputs, head: Survey, tail: Mapping[str, Marks], superseding: Mapping[str, Flags]) -> Survey:
+    """``head`` plus the tail's marks; ``superseding`` flags the head records, by path, whose keys are in both."""
+    marks = {
+        path: replace(
+            own, has_older=superseding[path] | own.has_older if own.has_older is not None else superseding[path]
+        )
+        if path in superseding
+        else own
+        for path, own in head.marks.items()
+    }
+    touched = {path for path, own in tail.items() if own.newest is not None}
+    in_place = staying(inputs.plan, touched)
+    kept = dict(head.kept) | {path: own.newest_count for path, own in tail.items() if path not in in_place}
+    return Survey(marks | {path: own for path, own in tail.items() if path not in in_place}, in_place, kept)
+
+
+def _surveyed(inputs: PlanInputs, segments: Sequence[InputSegment], keys: "HeadKeys | None" = None) -> Survey:
+    """Compare all ``segments`` with each other and collect their keys in ``keys``."""
+    with ThreadPoolExecutor(READERS) as readers:
+        narrow = list(readers.map(inputs.narrow, segments))
+    marks = marks_before_keys(inputs, segments, narrow)
+    taking_part = [_participants(own, mark) for own, mark in zip(narrow, marks, strict=True)]
+    codes, known = codes_of(pa.chunked_array([key for own in taking_part for key in own], key_type(inputs)))
+    offsets = np.concatenate([np.empty(0, dtype=np.int64), *(own.offsets for own in narrow)])
+    removed = None
+    if any(segment.removed_before for segment in segments):
+        removed = np.repeat([one.removed_before for one in segments], [len(own.offsets) for own in narrow])
+    newest, has_older = latest_per_key(codes, offsets, removed)
+    if keys is not None:
+        keys.add(known, codes, [len(own.offsets) for own in narrow], [one.path for one in segments])
+    by_path: dict[str, Marks] = {}
+    kept: dict[str, int] = {}
+    start = 0
+    for segment, own, mark in zip(segments, narrow, marks, strict=True):
+        of = slice(start, start + len(own.offsets))
+        apart = codes[of] == NO_KEY
+        by_path[segment.path] = replace(
+            mark, newest=newest[of], has_older=has_older[of], apart=apart if apart.any() else None
+        )
+        kept[segment.path] = int(np.count_nonzero(newest[of])) + own.keyless
+        start = of.stop
+    return Survey(by_path, frozenset(), kept)
+
+
+def marks_before_keys(
+    inputs: PlanInputs, segments: Sequence[InputSegment], narrow: Sequence[NarrowSegment]
+) -> list[Marks]:
+    """Marks that need no key comparison: duplicates, and transaction states."""
+    live = [number for number, segment in enumerate(segments) if not segment.removed_before]
+    offsets = [narrow[number].offsets for number in live]
+    marks = [Marks(len(own.offsets)) for own in narrow]
+    for number, flags in zip(live, repeated(inputs, [segments[one] for one in live], offsets), strict=True):
+        marks[number] = replace(marks[number], repeated=flags)
+    _mark_removed_twice(segments, narrow, marks)
+    if inputs.plan.transactional:
+        _mark_transactions(inputs, [segments[one] for one in live], [narrow[one] for one in live], live, marks)
+    return marks
+
+
+def _mark_transactions(
+    inputs: PlanInputs,
+    segments: Sequence[InputSegment],
+    narrow: Sequence[NarrowSegment],
+    live: Sequence[int],
+    marks: list[Marks],
+) -> None:
+    states = [own.transactions for own in narrow if own.transactions is not None]
+    aborted, ended = aborted_and_ended(states, [own.offsets for own in narrow], inputs.plan.markers)
+    for number, state, is_aborted, has_ended in zip(live, states, aborted, ended, strict=True):
+        marks[number] = replace(marks[number], control=state.control, aborted=is_aborted, ended=has_ended)
+    assert len(segments) == len(states)  # a transactional plan reads the states of all its records
+
+
+def _mark_removed_twice(segments: Sequence[InputSegment], narrow: Sequence[NarrowSegment], marks: list[Marks]) -> None:
+    """Mark duplicates among removed tombstones: one that was restored and removed again is listed twice."""
+    removed = [number for number, segment in enumerate(segments) if segment.removed_before]
+    if not removed:
+        return
+    offsets = np.concatenate([narrow[number].offsets for number in removed])
+    _, first = np.unique(offsets, return_index=True)
+    again = np.ones(len(offsets), dtype=np.bool_)
+    again[first] = False
+    start = 0
+    for number in removed:
+        end = start + len(narrow[number].offsets)
+        marks[number] = replace(marks[number], repeated=again[start:end])
+        start = end
+
+
+def _participants(narrow: NarrowSegment, mark: Marks) -> list[pa.Array]:
+    """The keys of a segment's records; NULL for records that neither supersede nor are superseded (C10)."""
+    excluded = [flags for flags in (mark.control, mark.aborted, mark.repeated) if flags is not None and flags.any()]
+    if not excluded:
+        return list(narrow.keys)
+    out = np.logical_or.reduce(excluded)
+    participants, start = [], 0
+    for keys in narrow.keys:
+        participants.append(without(keys, pa.array(out[start : start + len(keys)])))
+        start += len(keys)
+    return participants

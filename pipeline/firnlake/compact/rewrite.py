@@ -1,0 +1,302 @@
+"""Rewrite: read the segments of one output batch by batch, and write the records that the rules keep.
+
+Another thread fetches and decodes the next batch while a task works on the current one.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from firnlake.compact.inputs import InputSegment, Partitions, PlanInputs
+from firnlake.compact.keep_or_drop import NO_HORIZON, WRITTEN, Outcome, Parameters, Records, horizons, outcomes
+from firnlake.compact.marks import Marks
+from firnlake.iceberg.branches import QUARANTINED, REMOVED
+from firnlake.iceberg.data_files import BATCH_BYTES
+from firnlake.iceberg.files import job_of
+from firnlake.iceberg.keys import Flags, Longs
+from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions, WrittenFile
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.table.condition import mask
+from firnlake.table.segment import RUN, TAIL
+from firnlake_expectations.fingerprint import Fingerprint
+
+T = TypeVar("T")
+
+
+def ahead(items: Iterable[T]) -> Iterator[T]:
+    """``items`` in order, prefetched by one; an error is raised in the place of its item."""
+    source = iter(items)
+    end = object()
+    with ThreadPoolExecutor(1, "firn-ahead") as reader:
+        coming = reader.submit(next, source, end)
+        while True:
+            item = coming.result()
+            if item is end:
+                return
+            coming = reader.submit(next, source, end)
+            yield item  # type: ignore[misc]  # all but the end are items
+
+
+_MICROSECONDS = 1000
+_SMALL: Final = 4 << 20
+"""Size, in bytes, up to which batches are combined."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Location and format of the results of a job; picklable."""
+
+    folder: str
+    options: WriteOptions = field(repr=False)
+    partitions: Partitions
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """Result of one output: its files, record counts by Outcome, and the judge's fingerprint.
+
+    The fingerprint covers the records written, as they were read.
+    """
+
+    files: Sequence[WrittenFile]
+    counts: Counter[Outcome]
+    fingerprint: int
+
+
+def rewrite(inputs: PlanInputs, segments: Sequence[tuple[InputSegment, Marks | None]], target: Target) -> Rewritten:
+    """Write the records left of ``segments``, neighbours of one plan; without marks, copy them (lane merge, C13)."""
+    plan, columns = inputs.plan, inputs.columns
+    parameters = Parameters.of(plan, _MICROSECONDS)
+    names = [field.name for field in target.options.schema.fields]
+    kept_columns = [name for name in names if name not in (columns.level, columns.delete_horizon)]
+    counts: Counter[Outcome] = Counter()
+    fingerprint = _Sum(Fingerprint(kept_columns))
+    with _Writers(inputs, target) as writers:
+        for segment, marks, batch in ahead(_together(_read(inputs, segments))):
+            if marks is None:
+                judged = _copied(batch)
+            elif marks.erased is not None:
+                judged = _without(marks.erased)
+            else:
+                judged = _cleaned(inputs, segment, marks, batch, parameters)
+            counts.update(_counted(judged.outcomes))
+            for level, chosen in _destinations(judged.outcomes, _level_out(plan, segment)):
+                records = batch if chosen.all() else batch.filter(pa.array(chosen))
+                fingerprint.add(records)
+                horizons_of = None if judged.horizons is None else judged.horizons[chosen]
+                writers.write(_stamped(inputs, records, level, horizons_of), level)
+        files = writers.close()
+    hidden = sum(segment.records - inputs.visible(segment) for segment, _ in segments)
+    counts.update({Outcome.DELETED: hidden} if hidden else {})
+    return Rewritten(files, counts, fingerprint.total())
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """The outcome of every record of a batch, and the delete horizons to write; None keeps the records' own."""
+
+    outcomes: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    horizons: Longs | None
+
+
+_Read: TypeAlias = tuple[InputSegment, Marks | None, pa.RecordBatch]
+"""Records of a segment with their marks; None means copy."""
+
+
+def _read(inputs: PlanInputs, segments: Iterable[tuple[InputSegment, Marks | None]]) -> Iterator[_Read]:
+    """The batches of every segment; a merge reads every listed copy, and so does an erasure."""
+    for segment, marks in segments:
+        for _ in range(segment.facts.copies if inputs.plan.lane in (Lane.ERASE, Lane.MERGE) else 1):
+            start = 0
+            for batch in inputs.batches(segment):
+                yield segment, marks and marks.part(start, batch.num_rows), batch
+                start += batch.num_rows
+
+
+def _together(read: Iterable[_Read]) -> Iterator[_Read]:
+    """``read``, with small neighbouring batches combined where the rules treat them alike: each step costs a call."""
+    held: list[_Read] = []
+    size = 0
+    for one in read:
+        if held and (size + one[2].nbytes > _SMALL or _kind(one) != _kind(held[0])):
+            yield _joined(held)
+            held, size = [], 0
+        held.append(one)
+        size += one[2].nbytes
+    if held:
+        yield _joined(held)
+
+
+def _kind(read: _Read) -> tuple[int, bool]:
+    segment, marks, _ = read
+    return segment.level, marks is None
+
+
+def _joined(held: Sequence[_Read]) -> _Read:
+    marks = [own for _, own, _ in held if own is not None]
+    batches = [batch for _, _, batch in held]
+    return (
+        held[0][0],
+        Marks.joined(marks) if marks else None,
+        pa.concat_batches(batches) if len(held) > 1 else batches[0],
+    )
+
+
+def _copied(batch: pa.RecordBatch) -> _Judged:
+    return _Judged(np.full(batch.num_rows, Outcome.KEPT, dtype=np.uint8), None)
+
+
+def _without(erased: Flags) -> _Judged:
+    return _Judged(np.where(erased, np.uint8(Outcome.ERASED), np.uint8(Outcome.KEPT)), None)
+
+
+def _level_out(plan: Plan, segment: InputSegment) -> int:
+    """The level of what stays of ``segment``. Lane `erase` keeps it, but writes as a run what is not known to be clean:
+    a tail that Firn wrote holds every key once."""
+    if plan.lane is not Lane.ERASE:
+        return plan.level_out
+    known = segment.facts.copies == 1 and job_of(segment.path) is not None
+    return segment.level if segment.level != TAIL or known else RUN
+
+
+def _cleaned(
+    inputs: PlanInputs, segment: InputSegment, marks: Marks, batch: pa.RecordBatch, plan: Parameters
+) -> _Judged:
+    records = records_of(inputs, segment, marks, batch)
+    return _Judged(outcomes(records, plan), horizons(records, plan))
+
+
+def records_of(inputs: PlanInputs, segment: InputSegment, marks: Marks, batch: pa.RecordBatch) -> Records:
+    """The records of ``batch`` in the rules' form; they belong to ``segment``, or to others of its level."""
+    columns, rows = inputs.columns, batch.num_rows
+    keyless = np.zeros(rows, dtype=np.bool_)
+    for name in columns.key:
+        if batch.column(name).null_count:
+            keyless |= batch.column(name).is_null().to_numpy(zero_copy_only=False)
+    tombstone = np.zeros(rows, dtype=np.bool_)
+    if columns.is_tombstone is not None:
+        tombstone = mask(columns.is_tombstone.expression, batch).to_numpy(zero_copy_only=False)
+    held = batch.column(columns.delete_horizon).cast(pa.int64()).fill_null(NO_HORIZON)
+    return Records(
+        offset=inputs.offsets(batch, segment),
+        keyless=keyless,
+        newest=np.ones(rows, dtype=np.bool_) if marks.newest is None else marks.newest,
+        has_older=np.zeros(rows, dtype=np.bool_) if marks.has_older is None else marks.has_older,
+        tombstone=tombstone,
+        horizon=held.to_numpy(zero_copy_only=False),
+        level=segment.level,
+        control=marks.control,
+        aborted=marks.aborted,
+        ended=marks.ended,
+        repeated=marks.repeated,
+        removed_before=segment.removed_before,
+    )
+
+
+def _counted(decided: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> dict[Outcome, int]:
+    counts = np.bincount(decided, minlength=len(Outcome))
+    return {one: int(counts[one]) for one in Outcome if counts[one]}
+
+
+def _destinations(decided: np.ndarray[tuple[int], np.dtype[np.uint8]], level_out: int) -> Iterator[tuple[int, Flags]]:
+    """The target level of each written outcome, with flags of its records."""
+    levels = {Outcome.QUARANTINED: QUARANTINED, Outcome.TOMBSTONE_REMOVED: REMOVED}
+    for level in dict.fromkeys((level_out, QUARANTINED, REMOVED)):
+        chosen = np.zeros(len(decided), dtype=np.bool_)
+        for one in WRITTEN:
+            if levels.get(one, level_out) == level:
+                chosen |= decided == one
+        if chosen.any():
+            yield level, chosen
+
+
+def _stamped(inputs: PlanInputs, records: pa.RecordBatch, level: int, held: Longs | None) -> pa.RecordBatch:
+    """``records`` at ``level``, with the delete horizons ``held`` (epoch microseconds); None keeps their own."""
+    columns = inputs.columns
+    for name, values in (
+        (columns.level, pa.repeat(pa.scalar(level, pa.int32()), records.num_rows)),
+        (columns.delete_horizon, None if held is None else pa.array(held, mask=held == NO_HORIZON)),
+    ):
+        if values is not None:
+            place = records.schema.get_field_index(name)
+            records = records.set_column(
+                place, records.schema.field(place), values.cast(records.schema.field(place).type)
+            )
+    return records
+
+
+class _Sum:
+    """Sums the fingerprints of many small batches at a time: each call of the judge's function costs milliseconds."""
+
+    def __init__(self, fingerprint: Fingerprint) -> None:
+        self._fingerprint = fingerprint
+        self._held: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._total = 0
+
+    def add(self, records: pa.RecordBatch) -> None:
+        """Take ``records``, which are summed up a batch at a time."""
+        self._held.append(records)
+        self._bytes += records.nbytes
+        if self._bytes >= BATCH_BYTES // 2:
+            self._sum_up()
+
+    def total(self) -> int:
+        """The fingerprint of all records so far."""
+        self._sum_up()
+        return self._total
+
+    def _sum_up(self) -> None:
+        if self._held:
+            self._total += self._fingerprint.of(pa.Table.from_batches(self._held))
+        self._held, self._bytes = [], 0
+
+
+class _Writers:
+    """The open files of one output: one per level and Iceberg partition of its records.
+
+    A file that reaches the target size is closed, and the next one begun (C18).
+    """
+
+    def __init__(self, inputs: PlanInputs, target: Target) -> None:
+        self._inputs = inputs
+        self._target = target
+        self._open: dict[tuple[int, tuple[object, ...]], ParquetFileWriter] = {}
+        self._done: list[WrittenFile] = []
+
+    def __enter__(self) -> "_Writers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._open.values():
+            writer.abandon()
+
+    def write(self, records: pa.RecordBatch, level: int) -> None:
+        """Write ``records`` at ``level``, each to the file of its Iceberg partition."""
+        plan = self._inputs.plan
+        for partition, own in self._target.partitions.split(records, plan.topic_partition, level):
+            # Where the table is not partitioned by level, a file has one all the same.
+            writer = self._open.get((level, partition))
+            if writer is None:
+                path = f"{self._target.folder}/{uuid.uuid4()}.parquet"
+                output = self._inputs.files.io(path).new_output(path)
+                writer = ParquetFileWriter(output, self._target.options, partition)
+                self._open[level, partition] = writer
+            writer.write(own)
+            if writer.bytes >= plan.segment_bytes:
+                self._done.append(self._open.pop((level, partition)).close())
+
+    def close(self) -> list[WrittenFile]:
+        """Close all files; returns them in order of creation."""
+        while self._open:
+            place = next(iter(self._open))
+            self._done.append(self._open[place].close())
+            del self._open[place]
+        return self._done

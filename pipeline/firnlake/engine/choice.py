@@ -1,0 +1,90 @@
+"""Choose the engine for a job: the requested one, or under ``auto`` one that suits its size."""
+
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from firnlake.errors import RefusedError
+
+if TYPE_CHECKING:
+    from firnlake.engine.engine import Engine
+    from firnlake.engine.spark import SparkEngine
+
+
+CHOICES = ("spark", "local", "auto")
+LOCAL_MAX_BYTES = 256 * 2**20
+
+
+class Engines:
+    """The engines of one command: each starts at its first use, and only once.
+
+    ``choice`` is one of CHOICES; the default is FIRN_ENGINE, else ``spark``. Under ``auto``, jobs of fewer input bytes
+    than ``local_max_bytes`` (else FIRN_LOCAL_MAX_BYTES, else 256 MiB) run in this process. ``title`` names the Spark
+    application; ``tell`` gets a line about it once it runs. Raises RefusedError for any other choice.
+    """
+
+    def __init__(
+        self,
+        choice: str | None = None,
+        title: str = "firn",
+        *,
+        local_max_bytes: int | None = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self.choice = choice or os.environ.get("FIRN_ENGINE") or "spark"
+        if self.choice not in CHOICES:
+            raise RefusedError(f"engine {self.choice!r}; allowed: {', '.join(CHOICES)}")
+        self.local_max_bytes = _local_max_bytes() if local_max_bytes is None else local_max_bytes
+        self._title = title
+        self._tell = tell
+        self._spark: SparkEngine | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def of(self, input_bytes: int) -> "Engine":
+        """The engine for a job that reads ``input_bytes`` bytes.
+
+        Raises UnavailableError when Spark does not start, RefusedError when its workers can't run Firn.
+        """
+        if self.choice == "local" or (self.choice == "auto" and input_bytes < self.local_max_bytes):
+            from firnlake.engine.local import LocalEngine
+
+            return LocalEngine()
+        if self._spark is None:
+            self._spark = self._started()
+        return self._spark
+
+    def close(self) -> None:
+        """Close the started engines."""
+        if self._spark:
+            self._spark.close()
+            self._spark = None
+
+    def _started(self) -> "SparkEngine":
+        from firnlake.engine.session import application, start
+        from firnlake.engine.spark import SparkEngine
+
+        session = start(self._title)
+        said = application(session)
+        if said and self._tell:
+            self._tell(said)
+        engine = SparkEngine(session, owned=True)
+        engine.check()
+        return engine
+
+
+def _local_max_bytes() -> int:
+    text = os.environ.get("FIRN_LOCAL_MAX_BYTES", "")
+    if not text:
+        return LOCAL_MAX_BYTES
+    try:
+        return int(text)
+    except ValueError:
+        raise RefusedError(f"FIRN_LOCAL_MAX_BYTES is {text!r}; allowed: a number of bytes") from None

@@ -1,0 +1,154 @@
+"""The interface of an engine: task errors as data, tasks in groups of equal weight, and this process's identity."""
+
+import hashlib
+import heapq
+import pickle
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from firnlake.errors import UnavailableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_PACKAGES = ("firnlake", "firnlake_expectations")
+
+
+@cache
+def identity() -> str:
+    """Version and a digest of the code, such as ``0.1.0+3f2a9c01d4e5``; read once per process."""
+    digest = hashlib.sha256()
+    for package in _PACKAGES:
+        spec = find_spec(package)
+        for folder in sorted(spec.submodule_search_locations or ()) if spec else ():
+            for path in sorted(Path(folder).rglob("*.py")):
+                digest.update(path.relative_to(folder).as_posix().encode())
+                digest.update(path.read_bytes())
+    try:
+        released = version("firnlake")
+    except PackageNotFoundError:  # a checkout on the path
+        released = "unreleased"
+    return f"{released}+{digest.hexdigest()[:12]}"
+
+
+BYTES_PER_GROUP = 256 * 2**20
+MOST_ROUNDS = 4
+"""Maximum number of groups per worker: more groups even out wrong weights, but past four the calls cost more."""
+
+
+def balanced(weights: Sequence[int], workers: int) -> list[list[int]]:
+    """Positions of ``weights`` (bytes) in groups, the heaviest group first, and in each the heaviest position first.
+
+    There are as many groups as workers, up to four times as many for large work, and never more than positions.
+    """
+    rounds = min(max(sum(weights) // (workers * BYTES_PER_GROUP), 1), MOST_ROUNDS)
+    groups: list[list[int]] = [[] for _ in range(min(workers * rounds, len(weights)))]
+    # The next heaviest goes to the lightest group; a zero weight still counts, because a call does.
+    lightest = [(0, number) for number in range(len(groups))]
+    for position in heaviest_first(weights):
+        weight, number = lightest[0]
+        groups[number].append(position)
+        heapq.heapreplace(lightest, (weight + max(weights[position], 1), number))
+    by_group = {number: weight for weight, number in lightest}
+    return [groups[number] for number in sorted(by_group, key=lambda number: (-by_group[number], number))]
+
+
+def heaviest_first(weights: Sequence[int]) -> list[int]:
+    """Positions of ``weights`` from the heaviest to the lightest; ties keep their order."""
+    return sorted(range(len(weights)), key=lambda position: -weights[position])
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class WorkerLostError(UnavailableError):
+    """The worker of a task died, and again with this task alone: out of memory, or a crash of native code."""
+
+
+class Engine(Protocol):
+    """Runs tasks. Functions, tasks and results can be pickled; results are small (facts and counts, never records)."""
+
+    @property
+    def name(self) -> str:
+        """``local`` or ``spark``."""
+
+    @property
+    def parallelism(self) -> int:
+        """Number of tasks that run at the same time."""
+
+    def map(
+        self, function: Callable[[T], R], tasks: Sequence[T], *, weights: Sequence[int] | None = None, title: str = ""
+    ) -> list[R | Exception]:
+        """Call ``function`` on every task; returns the results in the order of ``tasks``.
+
+        ``weights`` are the bytes that the tasks read: the heaviest start first. ``title`` describes the work in
+        progress bars and in Spark's UI. An exception of a task takes the place of its result and is never raised here;
+        when a task repeatedly kills its worker, only its own result becomes a WorkerLostError (C20).
+        """
+
+    def shuffle(
+        self,
+        spread: "Callable[[T], Iterable[tuple[int, pa.Table]]]",
+        gather: "Callable[[int, Iterable[pa.Table]], R]",
+        tasks: Sequence[T],
+        buckets: int,
+        *,
+        title: str = "",
+    ) -> list[R | Exception]:
+        """Call ``gather(bucket, tables)`` for every bucket from 0 to ``buckets`` - 1; returns results in that order.
+
+        ``spread`` of each task yields (bucket, table); the tables of a bucket arrive in the order of the tasks, perhaps
+        cut into smaller ones. An unfilled bucket has none. An exception of ``gather`` takes the place of its bucket's
+        result; when a ``spread`` raises, no bucket is complete, and its exception takes the place of all results.
+        """
+
+    def close(self) -> None:
+        """Release the resources started for this engine."""
+
+
+def attempt(function: Callable[..., R], *arguments: object) -> R | Exception:
+    """Call ``function``; returns its result or its Exception. Interrupts and exits propagate."""
+    try:
+        return function(*arguments)
+    except Exception as error:  # noqa: BLE001  # errors of tasks are data
+        return error
+
+
+def pickled(value: object) -> bytes:
+    """Pickle ``value``, including functions that belong to no module."""
+    from pyspark import cloudpickle
+
+    return bytes(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
+
+
+def portable(value: object) -> bytes:
+    """Pickle ``value``; an exception, or an unpicklable result, becomes an exception that the receiver can raise."""
+    if isinstance(value, Exception):
+        return _portable_error(value)
+    try:
+        return pickled(value)
+    except Exception as error:  # noqa: BLE001  # whatever pickling calls
+        return _portable_error(
+            TypeError(f"a result of type {type(value).__name__} can't be sent back by its worker: {error}")
+        )
+
+
+def _portable_error(error: Exception) -> bytes:
+    """Pickle ``error`` with the worker's stack as a note; as a RuntimeError with its text when that fails."""
+    stack = "".join(traceback.format_exception(error))
+    try:
+        error.add_note(stack)
+        document = pickle.dumps(error)
+        pickle.loads(document)  # noqa: S301  # made in the line above
+    except Exception:  # noqa: BLE001  # whatever pickling calls
+        plain = RuntimeError(f"{type(error).__name__}: {error}")
+        plain.add_note(stack)
+        return pickle.dumps(plain)
+    return document

@@ -1,0 +1,64 @@
+"""Firn's Spark session: a scheduler for Python workers, without Iceberg jar, catalog or credentials."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from firnlake.engine.spark import reason
+from firnlake.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+
+def start(name: str) -> "SparkSession":
+    """Return the Spark session of this process; start one named ``name`` when there is none.
+
+    ``SPARK_REMOTE`` names a Spark Connect server; under ``spark-submit`` the master is the submitter's; otherwise it is
+    FIRN_SPARK_MASTER, or Spark's own default (``local[*]``). Raises UnavailableError when Spark does not start.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    remote = os.environ.get("SPARK_REMOTE", "")
+    master = os.environ.get("FIRN_SPARK_MASTER", "")
+    builder = SparkSession.builder.appName(name)
+    # A server's settings are its owner's business.
+    if not remote:
+        for key, value in _settings().items():
+            builder = builder.config(key, value)
+        if master and not submitted:
+            builder = builder.master(master)
+    if not submitted and (remote or master or "local").startswith("local"):
+        # Workers on this machine run this Python, which has all they need; Spark would take python3 of the PATH.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        raise UnavailableError(f"Spark does not start: {reason(error)}") from error
+
+
+def application(spark: "SparkSession") -> str | None:
+    """The Spark application and its UI address, for logs; None for a remote session."""
+    if not hasattr(spark, "sparkContext"):
+        return None
+    context = spark.sparkContext
+    watched = f", UI {context.uiWebUrl}" if context.uiWebUrl else ""
+    return f"Spark application {context.applicationId} on {context.master}{watched}"
+
+
+def _settings() -> dict[str, str]:
+    """Spark settings that Firn needs; all others are the cluster's."""
+    return {
+        "spark.ui.enabled": os.environ.get("FIRN_SPARK_UI", "false"),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        # Where this process starts the JVM. Options of the installation's own come after it, and win.
+        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+    }

@@ -1,0 +1,306 @@
+"""Run tasks on Spark: its Python workers execute them and it moves shuffle data, but never looks at a record.
+
+It uses only the DataFrame API, so both a classic session and Spark Connect work. A job's inputs travel in the pickled
+function, credentials included: none of them appear in settings, in the UI or in event logs.
+"""
+
+import os
+import pickle
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from firnlake.engine.engine import WorkerLostError, attempt, balanced, identity, pickled
+from firnlake.errors import FirnError, RefusedError, UnavailableError
+from firnlake.progress import Progress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+SETTINGS = {
+    # Firn chooses the number of partitions; adaptive execution would make every shuffle a job of its own.
+    "spark.sql.adaptive.enabled": "false",
+    # Shuffle pieces are tens of megabytes: the default of ten thousand per batch would not fit in memory.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 2**20),
+}
+
+GATHERS_PER_WORKER = 2
+MOST_ASKED = 4096
+"""Largest parallelism that is detected in a remote session."""
+
+_CANT_WORK = re.compile(
+    r"(?i)PyArrow >= \S+ must be installed|No module named '(?:pyarrow|pyspark)\b|UNSUPPORTED_PACKAGE_VERSION"
+    r"|PYTHON_VERSION_MISMATCH|Cannot run program"
+)
+"""Spark's messages for a worker whose Python is missing, or lacks what Spark itself needs."""
+_DIED = re.compile(
+    r"Python worker exited unexpectedly|Python worker failed to connect|ExecutorLostFailure|EOFException"
+    r"|OutOfMemoryError|Executor heartbeat timed out|Slave lost|worker lost"
+)
+
+_REMEDY = (
+    "allowed: the driver's versions of Firn and pyarrow on every worker, from a container image or a packed "
+    "environment in spark.archives (docs/operations.md)"
+)
+
+
+class _WorkerDiedError(Exception):
+    """A worker died and ended its job; which of its tasks killed the worker is unknown."""
+
+
+class SparkEngine:
+    """A Spark session that runs tasks. ``owned``: closing the engine ends its session on a Spark Connect server.
+
+    ``expected`` is the version of Firn required on workers: this one, which workers of a local master always have. Both
+    calls raise RefusedError for unusable workers, for which no plan is to blame, and UnavailableError when Spark does
+    not answer.
+    """
+
+    name = "spark"
+
+    def __init__(self, session: "SparkSession", *, owned: bool = False, expected: str | None = None) -> None:
+        self._given = session
+        self._owned = owned
+        self._expected = expected or ("" if _is_here(session) else identity())
+        # All users of a classic session share its settings: this one gets settings of its own.
+        self._session = session.newSession() if hasattr(session, "sparkContext") else session
+        for key, value in SETTINGS.items():
+            self._session.conf.set(key, value)
+
+    @property
+    def parallelism(self) -> int:
+        """Number of cores in the cluster now; for a remote session, the number at the first call."""
+        context = _context(self._session)
+        return int(context.defaultParallelism) if context else self._remote_parallelism
+
+    @cached_property
+    def _remote_parallelism(self) -> int:
+        from pyspark.sql import functions as F
+
+        with _told():
+            partitions = self._session.range(MOST_ASKED).select(F.spark_partition_id()).collect()
+        return len({row[0] for row in partitions})
+
+    def map(
+        self, function: Callable[[T], R], tasks: Sequence[T], *, weights: Sequence[int] | None = None, title: str = ""
+    ) -> list[R | Exception]:
+        """See Engine. A job killed by a task is halved until the task is alone; finished tasks do not run again."""
+        work = _Work(pickled(function), [pickled(task) for task in tasks], list(weights or [0] * len(tasks)), title)
+        results = self._mapped(work, range(len(tasks)), alone=False) if tasks else {}
+        return [cast("R | Exception", results[number]) for number in range(len(tasks))]
+
+    def shuffle(
+        self,
+        spread: "Callable[[T], Iterable[tuple[int, pa.Table]]]",
+        gather: "Callable[[int, Iterable[pa.Table]], R]",
+        tasks: Sequence[T],
+        buckets: int,
+        *,
+        title: str = "",
+    ) -> list[R | Exception]:
+        """See Engine. The task or bucket that kills a worker is unknown: after a second try all buckets are lost."""
+        if not tasks:
+            return self.map(partial(_of_nothing, gather), range(buckets), title=title)
+        groups = balanced([0] * len(tasks), self.parallelism)
+        partitions = min(buckets, self.parallelism * GATHERS_PER_WORKER)
+        blobs = [pickled(task) for task in tasks]
+        spreading = entry_of(self._expected, "run_spread", pickled(spread), blobs, groups, buckets)
+        gathering = entry_of(self._expected, "run_gather", pickled(gather))
+        moved = self._numbers(len(groups)).mapInArrow(spreading, _schema()).repartitionById(partitions, "id")
+        frame = moved.mapInArrow(gathering, _schema())
+        results = attempt(self._results, frame, title)
+        if isinstance(results, _WorkerDiedError):
+            results = attempt(self._results, frame, title)
+        if isinstance(results, _WorkerDiedError):
+            return [_lost(title, results)] * buckets
+        if isinstance(results, Exception):
+            raise results
+        return [cast("R | Exception", results[bucket]) for bucket in range(buckets)]
+
+    def check(self) -> None:
+        """Raise RefusedError unless a worker has all it needs; the first call also starts what later ones use."""
+        for result in self.map(bool, [0], title="starting workers"):
+            if isinstance(result, Exception):
+                raise result
+
+    def close(self) -> None:
+        """End a session on a server. A JVM of this process is shared and ends with it: stopping it costs a second."""
+        if self._owned and not _context(self._given):
+            self._given.stop()
+
+    def _mapped(self, work: "_Work", numbers: Sequence[int], *, alone: bool) -> dict[int, object]:
+        """The results of the tasks ``numbers``. ``alone``: they were in a job that died, so a single one runs once."""
+        groups = [[numbers[at] for at in group] for group in balanced(work.weights_of(numbers), self.parallelism)]
+        running = entry_of(self._expected, "run_map", work.function, work.only(numbers), groups)
+        try:
+            return self._results(self._numbers(len(groups)).mapInArrow(running, _schema()), work.title)
+        except _WorkerDiedError as error:
+            if len(numbers) == 1:
+                return {numbers[0]: _lost(work.title, error)} if alone else self._mapped(work, numbers, alone=True)
+        middle = len(numbers) // 2
+        return self._mapped(work, numbers[:middle], alone=True) | self._mapped(work, numbers[middle:], alone=True)
+
+    def _numbers(self, count: int) -> "DataFrame":
+        """One row per number below ``count``, each in a partition of its own."""
+        return self._session.range(0, count, 1, count)
+
+    def _results(self, frame: "DataFrame", title: str) -> dict[int, object]:
+        """The workers' results, by task or bucket."""
+        from firnlake.engine.worker import REFUSED
+
+        with _told(), _watched(self._session, title):
+            rows = frame.collect()
+        for row in rows:
+            if row["id"] == REFUSED:
+                raise RefusedError(f"a Spark worker can't be used: {bytes(row['blob']).decode()}; {_REMEDY}")
+        return {row["id"]: pickle.loads(bytes(row["blob"])) for row in rows}  # noqa: S301  # from Firn's own workers
+
+
+class _Work:
+    """The tasks of one call, pickled one by one: a worker unpickles only its own."""
+
+    def __init__(self, function: bytes, tasks: Sequence[bytes], weights: Sequence[int], title: str) -> None:
+        self.function = function
+        self.title = title
+        self._tasks = tasks
+        self._weights = weights
+
+    def weights_of(self, numbers: Sequence[int]) -> list[int]:
+        return [self._weights[number] for number in numbers]
+
+    def only(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        return {number: self._tasks[number] for number in numbers}
+
+
+def entry_of(expected: str, name: str, *work: object) -> Callable[[Iterable[Any]], Iterable[Any]]:
+    """The function that Spark sends to its workers: it travels whole, so that a worker without Firn can report that."""
+
+    def firn(batches: Iterable[Any]) -> Iterable[Any]:
+        import importlib
+
+        import pyarrow
+
+        try:
+            worker = importlib.import_module("firnlake.engine.worker")
+            refused = worker.complaint(expected)
+        except ImportError as error:
+            refused = f"Firn is not installed there ({error})"
+        if refused:
+            row = {"id": [-1], "task": [0], "piece": [0], "blob": [refused.encode()]}
+            kinds = [("id", "int32"), ("task", "int32"), ("piece", "int32"), ("blob", "binary")]
+            schema = pyarrow.schema([(column, getattr(pyarrow, kind)()) for column, kind in kinds])
+            yield pyarrow.RecordBatch.from_pydict(row, schema=schema)
+            return
+        yield from getattr(worker, name)(batches, *work)
+
+    return firn
+
+
+def _of_nothing(gather: "Callable[[int, Iterable[pa.Table]], R]", bucket: int) -> R:
+    return gather(bucket, ())
+
+
+def _schema() -> str:
+    from firnlake.engine.worker import SCHEMA
+
+    return SCHEMA
+
+
+def _lost(title: str, error: Exception) -> WorkerLostError:
+    return WorkerLostError(
+        f"{title or 'a task'}: the Spark worker that ran it died, and died again when the task was retried alone "
+        f"({error}); the worker's log may say why: too little memory, or a crash of native code"
+    )
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Translate Spark's errors to Firn's: a dead worker, an unusable one, or no Spark at all."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError, OSError) as error:
+        raise _meaning(error) from error
+
+
+def _meaning(error: Exception) -> FirnError | _WorkerDiedError:
+    text = str(error)
+    if match := _CANT_WORK.search(text):
+        line = next(line for line in text.splitlines() if match[0] in line)
+        return RefusedError(f"a Spark worker can't be used: {line.strip()}; {_REMEDY}")
+    if died := _DIED.search(text):
+        return _WorkerDiedError(died[0])
+    return UnavailableError(f"the Spark job failed: {reason(error)}")
+
+
+def reason(error: Exception) -> str:
+    """One line from Spark's error: the innermost cause. Stack traces are in Spark's own log."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    plain = [line for line in lines if not line.startswith(("at ", "An error occurred"))]
+    return (causes[-1:] or plain[:1] or [type(error).__name__])[0]
+
+
+@contextmanager
+def _watched(session: "SparkSession", title: str) -> Iterator[None]:
+    """Show the progress of the job that this thread starts, and name it in Spark's UI."""
+    context = _context(session)
+    if context is None:
+        with _watched_remotely(session, title):
+            yield
+        return
+    group = f"firn {uuid.uuid4()}"
+    before = {key: context.getLocalProperty(key) for key in ("spark.jobGroup.id", "spark.job.description")}
+    context.setJobGroup(group, title or "firn")
+    try:
+        with Progress(title, 0, partial(_figures, context, group)):
+            yield
+    finally:
+        for key, value in before.items():
+            context.setLocalProperty(key, value)
+
+
+def _figures(context: Any, group: str) -> tuple[int, int] | None:
+    """Numbers of finished and of all Spark tasks."""
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    figures = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage]
+    return (sum(done for done, _ in figures), sum(total for _, total in figures)) if figures else None
+
+
+@contextmanager
+def _watched_remotely(session: "SparkSession", title: str) -> Iterator[None]:
+    seen: list[tuple[int, int]] = []
+
+    def handle(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:  # noqa: ARG001  # called by name
+        known = [(stage.num_completed_tasks, stage.num_tasks) for stage in stages or ()]
+        seen[:] = [(sum(ended for ended, _ in known), sum(total for _, total in known))]
+
+    session.registerProgressHandler(handle)
+    try:
+        with Progress(title, 0, lambda: seen[0] if seen else None):
+            yield
+    finally:
+        session.removeProgressHandler(handle)
+
+
+def _is_here(session: "SparkSession") -> bool:
+    """True when workers are processes of this machine and run this very checkout."""
+    context = _context(session)
+    return (context.master if context else os.environ.get("SPARK_REMOTE", "")).startswith("local")
+
+
+def _context(session: "SparkSession") -> Any:
+    """The Spark context of a classic session; None for a remote one."""
+    return getattr(session, "sparkContext", None)

@@ -1,0 +1,186 @@
+"""The next snapshot of one branch, as part of a commit: what all kinds of changes have in common.
+
+``replace`` is the change that lists the same files by other manifests (Iceberg's operation ``replace``).
+"""
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from pyiceberg.manifest import ManifestFile, write_manifest_list
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from firnlake.errors import ConflictError
+from firnlake.iceberg.branches import BRANCH, FOR_EVER_MS, head_of
+from firnlake.iceberg.manifests import Manifests
+
+AVRO_CODEC: Final = "deflate"
+
+
+@dataclass(frozen=True)
+class SnapshotContents:
+    """Manifests that a snapshot lists, its ``own`` and those ``kept`` from its parent, and its summary."""
+
+    own: Sequence[ManifestFile]
+    kept: Sequence[ManifestFile]
+    summary: Summary
+
+
+class BranchChange(Protocol):
+    """A change of one branch, which a commit carries out."""
+
+    def on(self, target: Table, branch: str) -> "BranchSnapshot":
+        """The branch's part of a commit to ``target``."""
+        ...
+
+
+class BranchSnapshot(ABC):
+    """The part of a commit that changes one branch. Its snapshot id stays the same across tries."""
+
+    def __init__(self, name: str, snapshot_id: int) -> None:
+        self.snapshot_id = snapshot_id
+        self.sequence_number = 0
+        self._name = name
+
+    @property
+    @abstractmethod
+    def prepared(self) -> list[str]:
+        """Paths of the manifests written for this branch."""
+
+    @property
+    @abstractmethod
+    def unused(self) -> list[str]:
+        """Paths of the prepared manifests that the last try did not list."""
+
+    @abstractmethod
+    def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:
+        """Contents of the branch's next snapshot on ``parent``; ConflictError when it does not fit there."""
+
+    def snapshot(self, target: Table, manifests: Manifests, sequence_number: int) -> Snapshot:
+        """Write the manifest list of the branch's next snapshot, and return that snapshot."""
+        self.sequence_number = sequence_number
+        parent = self._head(target)
+        contents = self.contents(target, parent, manifests)
+        if self._name != MAIN_BRANCH:
+            contents.summary[BRANCH] = self._name
+        path = place(target, f"snap-{self.snapshot_id}-0-{uuid.uuid4()}.avro")
+        with write_manifest_list(
+            format_version=target.metadata.format_version,
+            output_file=target.io.new_output(path),
+            snapshot_id=self.snapshot_id,
+            parent_snapshot_id=parent.snapshot_id if parent else None,
+            sequence_number=sequence_number,
+            avro_compression=AVRO_CODEC,
+        ) as writer:
+            writer.add_manifests([*contents.own, *contents.kept])
+        return Snapshot.model_validate(
+            {
+                "snapshot-id": self.snapshot_id,
+                "parent-snapshot-id": parent.snapshot_id if parent else None,
+                "sequence-number": sequence_number,
+                "manifest-list": path,
+                "summary": contents.summary,
+                "schema-id": target.metadata.current_schema_id,
+            }
+        )
+
+    def requirements(self, target: Table) -> list[TableRequirement]:
+        """The compare-and-swap condition: the branch still is at the snapshot that was checked."""
+        if self._name != MAIN_BRANCH and not target.metadata.snapshots:
+            # On an empty table PyIceberg's catalogs accept a requirement on main only, and main has one.
+            return []
+        parent = self._head(target)
+        told = {"ref": self._name, "snapshot-id": parent.snapshot_id if parent else None}
+        return [AssertRefSnapshotId.model_validate(told)]
+
+    def updates(self, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+        """Add ``snapshot`` and move the branch to it. No table-wide limit may expire a side branch."""
+        ref = {"ref-name": self._name, "type": SnapshotRefType.BRANCH, "snapshot-id": snapshot.snapshot_id}
+        if self._name != MAIN_BRANCH:
+            ref |= {"max-ref-age-ms": FOR_EVER_MS, "min-snapshots-to-keep": 1}
+        return AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(ref)
+
+    def _head(self, target: Table) -> Snapshot | None:
+        if self._name == MAIN_BRANCH:
+            return target.current_snapshot()
+        return head_of(target, self._name)
+
+
+def is_live(manifest: ManifestFile) -> bool:
+    """True when ``manifest`` lists a file that is live, so that the next snapshot takes it over."""
+    return manifest.has_added_files() or manifest.has_existing_files()
+
+
+def place(target: Table, name: str) -> str:
+    """Location of the metadata file ``name``."""
+    return target.location_provider().new_metadata_location(name)
+
+
+_TOTALS: Final = "total-"
+"""Prefix of the summary's properties that say what the table holds."""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Manifests at the paths ``replaced`` out, manifests ``written`` for snapshot ``snapshot_id`` in; together these
+    list the same ``entries`` live files."""
+
+    snapshot_id: int
+    replaced: Collection[str]
+    written: Sequence[ManifestFile]
+    entries: int
+
+    def on(self, target: Table, branch: str) -> BranchSnapshot:  # noqa: ARG002  # as other changes
+        """The branch's part of a commit to ``target``."""
+        return _Manifests(branch, self)
+
+
+class _Manifests(BranchSnapshot):
+    """The part of a commit that replaces manifests on one branch. Manifests that others added meanwhile are kept."""
+
+    def __init__(self, name: str, change: Replacement) -> None:
+        super().__init__(name, change.snapshot_id)
+        self._change = change
+        self._replaced = frozenset(change.replaced)
+
+    @property
+    def prepared(self) -> list[str]:
+        return [one.manifest_path for one in self._change.written]
+
+    @property
+    def unused(self) -> list[str]:
+        return []
+
+    def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:  # noqa: ARG002
+        listed = [] if parent is None else parent.manifests(target.io)
+        missing = self._replaced - {manifest.manifest_path for manifest in listed}
+        if missing:
+            raise ConflictError(f"{len(missing)} manifests to be replaced are not listed, first {min(missing)}")
+        kept = [one for one in listed if one.manifest_path not in self._replaced and is_live(one)]
+        return SnapshotContents(self._change.written, kept, self._summarise(parent, len(kept)))
+
+    def _summarise(self, parent: Snapshot | None, kept: int) -> Summary:
+        """Iceberg's totals stay; the other properties are those of Iceberg's own RewriteManifests."""
+        before = parent.summary.additional_properties if parent and parent.summary else {}
+        figures = {
+            "manifests-created": len(self._change.written),
+            "manifests-kept": kept,
+            "manifests-replaced": len(self._replaced),
+            "entries-processed": self._change.entries,
+        }
+        return Summary(
+            operation=Operation.REPLACE,
+            **{name: value for name, value in before.items() if name.startswith(_TOTALS)},
+            **{name: str(value) for name, value in figures.items()},
+        )

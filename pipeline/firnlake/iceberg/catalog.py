@@ -1,0 +1,326 @@
+"""The catalog, the warehouse, and the folders for Firn's own files beside them; credentials stay out of messages."""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NotInstalledError,
+    RESTError,
+)
+from pyiceberg.table import Table
+from pyiceberg.utils.config import Config
+from requests import RequestException
+from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
+from tenacity import (
+    Retrying,
+    retry_if_exception,
+    retry_if_exception_type,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_random_exponential,
+)
+
+from firnlake.errors import MetadataLostError, NotFoundError, RefusedError, UnavailableError
+
+HIDDEN = "***"
+_CREDENTIAL = re.compile(
+    r"(secret-access-key|token|credential|password|account-key|client-secret|connection-string|authorization)$", re.I
+)
+"""Pattern of the names of properties that hold credentials (PyIceberg docs, "Catalogs" and "FileIO")."""
+
+
+def credentials(properties: Mapping[str, str]) -> frozenset[str]:
+    """Credentials in ``properties``: values of properties with such a name, and passwords within addresses."""
+    values = {value for name, value in properties.items() if _CREDENTIAL.search(name)}
+    for password in filter(None, map(_password, properties.values())):
+        values |= {password, unquote(password)}
+    return frozenset(values - {""})
+
+
+def without_credentials(text: str, properties: Mapping[str, str]) -> str:
+    """``text``, such as a library's error message, with every credential of ``properties`` redacted."""
+    # The longest first: one may be part of another.
+    for value in sorted(credentials(properties), key=len, reverse=True):
+        text = text.replace(value, HIDDEN)
+    return text
+
+
+def _password(address: str) -> str | None:
+    login, _, _ = urlsplit(address).netloc.rpartition("@")
+    return login.partition(":")[2] or None
+
+
+T = TypeVar("T")
+
+EMBEDDED_NAME = "lake"
+BUSY_SECONDS = 60
+"""Maximum wait for a busy SQLite catalog. SQLite has one writer; without a wait both clients would fail at once."""
+
+LOADING_MODE = "snapshot-loading-mode"
+"""PyIceberg's property of a REST catalog: ``refs`` loads only the snapshots that branches and tags point at, which
+hides the history that Firn reads its own commits from."""
+METADATA_TRIES = 5
+"""Attempts to load a table whose metadata file is deleted meanwhile."""
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A catalog (name and PyIceberg properties) and Firn's home folder on this machine.
+
+    The name is part of the SQL catalog's key, so every client must use the same one.
+    """
+
+    name: str
+    properties: Mapping[str, str] = field(repr=False)  # credentials among them
+    home: Path
+
+    @classmethod
+    def load(cls, home: Path | None = None) -> "Lake":
+        """Load the lake that PyIceberg's configuration names, else the embedded one.
+
+        Raises RefusedError when several catalogs are configured and none is the default.
+        """
+        home = (home or Path(os.environ.get("FIRN_HOME", ".firn"))).resolve()
+        config = Config()
+        known = config.get_known_catalogs()
+        if not known:
+            return cls.embedded(home)
+        default = config.get_default_catalog_name()
+        if default in known:
+            name = default
+        elif len(known) == 1:
+            name = known[0]
+        else:
+            raise RefusedError(
+                f"several catalogs are configured ({', '.join(sorted(known))}) and none is the default; allowed: set "
+                "`default-catalog` in .pyiceberg.yaml or PYICEBERG_DEFAULT_CATALOG to one of them"
+            )
+        properties = config.get_catalog_config(name) or {}
+        # PyIceberg reads nested settings such as `auth` from its configuration itself; as text they would be useless.
+        flat = {key: str(value) for key, value in properties.items() if not isinstance(value, dict | list)}
+        return cls(name, flat, home)
+
+    @classmethod
+    def embedded(cls, home: Path) -> "Lake":
+        """A SQLite catalog and a warehouse folder under ``home``, whose path can't hold `?` or `#`."""
+        home = home.resolve()
+        if {"?", "#"} & set(str(home)):
+            raise RefusedError(f"folder {home} can't hold a lake; allowed: a path without ? and # (FIRN_HOME)")
+        return cls(
+            EMBEDDED_NAME,
+            {
+                "type": "sql",
+                "uri": f"sqlite:///{home / 'catalog.db'}?timeout={BUSY_SECONDS}",
+                # Not percent-encoded: both clients take the path literally.
+                "warehouse": f"file://{home / 'warehouse'}",
+            },
+            home,
+        )
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The PyIceberg catalog; raises UnavailableError when it can't be reached."""
+        if self.properties.get("uri", "").startswith(f"sqlite:///{self.home}"):
+            self.home.mkdir(parents=True, exist_ok=True)
+        try:
+            with self.reachable():
+                catalog = load_catalog(self.name, **self.properties)
+        except (NotInstalledError, ArgumentError, ValueError) as error:
+            raise RefusedError(
+                f"catalog {self.name} ({self._address()}) can't be used as configured: {self._said(error)}; "
+                "allowed: what PyIceberg's documentation lists under `Catalogs`, with its extra installed"
+            ) from error
+        # After the catalog is made: what its server tells all clients wins over what a client is configured with.
+        catalog.properties[LOADING_MODE] = "all"
+        return catalog
+
+    @property
+    def plans_folder(self) -> Path:
+        """Folder in which ``firn plan --write`` and the DAGs put plans for the next task to read."""
+        return self.home / "plans"
+
+    @property
+    def reports_folder(self) -> Path:
+        """Folder of validation results and data-quality pages."""
+        return self.home / "reports"
+
+    @property
+    def runs_folder(self) -> Path:
+        """Folder of leases: the scheduler run that works on each table."""
+        return self.home / "runs"
+
+    @property
+    def cache_folder(self) -> Path:
+        """Folder of the manifest cache; deleting it loses nothing but time."""
+        return self.home / "cache"
+
+    def table(self, identifier: str) -> Table:
+        """Load the table ``namespace.name``; RefusedError when it does not exist or is misnamed."""
+        namespace, _, name = identifier.rpartition(".")
+        if not namespace or not name:
+            raise RefusedError(f"table {identifier!r} is not a table name; allowed: namespace.name")
+        try:
+            with self.reachable():
+                return self._loaded(identifier)
+        except (NoSuchTableError, NoSuchNamespaceError) as error:
+            raise NotFoundError(
+                identifier,
+                f"table {identifier} does not exist in catalog {self.name}; found: {self._neighbours(namespace)}",
+            ) from error
+        except FileNotFoundError as error:
+            raise MetadataLostError(identifier, f"table {identifier}: its metadata file is gone: {error}") from error
+
+    def _loaded(self, identifier: str) -> Table:
+        # Where writers delete old metadata files after a commit (write.metadata.delete-after-commit.enabled), the file
+        # that the catalog names may be deleted before it is read. By then the catalog names a newer one.
+        attempts = Retrying(
+            retry=retry_if_exception_type(FileNotFoundError),
+            stop=stop_after_attempt(METADATA_TRIES),
+            wait=wait_random_exponential(multiplier=0.02, max=0.2),
+            reraise=True,
+        )
+        return attempts(self.catalog.load_table, identifier)
+
+    def tables(self, namespace: str) -> list[str]:
+        """Identifiers of all tables in ``namespace``, sorted; empty when the namespace is unknown."""
+        try:
+            with self.reachable():
+                return sorted(".".join(identifier) for identifier in self.catalog.list_tables(namespace))
+        except NoSuchNamespaceError:
+            return []
+
+    def namespaces(self) -> list[str]:
+        """List all namespaces of the catalog, sorted."""
+        with self.reachable():
+            return sorted(".".join(namespace) for namespace in self.catalog.list_namespaces())
+
+    def all_tables(self) -> list[str]:
+        """Identifiers of all tables of the catalog, in nested namespaces too, sorted."""
+        tables: list[str] = []
+        with self.reachable():
+            waiting = list(self.catalog.list_namespaces())
+            while waiting:
+                namespace = waiting.pop()
+                # Dropped meanwhile, or (BigQuery) the catalog's word that it nests none.
+                with suppress(NoSuchNamespaceError):
+                    tables += [".".join(identifier) for identifier in self.catalog.list_tables(namespace)]
+                    waiting += self.catalog.list_namespaces(namespace)
+        return sorted(tables)
+
+    def create_namespace(self, namespace: str) -> None:
+        """Create ``namespace`` unless it exists."""
+        with self.reachable():
+            try:
+                self.catalog.create_namespace(namespace)
+            except NamespaceAlreadyExistsError:
+                return
+
+    def when_free(self, action: Callable[[], T]) -> T:
+        """Retry a catalog ``action`` while a SQL catalog reports that it is busy, for at most BUSY_SECONDS.
+
+        SQLite refuses a write at once, whatever the busy timeout, when waiting could deadlock. Such a refusal changed
+        nothing, so a retry is safe. A broken connection is not retried: its last request may have been carried out, and
+        the caller has to find out.
+        """
+        attempts = Retrying(
+            retry=retry_if_exception(_is_busy),
+            stop=stop_after_delay(BUSY_SECONDS),
+            wait=wait_random_exponential(multiplier=0.05, max=2),
+            reraise=True,
+        )
+        with self.reachable():
+            return attempts(action)
+
+    def until_committed(self, action: Callable[[], T]) -> T:
+        """Retry ``action`` while other processes commit to the same table, for at most BUSY_SECONDS.
+
+        A refused commit changed nothing. ``action`` must load the table that it commits to each time.
+        """
+        attempts = Retrying(
+            retry=retry_if_exception_type(CommitFailedException),
+            stop=stop_after_delay(BUSY_SECONDS),
+            wait=wait_random_exponential(multiplier=0.05, max=2),
+            reraise=True,
+        )
+        try:
+            return attempts(lambda: self.when_free(action))
+        except CommitFailedException as error:
+            raise UnavailableError(
+                f"catalog {self.name}: lost every race against other commits for {BUSY_SECONDS} s: {error}; try "
+                "again later"
+            ) from error
+
+    def set_properties(self, identifier: str, properties: Mapping[str, str]) -> None:
+        """Set ``properties`` of table ``identifier``; retries while other processes commit to it."""
+
+        def commit() -> None:
+            with self.table(identifier).transaction() as transaction:
+                transaction.set_properties(dict(properties))
+
+        self.until_committed(commit)
+
+    def single_attempt(self, table: Table) -> Table:
+        """``table`` with PyIceberg's own retry off, which would commit on a snapshot that was never checked.
+
+        Only this copy has the property: a table update carries changes, not the properties it was made under.
+        """
+        metadata = table.metadata.model_copy(
+            update={"properties": table.metadata.properties | {"commit.retry.num-retries": "0"}}
+        )
+        return Table(table.name(), metadata, table.metadata_location, table.io, self.catalog)
+
+    @contextmanager
+    def reachable(self) -> Iterator[None]:
+        """Turn every failure of catalog or store to answer into one UnavailableError that names them.
+
+        A FileNotFoundError is an answer: the caller decides what it means.
+        """
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except (DatabaseError, RESTError, RequestException, ConnectionError, TimeoutError) as error:
+            reason = self._said(getattr(error, "orig", None) or error).splitlines()[0]
+            raise UnavailableError(f"catalog {self.name} ({self._address()}) can't be reached: {reason}") from error
+        except OSError as error:
+            reason = " ".join(self._said(error).split())
+            raise UnavailableError(f"the store of catalog {self.name} failed: {reason}; try again later") from error
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """``reachable`` for a whole operation: a file that disappears meanwhile is an UnavailableError as well."""
+        try:
+            with self.reachable():
+                yield
+        except FileNotFoundError as error:
+            reason = " ".join(self._said(error).split())
+            raise UnavailableError(
+                f"catalog {self.name}: a file that is in use is gone: {reason}; allowed: files of a table are "
+                "deleted by its maintenance only; try again, the table may have changed"
+            ) from error
+
+    def _neighbours(self, namespace: str) -> str:
+        return ", ".join(self.tables(namespace)[:20]) or f"no table in namespace {namespace}"
+
+    def _said(self, error: BaseException) -> str:
+        return without_credentials(str(error), self.properties)
+
+    def _address(self) -> str:
+        """The catalog's address without credentials, fit for an error message."""
+        return self.properties.get("uri", "no uri").rpartition("@")[2].partition("?")[0]
+
+
+def _is_busy(error: BaseException) -> bool:
+    return isinstance(error, OperationalError) and not error.connection_invalidated

@@ -1,0 +1,207 @@
+"""Firn's files beside a table: their folders and documents, and the one rule for when two locations are one file."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from pyarrow.fs import FileInfo, FileSelector, FileSystem
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import Table
+
+from firnlake.errors import RefusedError, UnavailableError
+
+_CHECKSUM: Final = ".crc"
+_WITH_HOST: Final = frozenset({"hdfs", "viewfs", "file"})
+"""Schemes whose authority is a host: the same files have the same paths under another one."""
+_SLASHES: Final = re.compile("/{2,}")
+
+
+def path_of(location: str) -> str:
+    """The path of ``location`` on its store, without a leading slash: ``bucket/a`` of ``s3a://bucket/a``.
+
+    Takes locations of a table's metadata and paths of a file system. The checksum that Hadoop's local file system keeps
+    beside a file (``.<name>.crc``) has the path of its file: it stays and goes with it.
+    """
+    scheme, colon, rest = location.partition(":")
+    if not colon or "/" in scheme:
+        rest = location
+    elif scheme in _WITH_HOST and rest.startswith("//"):
+        rest = rest[2:].partition("/")[2]
+    path = rest.lstrip("/")
+    if "//" in path:
+        path = _SLASHES.sub("/", path)
+    if not path.endswith(_CHECKSUM):
+        return path
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}{_without_crc(name)}"
+
+
+def name_of(location: str) -> str:
+    """The last part of ``location``; that of its file for a checksum."""
+    return _without_crc(location.rpartition("/")[2])
+
+
+def _without_crc(name: str) -> str:
+    return name[1:-4] if name.endswith(_CHECKSUM) and name.startswith(".") else name
+
+
+DATA_FOLDER = "_firn"
+"""Folder below a table's data, with a folder per job. Iceberg's orphan removal skips hidden names."""
+DATA_PATH = "write.data.path"
+"""Iceberg's property for the folder of a table's data files."""
+JOB_ID: Final = "[0-9a-f]{16}"
+"""Regular expression of a job id."""
+_FOLDERS: Final = 4096
+"""Number of folders whose file systems are kept."""
+_CUT: Final = re.compile("[?#]")
+_JOB: Final = re.compile(f"/{DATA_FOLDER}/({JOB_ID})/")
+
+
+def store(table: Table, location: str) -> tuple[FileSystem, str]:
+    """The file system of ``location``, with the table's own credentials, and the path on it.
+
+    PyIceberg and Spark take locations literally: a percent sign is part of a name, not an escape.
+    """
+    scheme, netloc, path = PyArrowFileIO.parse_location(location, table.io.properties)
+    return PyArrowFileIO(table.io.properties).fs_by_scheme(scheme, netloc), path
+
+
+class Stores:
+    """The file systems of many locations of ``table``, each made once."""
+
+    def __init__(self, table: Table) -> None:
+        self._io = PyArrowFileIO(table.io.properties)
+        self._folder = lru_cache(maxsize=_FOLDERS)(self._located)
+
+    def of(self, location: str) -> tuple[FileSystem, str]:
+        """The file system of ``location``, and the path on it."""
+        folder, _, name = location.rpartition("/")
+        files, path = self._folder(folder)
+        return files, f"{path}/{name}"
+
+    def _located(self, folder: str) -> tuple[FileSystem, str]:
+        scheme, netloc, path = self._io.parse_location(folder, self._io.properties)
+        cut = _CUT.search(folder)
+        # What looks like a query or a fragment is part of a name.
+        return self._io.fs_by_scheme(scheme, netloc), path + folder[cut.start() :] if cut else path
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file on the store: its ``path`` there, its size, and its time of writing (epoch milliseconds)."""
+
+    path: str
+    bytes: int
+    written_ms: int | None
+    """None where the store does not say."""
+
+    @classmethod
+    def of(cls, info: FileInfo) -> "Stored":
+        return cls(info.path, info.size or 0, None if info.mtime_ns is None else info.mtime_ns // 1_000_000)
+
+    @classmethod
+    def at(cls, path: Path) -> "Stored | None":
+        """The local file at ``path``; None when there is none."""
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            return None
+        return cls(str(path), stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+    def is_older(self, than_ms: int) -> bool:
+        """True when the file was certainly written before ``than_ms`` (epoch milliseconds)."""
+        return self.written_ms is not None and self.written_ms < than_ms
+
+    def age_ms(self, now_ms: int) -> int:
+        """Age in milliseconds; 0 where the store does not say."""
+        return 0 if self.written_ms is None else now_ms - self.written_ms
+
+
+def newest_ms(files: Iterable[Stored]) -> int | None:
+    """Time of the newest of ``files``; None when there are none, or the store does not say for one."""
+    times = [file.written_ms for file in files]
+    return max((one for one in times if one is not None), default=None) if None not in times else None
+
+
+def data_folder(table: Table) -> str:
+    """Folder of the data files that Firn writes for ``table``, with one folder per job id.
+
+    Iceberg's ``remove_orphan_files`` skips everything below a name that begins with an underscore. A stage's data files
+    are orphans of the table until they are published.
+    """
+    data = table.properties.get(DATA_PATH, f"{table.location().rstrip('/')}/data").rstrip("/")
+    return f"{data}/{DATA_FOLDER}"
+
+
+def job_folder(table: Table, job_id: str) -> str:
+    """Folder of the data files that the job ``job_id`` writes for ``table``."""
+    return f"{data_folder(table)}/{job_id}"
+
+
+def job_of(path: str) -> str | None:
+    """Id of the job that wrote the data file at ``path``; None outside Firn's folders."""
+    match = _JOB.search(path)
+    return match.group(1) if match else None
+
+
+def files_in(files: FileSystem, folder: str, recursive: bool = True) -> list[Stored]:
+    """List the files below ``folder``; empty when there is no such folder."""
+    infos = files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=recursive))
+    return [Stored.of(info) for info in infos if info.is_file]
+
+
+class Document(BaseModel):
+    """Reference to a document, held by a property: its location and the SHA-256 (hex) of its UTF-8 text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    location: str
+    sha256: str
+
+    @classmethod
+    def write(cls, table: Table, folder: str, name: str, text: str) -> "Document":
+        """Write ``text`` into ``folder``, with the store access of ``table``.
+
+        The name is derived from the content, so writing is idempotent.
+        """
+        content = text.encode()
+        digest = hashlib.sha256(content).hexdigest()
+        location = f"{folder}/{name}-{digest[:16]}.json"
+        with table.io.new_output(location).create(overwrite=True) as stream:
+            stream.write(content)
+        return cls(location=location, sha256=digest)
+
+    @classmethod
+    def parse(cls, reference: str, subject: str) -> "Document":
+        """Parse a property's ``reference`` to a document; RefusedError naming ``subject`` when it is none."""
+        try:
+            return cls.model_validate_json(reference)
+        except ValidationError as error:
+            raise RefusedError(f"{subject} is not readable: {error.errors()[0]['msg']}") from error
+
+    def read(self, table: Table, subject: str) -> str:
+        """Read the text; RefusedError naming ``subject`` when it is gone or differs from what was written.
+
+        Raises UnavailableError when the store does not answer.
+        """
+        try:
+            with table.io.new_input(self.location).open() as stream:
+                content = stream.read()
+        except FileNotFoundError as error:
+            raise RefusedError(f"{subject}: {self.location} is gone; allowed: the document as Firn wrote it") from error
+        except (IsADirectoryError, NotADirectoryError, ValueError) as error:
+            # A reference that somebody changed may hold anything.
+            raise RefusedError(f"{subject}: {self.location} is not a document: {error}") from error
+        except OSError as error:
+            raise UnavailableError(f"{subject}: {self.location} can't be read: {error}") from error
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != self.sha256:
+            raise RefusedError(
+                f"{subject}: {self.location} has SHA-256 {digest}; allowed: {self.sha256}, what was written"
+            )
+        return content.decode(errors="replace")

@@ -1,0 +1,138 @@
+"""Writers of manifests: of data files through PyIceberg's own, of delete files through its Avro files.
+
+PyIceberg's writers say of every manifest that it holds data. Layout: Iceberg spec, "Manifests".
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY
+from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.manifest import (
+    DEFAULT_READ_VERSION,
+    UNASSIGNED_SEQ,
+    DataFile,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriter,
+    construct_partition_summaries,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
+    write_manifest,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.typedef import TableVersion
+from pyiceberg.types import IntegerType, ListType, NestedField, StructType
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.branch_snapshot import AVRO_CODEC
+
+WITH_POSITIONS: Final[TableVersion] = 2
+"""The format version with position delete files: version 1 has no row-level deletes, version 3 deletion vectors."""
+_EQUALITY_IDS, _EQUALITY_ID = 135, 136
+"""Field ids of an entry's equality ids and of their elements."""
+
+
+def manifest_writer(target: Table, spec: PartitionSpec, location: str, snapshot_id: int) -> ManifestWriter:
+    """A writer of data manifests for ``target`` at ``location``."""
+    return write_manifest(
+        format_version=target.metadata.format_version,
+        spec=spec,
+        schema=schema_of(target, spec),
+        output_file=target.io.new_output(location),
+        snapshot_id=snapshot_id,
+        avro_compression=AVRO_CODEC,
+    )
+
+
+def added_entry(file: DataFile, snapshot_id: int, sequence_number: int | None = None) -> ManifestEntry:
+    """The manifest entry that adds ``file``; it inherits the snapshot's data sequence number unless it has one."""
+    return ManifestEntry.from_args(
+        status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, sequence_number=sequence_number, data_file=file
+    )
+
+
+def write_deletes(
+    target: Table, spec_id: int, location: str, snapshot_id: int, files: Sequence[DataFile]
+) -> ManifestFile:
+    """Write a manifest at ``location`` that adds the delete ``files``, all of one partition spec; they inherit the
+    snapshot's data sequence number. Raises RefusedError unless the table has format version 2."""
+    check_positions(target)
+    spec = target.specs()[spec_id]
+    schema = schema_of(target, spec)
+    output = target.io.new_output(location)
+    entry = manifest_entry_schema_with_data_file(
+        WITH_POSITIONS, data_file_with_partition(spec.partition_type(schema), WITH_POSITIONS)
+    )
+    known = manifest_entry_schema_with_data_file(
+        DEFAULT_READ_VERSION, data_file_with_partition(spec.partition_type(schema), DEFAULT_READ_VERSION)
+    )
+    with AvroOutputFile[ManifestEntry](
+        output_file=output,
+        file_schema=_with_integers(entry),
+        record_schema=_with_integers(known),
+        schema_name="manifest_entry",
+        metadata={
+            "schema": schema.model_dump_json(),
+            "partition-spec": json.dumps(json.loads(spec.model_dump_json())["fields"]),
+            "partition-spec-id": str(spec_id),
+            "format-version": str(WITH_POSITIONS),
+            "content": "deletes",
+            AVRO_CODEC_KEY: AVRO_CODEC,
+        },
+    ) as writer:
+        for file in files:
+            writer.write_block([added_entry(file, snapshot_id)])
+        length = writer.tell()
+    return ManifestFile.from_args(
+        manifest_path=location,
+        manifest_length=length,
+        partition_spec_id=spec_id,
+        content=ManifestContent.DELETES,
+        sequence_number=UNASSIGNED_SEQ,
+        min_sequence_number=UNASSIGNED_SEQ,
+        added_snapshot_id=snapshot_id,
+        added_files_count=len(files),
+        existing_files_count=0,
+        deleted_files_count=0,
+        added_rows_count=sum(file.record_count for file in files),
+        existing_rows_count=0,
+        deleted_rows_count=0,
+        partitions=construct_partition_summaries(spec, schema, [file.partition for file in files]),
+        key_metadata=None,
+    )
+
+
+def check_positions(target: Table) -> None:
+    """Raise RefusedError when position delete files can't be added to ``target``."""
+    version = target.metadata.format_version
+    if version != WITH_POSITIONS:
+        raise RefusedError(
+            f"table {'.'.join(target.name())} has format version {version}, which takes no position delete files; "
+            f"allowed: {WITH_POSITIONS}"
+        )
+
+
+def schema_of(target: Table, spec: PartitionSpec) -> Schema:
+    """The newest schema with all columns of ``spec``: a dropped column's values still need a type."""
+    sources = {field.source_id for field in spec.fields}
+    schemas = sorted(target.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
+    fitting = (schema for schema in (target.schema(), *schemas) if sources <= schema.field_ids)
+    return next(fitting, target.schema())
+
+
+def _with_integers(entries: Schema) -> Schema:
+    """``entries`` with equality ids of the specified type; PyIceberg has longs, which Java's reader refuses."""
+    ids = ListType(element_id=_EQUALITY_ID, element_type=IntegerType(), element_required=True)
+    *others, file = entries.fields
+    assert isinstance(file.field_type, StructType)
+    fields = [
+        NestedField(one.field_id, one.name, ids, required=one.required) if one.field_id == _EQUALITY_IDS else one
+        for one in file.field_type.fields
+    ]
+    return Schema(*others, NestedField(file.field_id, file.name, StructType(*fields), required=file.required))

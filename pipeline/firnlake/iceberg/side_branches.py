@@ -1,0 +1,257 @@
+"""Side branches of a table: how they begin, and the state that one without data files keeps.
+
+Such a state is rows in a Puffin file, the statistics file of the branch's head. Puffin files are named blobs with a
+JSON footer (Iceberg, "Puffin spec"); rows are those of a frozen dataclass, as an Arrow stream with a column per field.
+"""
+
+import logging
+import uuid
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+import zstandard
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from pyiceberg.table.puffin import MAGIC_BYTES, Footer, PuffinBlobMetadata, PuffinFile
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.update import SetStatisticsUpdate, TableUpdate
+
+from firnlake.errors import RefusedError, UnavailableError
+from firnlake.iceberg.branch_snapshot import BranchSnapshot, SnapshotContents, place
+from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, SIDE_BRANCHES, head_of
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.commit import Change, SnapshotCommit
+from firnlake.iceberg.manifests import Manifests
+
+_ZSTD: Final = "zstd"
+_FLAGS: Final = bytes(4)
+"""The footer is not compressed."""
+_WIDTH: Final = 4
+"""Bytes of the footer's length."""
+
+
+@dataclass(frozen=True)
+class Blob:
+    """A blob: its type, its content, not compressed, and its properties."""
+
+    type: str
+    content: bytes
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_puffin(
+    table: Table, location: str, blobs: Sequence[Blob], snapshot_id: int, sequence_number: int
+) -> StatisticsFile:
+    """Write ``blobs`` to a new Puffin file at ``location``; returns its entry for snapshot ``snapshot_id``.
+
+    The entry lists no blob: PyIceberg refuses to load a table whose metadata names a type that it does not know.
+    Readers of the file find all blobs in its footer.
+    """
+    body = bytearray(MAGIC_BYTES)
+    listed = []
+    for blob in blobs:
+        packed = zstandard.ZstdCompressor(write_checksum=True).compress(blob.content)
+        listed.append(
+            PuffinBlobMetadata.model_validate(
+                {
+                    "type": blob.type,
+                    "fields": [],
+                    "snapshot-id": snapshot_id,
+                    "sequence-number": sequence_number,
+                    "offset": len(body),
+                    "length": len(packed),
+                    "compression-codec": _ZSTD,
+                    "properties": dict(blob.properties),
+                }
+            )
+        )
+        body += packed
+    payload = Footer(blobs=listed).model_dump_json(by_alias=True).encode()
+    footer = MAGIC_BYTES + payload + len(payload).to_bytes(_WIDTH, "little", signed=True) + _FLAGS + MAGIC_BYTES
+    with table.io.new_output(location).create() as stream:
+        stream.write(bytes(body) + footer)
+    return StatisticsFile.model_validate(
+        {
+            "snapshot-id": snapshot_id,
+            "statistics-path": location,
+            "file-size-in-bytes": len(body) + len(footer),
+            "file-footer-size-in-bytes": len(footer),
+            "blob-metadata": [],
+        }
+    )
+
+
+def read_puffin(table: Table, location: str, subject: str) -> list[Blob]:
+    """The blobs of the Puffin file at ``location``.
+
+    Raises RefusedError, which begins with ``subject``, when the file is gone or damaged; UnavailableError when the
+    store does not answer.
+    """
+    try:
+        with table.io.new_input(location).open() as stream:
+            content = stream.read()
+    except FileNotFoundError as error:
+        raise RefusedError(f"{subject}: {location} is gone; allowed: the file as Firn wrote it") from error
+    except OSError as error:
+        raise UnavailableError(f"{subject}: {location} can't be read: {error}") from error
+    try:
+        file = PuffinFile(content)
+        return [Blob(one.type, file.get_blob_payload(one), one.properties) for one in file.footer.blobs]
+    except (ValueError, IndexError, zstandard.ZstdError) as error:
+        reason = str(error).splitlines()[0]
+        raise RefusedError(f"{subject}: {location} is damaged: {reason}; allowed: the file as Firn wrote it") from error
+
+
+R = TypeVar("R")
+
+_TYPES: Final[Mapping[Any, pa.DataType]] = {
+    int: pa.int64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    bool: pa.bool_(),
+    int | None: pa.int64(),
+}
+
+
+def rows_as_bytes(kind: type[R], rows: Sequence[R]) -> bytes:
+    """``rows`` as the content of a blob; their fields are integers, texts, bytes or booleans."""
+    schema = _schema(kind)
+    columns = [pa.array([getattr(row, name) for row in rows], schema.field(name).type) for name in schema.names]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.record_batch(columns, schema=schema))
+    return bytes(sink.getvalue())
+
+
+def rows_of(kind: type[R], blob: Blob) -> tuple[R, ...]:
+    """The rows in ``blob``; raises KeyError, ValueError or an ArrowException for anything else."""
+    table = pa.ipc.open_stream(blob.content).read_all().select(_schema(kind).names)
+    if table.schema != _schema(kind):
+        raise ValueError(f"{blob.type} has other columns than {', '.join(_schema(kind).names)}")
+    return tuple(kind(*row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def _schema(kind: type[Any]) -> pa.Schema:
+    return pa.schema([pa.field(field.name, _TYPES[field.type]) for field in fields(kind)])
+
+
+_SUFFIX: Final = ".puffin"
+
+
+class BranchFile(BranchSnapshot):
+    """The part of a commit that writes the file of a branch anew, in every try on what the branch then holds."""
+
+    def __init__(self, name: str, snapshot_id: int, title: str) -> None:
+        super().__init__(name, snapshot_id)
+        self._title = title
+        self._written: list[StatisticsFile] = []
+
+    @abstractmethod
+    def blobs(self, target: Table, committed: int) -> Sequence[Blob]:
+        """The content that the file has after a commit on ``target``; ConflictError when it does not fit there.
+
+        ``committed`` is the sequence number of the commit's snapshot on main.
+        """
+
+    @property
+    def prepared(self) -> list[str]:
+        return [one.statistics_path for one in self._written]
+
+    @property
+    def unused(self) -> list[str]:
+        return self.prepared[:-1]
+
+    def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:  # noqa: ARG002
+        # Main's snapshot is the first of the commit.
+        blobs = self.blobs(target, target.metadata.next_sequence_number())
+        location = place(target, f"{self._title}-{self.snapshot_id}-{uuid.uuid4()}{_SUFFIX}")
+        self._written.append(write_puffin(target, location, blobs, self.snapshot_id, self.sequence_number))
+        totals = Summary(operation=Operation.APPEND, **SnapshotSummaryCollector().build())
+        return SnapshotContents([], [], update_snapshot_summaries(totals, parent.summary if parent else None))
+
+    def updates(self, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+        """Add ``snapshot`` and its statistics file, and move the branch to it."""
+        return *super().updates(snapshot), SetStatisticsUpdate.model_validate({"statistics": self._written[-1]})
+
+
+def location_on(table: Table, branch: str, lost: str) -> str | None:
+    """Location of the file that ``branch`` of ``table`` holds; None without the branch.
+
+    Raises RefusedError as ``head_of``, and when another tool took the file off its snapshot; ``lost`` says what that
+    means.
+    """
+    head = head_of(table, branch)
+    return None if head is None else location_at(table, branch, head.snapshot_id, lost)
+
+
+def location_at(table: Table, branch: str, snapshot_id: int, lost: str) -> str:
+    """Location of the file that snapshot ``snapshot_id`` of ``branch`` holds; raises as ``location_on``."""
+    location = file_of(table, snapshot_id)
+    if location is None:
+        raise RefusedError(
+            f"table {'.'.join(table.name())}: snapshot {snapshot_id} of branch {branch} has no statistics file any "
+            f"more, so {lost}"
+        )
+    return location
+
+
+def file_of(table: Table, snapshot_id: int) -> str | None:
+    """Location of the statistics file of snapshot ``snapshot_id``; None without one."""
+    files = (one.statistics_path for one in table.metadata.statistics if one.snapshot_id == snapshot_id)
+    return next(files, None)
+
+
+log = logging.getLogger(__name__)
+
+REFUSALS: Final = 3
+"""Maximum number of refusals without another writer's commit in between; then the catalog counts as unable."""
+
+
+def create_side_branches(lake: Lake, identifier: str) -> Table:
+    """Create the missing side branches of table ``identifier``, empty and in one commit; return the table.
+
+    Some catalogs take only one snapshot per commit. Properties of the table then say so: records without a key are not
+    moved (``firn.null.keys=fail``), and removed tombstones are not kept. Raises RefusedError when somebody else uses
+    one of their names, UnavailableError when other writers' commits get in the way for too long.
+    """
+    refused = 0
+
+    def create() -> CommitFailedException | None:
+        """Create them; returns the refusal of a catalog that counts as unable."""
+        nonlocal refused
+        table = lake.table(identifier)
+        fresh = [name for name in SIDE_BRANCHES if head_of(table, name) is None]
+        if not fresh:
+            return None
+        try:
+            commit = SnapshotCommit(table, {name: Change() for name in (MAIN_BRANCH, *fresh)})
+            commit.commit(lake, table, Manifests(table.io))
+        except CommitFailedException as error:
+            refused += lake.table(identifier).metadata_location == table.metadata_location
+            if refused < REFUSALS:
+                raise
+            return error
+        return None
+
+    refusal = lake.until_committed(create)
+    if refusal:
+        log.warning(
+            "table %s: catalog %s refuses a commit of several snapshots (%s): records without a key can't "
+            "be quarantined, and removed tombstones can't be restored",
+            identifier,
+            lake.name,
+            refusal,
+        )
+        lake.set_properties(identifier, {HAS_SIDE_BRANCHES: "false", "firn.null.keys": "fail"})
+    return lake.table(identifier)

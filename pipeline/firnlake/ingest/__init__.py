@@ -1,0 +1,1 @@
+"""Records come in: landed from files, adopted with a table, or back from quarantine."""

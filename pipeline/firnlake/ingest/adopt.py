@@ -1,0 +1,302 @@
+"""Adopts a table: records the roles of its columns and adds what Firn needs. No data file is touched.
+
+One commit adds two columns by schema evolution and identity partition fields by spec evolution. Existing files stay as
+they are: they are landed segments of their topic partition (see ``segments``). A table with equality deletes keeps its
+partitioning, since these apply within one partition (C27): there the bounds of its column tell a file's level.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain, count
+from types import MappingProxyType
+
+from pyiceberg.manifest import DataFileContent, ManifestContent
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.types import IntegerType, NestedField, PrimitiveType, TimestamptzType
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.branches import SIDE_BRANCHES, on_branch
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.manifests import Manifests
+from firnlake.iceberg.side_branches import create_side_branches
+from firnlake.table import records
+from firnlake.table.columns import ColumnRoles, check_type, position, resolve
+from firnlake.table.condition import Condition
+from firnlake.table.policies import Policies
+from firnlake.table.records import COLUMNS, RELEASED, Added, Column, StoredRoles, Tombstone, check_name
+from firnlake.table.segment import Segments
+from firnlake.table.segments import read, read_entries
+
+_FIRN_COLUMNS: dict[str, PrimitiveType] = {"level": IntegerType(), "delete_horizon": TimestamptzType()}
+_FORMATS = ("parquet", "orc")
+_UPSERTS = "write.upsert.enabled"
+"""Table property by which Flink writes equality deletes (Iceberg docs, "Flink Writes")."""
+_DEFAULT_METRICS = "truncate(16)"
+"""Iceberg's default metrics mode, which covers only a table's first hundred columns (docs, "Configuration")."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The user's choice: column names, and the condition for tombstones (None: no record is one)."""
+
+    key: tuple[str, ...]
+    offset: str
+    timestamp: str | None = None
+    topic: str | None = None
+    partition: str | None = None
+    tombstone: str | None = None
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """An adopted table; ``repeated`` when it already was adopted in the same way, so nothing changed."""
+
+    table: str
+    columns: ColumnRoles
+    segments: Segments
+    repeated: bool
+
+
+def adopt(
+    lake: Lake, identifier: str, choice: Choice, properties: Mapping[str, str] = MappingProxyType({})
+) -> Adoption:
+    """Adopt table ``identifier`` as ``choice`` says, in one commit that changes its metadata only.
+
+    ``properties`` are set as well. A released table that kept Firn's columns resumes in its former state. Raises
+    RefusedError for an unknown column, a type not allowed for its role, a condition that does not parse, a table
+    already adopted in another way, a format version other than 2, a file format without the metrics that Firn reads, or
+    a wrong policy.
+    """
+
+    check_name(identifier)
+
+    def commit() -> bool:
+        table = lake.table(identifier)
+        _check_table(table, identifier)
+        Policies.parse(identifier, {**table.properties, **properties})
+        before = table.properties.get(COLUMNS)
+        chosen = _mapping(table.schema(), identifier, choice)
+        with lake.single_attempt(table).transaction() as transaction:
+            if before is None:
+                if _left_behind(table, identifier) is None:
+                    _check_nothing_beside(table, identifier)
+                _adopt(transaction, table, identifier, chosen)
+            else:
+                _like(StoredRoles.parse(before, identifier), chosen, table.schema(), identifier)
+            if properties:
+                transaction.set_properties(dict(properties))
+        return before is not None
+
+    repeated = lake.until_committed(commit)
+    table = create_side_branches(lake, identifier)
+    return Adoption(identifier, ColumnRoles.of(table, identifier), read(table, identifier), repeated)
+
+
+def _adopt(transaction: Transaction, table: Table, identifier: str, chosen: StoredRoles) -> None:
+    left = _left_behind(table, identifier)
+    if left:
+        mapping = _like(left, chosen, table.schema(), identifier)
+    else:
+        level, horizon = _add_columns(transaction)
+        added = Added(columns=(level.id, horizon.id))
+        own = {"level": level, "delete_horizon": horizon, "levels_apart": not _has_equality_deletes(table)}
+        mapping = chosen.model_copy(update=own | {"added": added})
+    columns = resolve(mapping, transaction.table_metadata.schema(), identifier)
+    fields = _add_partition_fields(transaction, columns, identifier) if columns.levels_apart else ()
+    if not columns.levels_apart:
+        _check_partitions(table, columns, identifier)
+    pinned = _metrics(table, columns)
+    added = mapping.added.model_copy(
+        update={
+            "partition_fields": (*mapping.added.partition_fields, *fields),
+            "properties": (*mapping.added.properties, *pinned),
+        }
+    )
+    document = mapping.model_copy(update={"added": added}).model_dump_json()
+    transaction.set_properties(pinned | {COLUMNS: document})
+    if RELEASED in table.properties:
+        transaction.remove_properties(RELEASED)
+
+
+def _has_equality_deletes(table: Table) -> bool:
+    """True when a writer uses equality deletes: these apply within one partition, so the partitioning must stay."""
+    snapshot = table.current_snapshot()
+    listed = snapshot.manifests(table.io) if snapshot else []
+    deletes = Manifests(table.io).live(one for one in listed if one.content == ManifestContent.DELETES)
+    upserts = table.properties.get(_UPSERTS, "false").lower() == "true"
+    return upserts or any(one.data_file.content == DataFileContent.EQUALITY_DELETES for one in deletes)
+
+
+def _check_partitions(table: Table, columns: ColumnRoles, identifier: str) -> None:
+    """Refuse a table whose partitioning would have to change under the equality deletes of its writers."""
+    spec = table.spec()
+    missing = [name for name in columns.partition_fields if position(table.schema(), spec, name) is None]
+    if missing:
+        raise RefusedError(
+            f"table {identifier} has equality deletes, which apply within one partition, and is not partitioned by "
+            f"{', '.join(missing)}; allowed: {', '.join(f'identity({name})' for name in columns.partition_fields)} "
+            "beside other fields, or no mapping of these columns"
+        )
+
+
+def _check_table(table: Table, identifier: str) -> None:
+    records.check_format_version(table, identifier)
+    written = table.properties.get("write.format.default", "parquet").lower()
+    if written not in _FORMATS:
+        raise RefusedError(
+            f"table {identifier}: property write.format.default is {written}; allowed: {', '.join(_FORMATS)} (Iceberg "
+            "keeps no metrics of other files)"
+        )
+    if COLUMNS not in table.properties and _is_kafkas(table, identifier):
+        raise RefusedError(f"table {identifier} has Kafka's columns; allowed: use it as it is, without adopting it")
+    if records.has_transactions(table):
+        raise RefusedError(
+            f"table {identifier} has the columns {', '.join(records.DECIDING_COLUMNS)}; allowed: a table without them "
+            "(aborted records of an adopted table would count as committed), or Kafka's own names for all columns"
+        )
+
+
+def _check_nothing_beside(table: Table, identifier: str) -> None:
+    """Refuse a fresh start for a table with leftovers of an earlier adoption under another mapping."""
+    for branch in SIDE_BRANCHES:
+        if any(read_entries(on_branch(table, branch))):
+            raise RefusedError(
+                f"table {identifier} can't be adopted again: its branch {branch} holds records of the earlier "
+                "adoption; allowed: drop the branch first"
+            )
+
+
+def _is_kafkas(table: Table, identifier: str) -> bool:
+    try:
+        records.check(table, identifier)
+    except RefusedError:
+        return False
+    return True
+
+
+def _mapping(schema: Schema, identifier: str, choice: Choice) -> StoredRoles:
+    """The mapping of ``choice``, without Firn's own two columns as yet (field id 0)."""
+    fields = {field.name: field for field in schema.fields}
+
+    def mapped(role: str, name: str) -> Column:
+        if name not in fields:
+            raise RefusedError(
+                f"table {identifier}: column {name}, mapped as {role}, does not exist; found: {', '.join(fields)}"
+            )
+        check_type(fields[name], role, identifier)
+        return Column.of(fields[name])
+
+    key = tuple(mapped("key", name) for name in choice.key)
+    offset = mapped("offset", choice.offset)
+    if offset in key or len(set(key)) < len(key):
+        raise RefusedError(
+            f"table {identifier}: key {', '.join(choice.key)} with offset {choice.offset}; allowed: each column once"
+        )
+    missing = Column(id=0, name="")
+    return StoredRoles(
+        key=key,
+        offset=offset,
+        timestamp=mapped("timestamp", choice.timestamp) if choice.timestamp else None,
+        topic=mapped("topic", choice.topic) if choice.topic else None,
+        partition=mapped("partition", choice.partition) if choice.partition else None,
+        topic_name=identifier.rpartition(".")[2],
+        tombstone=_tombstone(choice.tombstone, fields, identifier) if choice.tombstone else None,
+        level=missing,
+        delete_horizon=missing,
+        added=Added(),
+    )
+
+
+def _tombstone(text: str, fields: dict[str, NestedField], identifier: str) -> Tombstone:
+    read_as = Condition.read(text, fields, f"table {identifier}: tombstone condition")
+    return Tombstone(condition=text, columns=tuple(Column.of(fields[name]) for name in read_as.columns))
+
+
+def _left_behind(table: Table, identifier: str) -> StoredRoles | None:
+    """The mapping of a released table that still has Firn's two columns."""
+    text = table.properties.get(RELEASED)
+    if text is None:
+        return None
+    left = StoredRoles.parse(text, identifier, RELEASED)
+    there = {field.field_id for field in table.schema().fields}
+    return left if {left.level.id, left.delete_horizon.id} <= there else None
+
+
+def _like(before: StoredRoles, chosen: StoredRoles, schema: Schema, identifier: str) -> StoredRoles:
+    """``chosen`` with the two columns of ``before``, which it must equal under the columns' current names.
+
+    Segments cleaned by one key are not clean by another, so a mapping changes only with a fresh start.
+    """
+    kept = {name: getattr(before, name) for name in (*_FIRN_COLUMNS, "topic_name", "levels_apart", "added")}
+    mapping = chosen.model_copy(update=kept)
+    if resolve(before, schema, identifier) != resolve(mapping, schema, identifier):
+        raise RefusedError(
+            f"table {identifier} was adopted with {_said(before)}; found: {_said(chosen)}; allowed: the same, or "
+            "`firn release --drop-columns` first"
+        )
+    return mapping
+
+
+def _said(mapping: StoredRoles) -> str:
+    roles = {role: [column.name for own, column in mapping.roles() if own == role] for role, _ in mapping.roles()}
+    said = {role: ", ".join(names) for role, names in roles.items() if role not in _FIRN_COLUMNS}
+    if mapping.tombstone:
+        said["tombstone"] = mapping.tombstone.condition
+    return "; ".join(f"{role} {names}" for role, names in said.items())
+
+
+def _add_columns(transaction: Transaction) -> tuple[Column, Column]:
+    """Add ``level`` and ``delete_horizon``, under other names where the table uses, or used, these."""
+    metadata = transaction.table_metadata
+    taken = {field.name.lower() for field in metadata.schema().fields}
+    # A former partition field still reserves its name: a later column can't have it.
+    taken |= {field.name.lower() for spec in metadata.specs().values() for field in spec.fields}
+    names = {role: _free_name(role, taken) for role in _FIRN_COLUMNS}
+    with transaction.update_schema() as update:
+        for role, kind in _FIRN_COLUMNS.items():
+            update.add_column(names[role], kind)
+    schema = transaction.table_metadata.schema()
+    level, horizon = (Column.of(schema.find_field(names[role])) for role in _FIRN_COLUMNS)
+    return level, horizon
+
+
+def _free_name(role: str, taken: set[str]) -> str:
+    candidates = chain((role, f"firn_{role}"), (f"firn_{role}_{number}" for number in count(2)))
+    return next(name for name in candidates if name not in taken)
+
+
+def _add_partition_fields(transaction: Transaction, columns: ColumnRoles, identifier: str) -> tuple[int, ...]:
+    """Add missing identity partition fields for topic, partition and level; return the new fields' ids."""
+    metadata = transaction.table_metadata
+    before = {field.field_id for field in metadata.spec().fields}
+    missing = [name for name in columns.partition_fields if position(metadata.schema(), metadata.spec(), name) is None]
+    try:
+        with transaction.update_spec() as update:
+            for name in missing:
+                update.add_identity(name)
+    except ValueError as error:
+        raise RefusedError(
+            f"table {identifier} can't be partitioned by {', '.join(missing)}: {error}; allowed: no other partition "
+            "field of that name"
+        ) from error
+    return tuple(field.field_id for field in transaction.table_metadata.spec().fields if field.field_id not in before)
+
+
+def _metrics(table: Table, columns: ColumnRoles) -> dict[str, str]:
+    """Properties that pin Iceberg's default metrics for the mapped columns, whatever their schema position."""
+    if "write.metadata.metrics.default" in table.properties:
+        # Where the table is not partitioned by level, the column's bounds are needed in any case.
+        return {} if columns.levels_apart else {f"write.metadata.metrics.column.{columns.level}": "full"}
+    mapped = (
+        *columns.key,
+        columns.offset,
+        columns.timestamp,
+        columns.topic,
+        columns.partition,
+        columns.tombstone_null,
+        columns.level,
+        columns.delete_horizon,
+    )
+    wanted = {f"write.metadata.metrics.column.{name}": _DEFAULT_METRICS for name in mapped if name}
+    return {name: mode for name, mode in wanted.items() if name not in table.properties}

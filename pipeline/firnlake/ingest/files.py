@@ -1,0 +1,224 @@
+"""Reads files of Kafka records (Parquet, JSON lines, Kafka log segments) into Arrow tables with Kafka's columns."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from firnlake.clock import to_ms
+from firnlake.errors import RefusedError
+from firnlake.iceberg import parquet
+from firnlake.ingest import logs
+from firnlake.table.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS, arrow_schema
+from firnlake.table.topic_partition import in_ms
+
+REQUIRED = ("topic", "partition", "offset", "timestamp")
+_SUFFIXES = ".parquet, .jsonl, .json, .ndjson, .log"
+_FIRST_MS, _LAST_MS = to_ms(datetime.min.replace(tzinfo=UTC)), to_ms(datetime.max.replace(tzinfo=UTC))
+_MOST_NAMES = 1000
+"""Maximum number of distinct fields in a file of JSON lines; a file with more is no file of records."""
+_SHOWN_NAMES = 20
+_TIMES = (
+    pa.types.is_timestamp,
+    pa.types.is_date,
+    pa.types.is_integer,
+    pa.types.is_string,
+    pa.types.is_large_string,
+)
+_ALLOWED_KINDS: Final = (
+    (pa.types.is_integer, (pa.types.is_integer,), "integers"),
+    (pa.types.is_boolean, (pa.types.is_boolean,), "booleans"),
+    (pa.types.is_timestamp, _TIMES, "milliseconds, times, or text in ISO 8601"),
+)
+"""Kinds of a file's columns, by the kind of the table's: what lands is what is in the file, and no guess."""
+_HEADER_TEXT = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+
+
+def read_records(path: Path, topic: str | None = None, partition: int | None = None) -> pa.Table:
+    """Read the records of ``path`` in Kafka's columns and types.
+
+    ``timestampType`` and ``headers`` may be absent (0, NULL). Columns for transactions follow where the file has them;
+    a log segment does. In JSON lines key, value and header values are text (stored as UTF-8), timestamps are ISO 8601
+    or milliseconds since the epoch. No value is rounded or guessed: where Kafka has an integer or a boolean the file
+    has to. ``topic`` and ``partition`` apply only to log segments and give their topic
+    partition (see ``logs``). Raises RefusedError naming file, column, what was found and what is allowed (C26).
+    """
+    if not path.is_file():
+        found = "is a folder" if path.is_dir() else "is no regular file" if path.exists() else "does not exist"
+        raise RefusedError(f"file {path} {found}; allowed: a file with suffix {_SUFFIXES}")
+    if path.suffix in logs.SIDE_FILES or path.name == logs.EPOCHS:
+        raise RefusedError(
+            f"file {path} is a file that Kafka keeps beside a log segment; it holds no records; allowed: {logs.SUFFIX}"
+        )
+    if path.suffix == logs.SUFFIX:
+        return _sound(logs.read_log(path, logs.topic_partition_of(path, topic, partition)), path)
+    if topic is not None or partition is not None:
+        raise RefusedError(
+            f"file {path} names the topic and partition of its records; allowed with --topic or --partition: .log"
+        )
+    try:
+        if path.suffix == ".parquet":
+            records = parquet.read_file(path)
+        elif path.suffix in (".jsonl", ".json", ".ndjson"):
+            records = _read_json_lines(path)
+        else:
+            raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: {_SUFFIXES}")
+        return _sound(_conform(records, path), path)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise RefusedError(f"file {path} can't be read: {reason}; allowed: a complete file of records") from error
+
+
+def _read_json_lines(path: Path) -> pa.Table:
+    names = _names(path)
+    if not names:
+        return arrow_schema().empty_table()
+    # One block for the whole file: a record must fit into a block, and pyarrow's default is 1 MiB.
+    whole = pyarrow.json.ReadOptions(block_size=min(path.stat().st_size + 1, 2**31 - 1))
+    text = pa.schema([("key", pa.string()), ("value", pa.string()), ("topic", pa.string()), ("headers", _HEADER_TEXT)])
+    records = pyarrow.json.read_json(path, whole, pyarrow.json.ParseOptions(explicit_schema=text))
+    # An explicit schema adds its columns to a file that lacks them: without `value`, all records would be tombstones.
+    return records.select([name for name in records.column_names if name in names])
+
+
+def _names(path: Path) -> set[str]:
+    """Names of all fields in a file of JSON lines; empty for a file without lines.
+
+    Refuses a line that is no JSON object (pyarrow ends the process when the first one is `null`) and fields that no
+    record has (pyarrow takes minutes for thousands). Messages do not quote a line, which may hold private data.
+    """
+    names: set[str] = set()
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line.decode())
+            except (ValueError, RecursionError) as error:
+                raise _no_object(path, number, f"is not JSON ({_place(error)})") from error
+            if not isinstance(record, dict):
+                raise _no_object(path, number, f"is a {type(record).__name__}")
+            names |= record.keys()
+            if len(names) > _MOST_NAMES:
+                raise _no_object(path, number, f"raises the number of fields above {_MOST_NAMES}")
+    return names
+
+
+def _place(error: Exception) -> str:
+    match error:
+        case json.JSONDecodeError():
+            return f"{error.msg} at column {error.colno}"
+        case UnicodeDecodeError():
+            return f"no UTF-8 at byte {error.start}"
+        case _:
+            return "nested too deeply" if isinstance(error, RecursionError) else "a number with too many digits"
+
+
+def _no_object(path: Path, number: int, problem: str) -> RefusedError:
+    return RefusedError(f"file {path}: line {number} {problem}; allowed: a JSON object with a record")
+
+
+def _conform(records: pa.Table, path: Path) -> pa.Table:
+    names = records.column_names
+    missing = [name for name in ("key", "value", *REQUIRED) if name not in names]
+    unknown = sorted(set(names) - {*KAFKA_COLUMNS, *TRANSACTION_COLUMNS})
+    if missing or unknown:
+        raise RefusedError(
+            f"file {path} has columns {_some(names)}; missing: {_some(missing)}, unknown: {_some(unknown)}; allowed: "
+            f"{', '.join(KAFKA_COLUMNS)}, and for transactions {', '.join(TRANSACTION_COLUMNS)}"
+        )
+    schema = pa.schema(
+        [field for field in arrow_schema(transactions=True) if field.name in names or field.name in KAFKA_COLUMNS]
+    )
+    table = pa.table([_column(records, field, path) for field in schema], schema=schema)
+    for name in REQUIRED:
+        if nulls := table[name].null_count:
+            raise RefusedError(
+                f"file {path}: column {name} is NULL in {nulls} of {table.num_rows} records; allowed: never"
+            )
+    return _with_producers(table, path)
+
+
+def _sound(table: pa.Table, path: Path) -> pa.Table:
+    """Return ``table``; refuse text that is no UTF-8, a negative partition or offset, an unwritable time."""
+    try:
+        table.validate(full=True)
+    except pa.ArrowException as error:
+        raise RefusedError(
+            f"file {path} holds a value that does not match its type: {str(error).splitlines()[0]}; allowed: text in "
+            "UTF-8"
+        ) from error
+    for name in ("partition", "offset"):
+        lowest = pc.min(table[name]).as_py()
+        if lowest is not None and lowest < 0:
+            raise RefusedError(f"file {path}: column {name} holds {lowest}; allowed: 0 or more")
+    times = pc.min_max(in_ms(table.select(["timestamp"]))["timestamp"]).as_py()
+    for time_ms in times.values():
+        if time_ms is not None and not _FIRST_MS <= time_ms <= _LAST_MS:
+            # PyIceberg fails on other times, in the middle of a write.
+            raise RefusedError(
+                f"file {path}: column timestamp holds {time_ms} ms since the epoch; allowed: years 1 to 9999"
+            )
+    return table
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(names[:_SHOWN_NAMES]) + more or "none"
+
+
+def _with_producers(table: pa.Table, path: Path) -> pa.Table:
+    """Return ``table``; refuse a transactional record without its producer, as no marker could commit it."""
+    if "is_transactional" not in table.column_names:
+        return table
+    inside = table.filter(pc.field("is_transactional"))
+    orphans = inside.num_rows if "producer_id" not in table.column_names else inside["producer_id"].null_count
+    if orphans:
+        raise RefusedError(
+            f"file {path}: {orphans} transactional records have no producer_id; allowed: a producer_id in each"
+        )
+    return table
+
+
+def _column(records: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
+    if field.name not in records.column_names:
+        absent = 0 if field.name == "timestampType" else None
+        return pa.chunked_array([pa.array([absent] * records.num_rows, type=field.type)])
+    column = records[field.name]
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    _check_kind(column.type, field, path)
+    try:
+        if pa.types.is_timestamp(field.type) and pa.types.is_integer(column.type):
+            # Kafka's unit; any other would be a guess.
+            column = column.cast(pa.timestamp("ms", tz="UTC"))
+        elif pa.types.is_timestamp(field.type) and pa.types.is_timestamp(column.type) and column.type.tz is None:
+            column = pc.assume_timezone(column, "UTC")
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        # For text the error message would quote the value that is no number or time.
+        text = pa.types.is_string(column.type) or pa.types.is_nested(column.type)
+        reason = "some values can't be converted" if text else str(error).splitlines()[0]
+        raise RefusedError(
+            f"file {path}: column {field.name} is {_kind(column.type)}: {reason}; allowed: {field.type}"
+        ) from error
+
+
+def _check_kind(kind: pa.DataType, field: pa.Field, path: Path) -> None:
+    """Refuse a column that only a conversion would make integers, booleans or times of.
+
+    One fraction among the integers of JSON lines makes doubles of them all, and the others lose their last digits.
+    """
+    for is_of_table, are_allowed, allowed in _ALLOWED_KINDS:
+        if is_of_table(field.type) and not any(is_allowed(kind) for is_allowed in (*are_allowed, pa.types.is_null)):
+            raise RefusedError(f"file {path}: column {field.name} is {_kind(kind)}; allowed: {allowed}")
+
+
+def _kind(kind: pa.DataType) -> str:
+    """The type without its field names, which in JSON are the writer's data."""
+    return str(kind).partition("<")[0] if pa.types.is_nested(kind) else str(kind)

@@ -1,0 +1,280 @@
+"""A table's quarantine: listed, exported as a file that ``firn land`` accepts again, and cleared (C5)."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.types import NestedField, PrimitiveType
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg import parquet
+from firnlake.iceberg.branches import QUARANTINE, at_snapshot, on_branch
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.commit import Change, SnapshotCommit
+from firnlake.iceberg.files import job_of
+from firnlake.iceberg.manifests import Manifests
+from firnlake.iceberg.parquet import EVERYTHING
+from firnlake.iceberg.snapshots import ancestors
+from firnlake.table.columns import ColumnRoles
+from firnlake.table.policies import samples_of
+from firnlake.table.records import TRANSACTION_COLUMNS
+from firnlake.table.segments import read_entries
+from firnlake.table.topic_partition import TopicPartition, in_ms
+
+NULL_KEY: Final = "null key"
+"""Reason for quarantine; there is no other."""
+_JOB: Final = "job"
+
+_NOT_EXPORTED = frozenset({"level", "delete_horizon", _JOB, *TRANSACTION_COLUMNS})
+"""Columns that an export omits: Firn's own, and those of a transaction whose marker may be gone by now.
+
+Only committed records are quarantined, so a corrected one lands as an ordinary record.
+"""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Selection of quarantined records: of one topic partition, of one job; None selects all.
+
+    With ``as_of`` only those that this snapshot of their branch held, so that none counts that came later.
+    """
+
+    topic_partition: TopicPartition | None = None
+    job: str | None = None
+    as_of: int | None = None
+
+    def has(self, topic_partition: TopicPartition, job: str) -> bool:
+        return self.topic_partition in (None, topic_partition) and self.job in (None, job)
+
+
+EVERY_RECORD: Final = Selection()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The records that one job moved out of one topic partition. Offsets are inclusive, bytes are file sizes."""
+
+    topic_partition: TopicPartition
+    reason: str
+    job: str
+    records: int
+    bytes: int
+    base_offset: int | None
+    last_offset: int | None
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record in quarantine. Its time is epoch milliseconds; ``value_bytes`` None is a tombstone without a key.
+
+    ``value`` is also None when ``firn.report.samples`` withholds it.
+    """
+
+    topic_partition: TopicPartition
+    offset: int
+    timestamp_ms: int
+    value_bytes: int | None
+    value: bytes | None
+    reason: str
+    job: str
+
+
+def as_of_now(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) -> Selection:
+    """``selection`` as of the newest snapshot of the branch, unless it is as of an earlier one."""
+    newest = on_branch(lake.table(identifier), QUARANTINE).metadata.current_snapshot_id
+    return selection if selection.as_of is not None else replace(selection, as_of=newest)
+
+
+def batches(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) -> list[Batch]:
+    """Batches in the quarantine of table ``identifier``, by metadata alone.
+
+    Raises RefusedError when the table does not exist.
+    """
+    table = lake.table(identifier)
+    offset = table.schema().find_field(ColumnRoles.of(table, identifier).offset)
+    grouped = groupby(quarantined_files(table, identifier, selection), key=lambda one: (one[0], one[1]))
+    return [_batch(offset, where, job, [file for *_, file in files]) for (where, job), files in grouped]
+
+
+def quarantined_files(
+    table: Table, identifier: str, selection: Selection = EVERY_RECORD
+) -> list[tuple[TopicPartition, str, DataFile]]:
+    """The data files of the selected records, sorted, with their topic partition and job.
+
+    Raises RefusedError when the selection is as of a snapshot that is not, or no longer, one of the branch.
+    """
+    columns, branch = ColumnRoles.of(table, identifier), on_branch(table, QUARANTINE)
+    files = [entry.data_file for entry, _ in read_entries(branch)]
+    if selection.as_of is not None:
+        if selection.as_of not in (snapshot.snapshot_id for snapshot in ancestors(branch)):
+            raise RefusedError(
+                f"table {identifier}: branch {QUARANTINE} has no snapshot {selection.as_of}; allowed: one that "
+                f"`firn quarantine {identifier} --export FILE` prints, until it expires"
+            )
+        held = {entry.data_file.file_path for entry, _ in read_entries(at_snapshot(table, selection.as_of))}
+        files = [file for file in files if file.file_path in held]
+    listed = [(TopicPartition(*columns.owner(table, file)), job_of(file.file_path) or "", file) for file in files]
+    chosen = [one for one in listed if selection.has(*one[:2])]
+    return sorted(chosen, key=lambda one: (*one[:2], one[2].file_path))
+
+
+def records(lake: Lake, identifier: str, limit: int, selection: Selection = EVERY_RECORD) -> list[Record]:
+    """The first ``limit`` selected records in the quarantine of table ``identifier``, in offset order."""
+    table = lake.table(identifier)
+    shows_values = samples_of(table.properties) == "full"
+    rows = _read(table, identifier, selection, ("topic", "partition", "offset", "timestamp", "value"))
+    return [
+        Record(
+            topic_partition=TopicPartition(row["topic"], row["partition"]),
+            offset=row["offset"],
+            timestamp_ms=row["timestamp"],
+            value_bytes=None if row["value"] is None else len(row["value"]),
+            value=row["value"] if shows_values else None,
+            reason=NULL_KEY,
+            job=row[_JOB],
+        )
+        for row in (in_ms(rows.slice(0, limit)).to_pylist() if rows else ())
+    ]
+
+
+def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY_RECORD) -> int:
+    """Write the selected records to ``path`` (.parquet or .jsonl) in the columns that ``firn land`` reads; their count.
+
+    A record that was quarantined several times, because its writer delivered it again, is written once. Raises
+    RefusedError for another suffix, for an existing file (it may hold somebody's corrections), and for bytes that JSON
+    lines can't hold.
+    """
+    if path.suffix not in (".parquet", ".jsonl"):
+        raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: .parquet, .jsonl")
+    if path.exists():
+        raise RefusedError(f"file {path} already exists; allowed: a new file")
+    chosen = _read(lake.table(identifier), identifier, selection)
+    if chosen is None:
+        return 0
+    rows = _once(chosen.drop_columns([name for name in chosen.column_names if name in _NOT_EXPORTED]))
+    try:
+        if path.suffix == ".parquet":
+            parquet.write_file(rows, path)
+        else:
+            path.write_text("".join(_lines(rows, path)), encoding="utf-8")
+    except OSError as error:
+        raise RefusedError(f"file {path} can't be written: {error}; allowed: a file in a folder that exists") from error
+    return int(rows.num_rows)
+
+
+def _read(table: Table, identifier: str, selection: Selection, columns: tuple[str, ...] = ("*",)) -> pa.Table | None:
+    """The records in offset order, with the job that moved each; None when none is selected."""
+    if ColumnRoles.of(table, identifier).adopted:
+        version = selection.as_of or f"'{QUARANTINE}'"
+        raise RefusedError(
+            f"table {identifier} is adopted: its quarantined records have the table's own columns; allowed: reading "
+            f"them from the branch {QUARANTINE}, by any Iceberg client (VERSION AS OF {version})"
+        )
+    jobs = {file.file_path: job for _, job, file in quarantined_files(table, identifier, selection)}
+    scan = table.scan(selected_fields=columns).use_ref(QUARANTINE) if jobs else None
+    if scan is None:
+        return None
+    reader = ArrowScan(table.metadata, table.io, scan.projection(), EVERYTHING)
+    tasks = [task for task in scan.plan_files() if task.file.file_path in jobs]
+    tables = [(reader.to_table([task]), jobs[task.file.file_path]) for task in tasks]
+    parts = [rows.append_column(_JOB, pa.repeat(job, rows.num_rows)) for rows, job in tables]
+    order = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending"), (_JOB, "ascending")]
+    return pa.concat_tables(parts).sort_by(order) if parts else None
+
+
+def _batch(offset: NestedField, topic_partition: TopicPartition, job: str, files: list[DataFile]) -> Batch:
+    bounds = [_offsets(file, offset) for file in files]
+    return Batch(
+        topic_partition=topic_partition,
+        reason=NULL_KEY,
+        job=job,
+        records=sum(file.record_count for file in files),
+        bytes=sum(file.file_size_in_bytes for file in files),
+        base_offset=min((first for first, _ in bounds if first is not None), default=None),
+        last_offset=max((last for _, last in bounds if last is not None), default=None),
+    )
+
+
+def _offsets(file: DataFile, offset: NestedField) -> tuple[int | None, int | None]:
+    """The lowest and highest offset of a file, inclusive; None when its metrics lack them."""
+
+    def bound(bounds: dict[int, bytes] | None) -> int | None:
+        told = (bounds or {}).get(offset.field_id)
+        assert isinstance(offset.field_type, PrimitiveType)  # records.check and adopt see to it
+        return None if told is None else int(from_bytes(offset.field_type, told))
+
+    return bound(file.lower_bounds), bound(file.upper_bounds)
+
+
+def _once(rows: pa.Table) -> pa.Table:
+    """``rows``, given in offset order, without records that repeat another one in every column."""
+    kept: list[int] = []
+    places = rows.select(["topic", "partition", "offset"]).to_pylist()
+    for _, group in groupby(range(rows.num_rows), key=lambda number: tuple(places[number].values())):
+        numbers = list(group)
+        if len(numbers) > 1:
+            same = rows.take(numbers).to_pylist()
+            numbers = [number for position, number in enumerate(numbers) if same[position] not in same[:position]]
+        kept += numbers
+    return rows.take(kept)
+
+
+def _lines(rows: pa.Table, path: Path) -> Iterator[str]:
+    for row in rows.to_pylist():
+        try:
+            yield json.dumps(_text(row), ensure_ascii=False) + "\n"
+        except UnicodeDecodeError as error:
+            raise RefusedError(
+                f"file {path} can't hold the record at offset {row['offset']}: it is not UTF-8 ({error}); allowed: "
+                "export to a .parquet file"
+            ) from error
+
+
+def _text(value: Any) -> Any:
+    """Convert bytes to their text, and times to ISO 8601, as ``firn land`` reads them from JSON lines."""
+    match value:
+        case dict():
+            return {name: _text(inner) for name, inner in value.items()}
+        case list():
+            return [_text(inner) for inner in value]
+        case bytes():
+            return value.decode()
+        case _:
+            return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def clear(lake: Lake, identifier: str, selection: Selection) -> int:
+    """Remove the selected records from the quarantine of table ``identifier`` in one commit; returns the count.
+
+    The selection is as of a snapshot that somebody exported: what was quarantined later, even between two tries of the
+    commit, has been seen by nobody and stays. The files stay until the branch snapshots that refer to them expire, so a
+    mistake can be undone. Raises RefusedError when the table does not exist or the selection is as of no snapshot,
+    UnavailableError when other commits interfere for a minute.
+    """
+    if selection.as_of is None:
+        raise RefusedError(
+            f"table {identifier}: --clear needs --as-of ID; allowed: the snapshot of branch {QUARANTINE} that was "
+            f"exported, which `firn quarantine {identifier} --export FILE` prints"
+        )
+    cleared = 0
+
+    def commit() -> None:
+        nonlocal cleared
+        table = lake.table(identifier)
+        files = [file for *_, file in quarantined_files(table, identifier, selection)]
+        cleared = sum(file.record_count for file in files)
+        if files:
+            changes = {MAIN_BRANCH: Change(), QUARANTINE: Change(removed=[file.file_path for file in files])}
+            SnapshotCommit(table, changes).commit(lake, table, Manifests(table.io))
+
+    lake.until_committed(commit)
+    return cleared

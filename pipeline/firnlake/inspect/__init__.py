@@ -1,0 +1,1 @@
+"""Read only: the status of tables, and why something is as it is."""

@@ -1,0 +1,203 @@
+"""Explanation of a key: why its records are still there, and which commits removed the others (C1 to C11)."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.table import Table
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
+from firnlake.iceberg.catalog import Lake
+from firnlake.inspect.explain.cleaning import Keeping, KeyRecords
+from firnlake.inspect.explain.holds import Prospects, Reason, never_taken
+from firnlake.inspect.explain.partition import Commit, History
+from firnlake.inspect.explain.versions import Key, Version, Versions
+from firnlake.job.failures import failed_plans
+from firnlake.job.lane import Lane
+from firnlake.lanes.erasure.memory import read_erasures
+from firnlake.lanes.erasure.requests import digests_of, named_keys
+from firnlake.plan.read_states import sense_table
+from firnlake.table.columns import ColumnRoles
+from firnlake.table.segment import RUN, Segments
+from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.transactions import NO_TRANSACTIONS
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A record that readers see, and the rule that keeps it."""
+
+    record: Version
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A record that a commit removed, and the rule for it."""
+
+    record: Version
+    reason: Reason
+    commit: Commit
+
+
+@dataclass(frozen=True)
+class KeyExplanation:
+    """Everything known about a key; ``reach`` says how far back. ``key`` None: records without a key."""
+
+    table: str
+    snapshot_id: int | None
+    key: Key
+    kept: tuple[Kept, ...]
+    removed_tombstones: tuple[Version, ...]
+    """Tombstones of the key that were removed; one comes back when an older record of the key arrives late (C9)."""
+    removed: tuple[Removed, ...]
+    reach: str
+
+
+def explain_key(
+    lake: Lake,
+    identifier: str,
+    key: Key,
+    now_ms: int,
+    only: TopicPartition | None = None,
+    commits: int = 100,
+) -> KeyExplanation:
+    """Explain the records of ``key`` (None: records without a key) in table ``identifier`` at ``now_ms``.
+
+    ``only`` restricts it to one topic partition. ``commits`` is the maximum number of commits that removed records to
+    search, newest first. Raises RefusedError for an unknown table or topic partition, but not for an unknown key.
+    """
+    segments, sensed = sense_table(lake, identifier, now_ms, {only} if only else ())
+    if only and only not in segments.by_partition:
+        raise RefusedError(f"table {identifier} holds no segment of {only}; found: {_names(segments.by_partition)}")
+    if segments.snapshot_id is None:
+        return KeyExplanation(identifier, None, key, (), (), (), "the table has no snapshot")
+    table = lake.table(identifier)
+    columns = ColumnRoles.of(table, identifier)
+    versions = Versions(table, columns, key, only).of(segments.snapshot_id)
+    removed_tombstones = _removed_tombstones(table, columns, key, only)
+    erased_below = _erased_below(table, columns, key)
+    states = {state.topic_partition: state for state in sensed}
+    failed = failed_plans(lake, identifier)
+    kept: list[Kept] = []
+    for topic_partition in sorted({version.topic_partition for version in versions}):
+        state = states.get(topic_partition)
+        of_key = KeyRecords(
+            [version for version in versions if version.topic_partition == topic_partition],
+            [version for version in removed_tombstones if version.topic_partition == topic_partition],
+            has_key=key is not None,
+            transactions=state.transactions if state else NO_TRANSACTIONS,
+            erased_below=erased_below.get(topic_partition, 0),
+        )
+        kept += _kept(of_key, segments, Prospects.of(segments, state, failed) if state else None)
+    removed, reach = _removed(table, columns, key, only, commits)
+    return KeyExplanation(
+        identifier, segments.snapshot_id, key, tuple(kept), tuple(removed_tombstones), tuple(removed), reach
+    )
+
+
+def _removed_tombstones(table: Table, columns: ColumnRoles, key: Key, only: TopicPartition | None) -> list[Version]:
+    """The removed tombstones of the key; one that came back and was removed again appears twice."""
+    head = on_branch(table, REMOVED_TOMBSTONES).current_snapshot()
+    return Versions(table, columns, key, only).of(head.snapshot_id) if head and key is not None else []
+
+
+def _erased_below(table: Table, columns: ColumnRoles, key: Key) -> Mapping[TopicPartition, int]:
+    """The offsets below which records of the key are to be erased; none where the requests can't be read."""
+    try:
+        known = read_erasures(table)
+        named = named_keys(table, columns, [key]) if known.requests and key is not None else []
+    except RefusedError:
+        return {}
+    wanted = set(digests_of(pa.array(named, pa.large_binary()), known.secret))
+    below: dict[TopicPartition, int] = {}
+    for one in known.requests:
+        if one.digest in wanted:
+            below[one.topic_partition] = max(one.below, below.get(one.topic_partition, 0))
+    return below
+
+
+def _kept(of_key: KeyRecords, segments: Segments, prospects: Prospects | None) -> Iterator[Kept]:
+    """Explain why each record of the key in one topic partition is there."""
+    strays = {stray.path: stray for stray in segments.strays}
+    keeping = Keeping(of_key, prospects) if prospects else None
+    for place, version in enumerate(of_key.present):
+        if version.path in strays:
+            yield Kept(version, never_taken(strays[version.path]))
+        elif keeping:
+            yield Kept(version, keeping.reason(place))
+
+
+def _removed(
+    table: Table, columns: ColumnRoles, key: Key, only: TopicPartition | None, limit: int
+) -> tuple[list[Removed], str]:
+    """The records that Firn's commits removed, newest commit first, and how far back the search went."""
+    history = History(table)
+    removed: list[Removed] = []
+    readers: dict[str, Versions] = {}
+    looked: set[int] = set()
+    for commit in history.commits():
+        place = commit.topic_partition
+        if place is None and commit.plan:
+            return removed, f"what snapshot {commit.snapshot_id} removed is unknown: the list of its plans is gone"
+        if place is None or not commit.removed or (only and place != str(only)):
+            continue
+        if commit.snapshot_id not in looked and len(looked) == limit:
+            return removed, f"searched the newest {limit} commits that removed records; --commits searches further"
+        looked.add(commit.snapshot_id)
+        if commit.parent_id is None or table.snapshot_by_id(commit.parent_id) is None:
+            return removed, f"what snapshot {commit.snapshot_id} removed is unknown: the snapshot before it has expired"
+        if place not in readers:
+            readers[place] = Versions(table, columns, key, TopicPartition.parse(place))
+        try:
+            removed += _removed_by(commit, commit.parent_id, readers[place], has_key=key is not None)
+        except FileNotFoundError:
+            return removed, f"what snapshot {commit.snapshot_id} removed is unknown: its data files are deleted"
+    if history.complete:
+        return removed, f"searched all {len(looked)} commits that removed records"
+    return removed, (
+        f"searched all {len(looked)} commits that removed records since snapshot "
+        f"{history.snapshots[-1].snapshot_id}; older ones have expired"
+    )
+
+
+def _removed_by(commit: Commit, parent_id: int, versions: Versions, has_key: bool) -> Iterator[Removed]:
+    before, after = versions.files(parent_id), versions.files(commit.snapshot_id)
+    # A mask leaves all files in the table, and hides records in them.
+    same = before & after if commit.lane == Lane.MASK else frozenset[str]()
+    gone = versions.of(parent_id, among=(before - after) | same)
+    missing = Counter(version.place for version in gone)
+    missing.subtract(version.place for version in versions.of(commit.snapshot_id, among=(after - before) | same))
+    for version in gone:
+        if missing[version.place] > 0:
+            missing[version.place] -= 1
+            yield Removed(version, _took(version, versions.of(commit.snapshot_id), commit, has_key), commit)
+
+
+def _took(version: Version, left: Sequence[Version], commit: Commit, has_key: bool) -> Reason:
+    """The rule by which ``commit`` removed ``version``; ``left`` are the records of its key right after the commit."""
+    newest = max((other.offset for other in left), default=-1)
+    if commit.lane == Lane.RETAIN:
+        return Reason("C19", "past the retention of its topic")
+    if commit.lane == Lane.ERASE:
+        return Reason("C30", "erased on request")
+    if commit.lane == Lane.MASK and newest > version.offset:
+        return Reason("C28", f"hidden by mask: superseded by offset {newest}")
+    if version.producer_id is not None and newest < version.offset and not (version.tombstone and version.level >= RUN):
+        return Reason("C10", f"of an aborted transaction of producer {version.producer_id}")
+    if not has_key:
+        return Reason("C5", "without a key: quarantined")
+    if newest > version.offset:
+        return Reason("C2", f"superseded by offset {newest}")
+    if newest == version.offset:
+        return Reason("C1", "written more than once: another copy was kept")
+    if version.tombstone:
+        return Reason("C9", "a tombstone whose delete horizon had passed")
+    return Reason("C26", "no rule explains it: please report this with the plan's id")
+
+
+def _names(states: Iterable[TopicPartition]) -> str:
+    names = sorted(str(topic_partition) for topic_partition in states)
+    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "none"

@@ -1,0 +1,55 @@
+"""Cleaning progress of topic partitions in the format of Kafka's ``cleaner-offset-checkpoint`` (C16).
+
+Kafka's CheckpointFile has a line with the version, a line with the number of entries, then a line per entry; its
+OffsetCheckpointFile has version 0 and entries ``topic partition offset``. The offset is the first dirty one. As in
+Kafka, a topic partition has an entry once it was cleaned: here, when it has a tail.
+"""
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.plan.read_states import sense_table
+
+VERSION: Final = 0
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def checkpoint_text(lake: Lake, identifier: str) -> str:
+    """The checkpoint of table ``identifier`` as of its current snapshot, entries by topic and partition.
+
+    Raises RefusedError for a topic name that Kafka does not allow, because its entry could not be read back.
+    """
+    _, states = sense_table(lake, identifier, now_ms=0, look_at_transactions=False)
+    offsets = {state.topic_partition: state.first_dirty_offset for state in states if state.cleaned_through is not None}
+    for topic, partition in offsets:
+        if not _LEGAL.fullmatch(topic):
+            raise RefusedError(
+                f"table {identifier}: topic {topic!r} (partition {partition}) can't be written to a checkpoint; "
+                "allowed: letters, digits, '.', '_' and '-'"
+            )
+    entries = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+    return "".join(f"{line}\n" for line in (VERSION, len(entries), *entries))
+
+
+def write_checkpoint(text: str, path: Path) -> None:
+    """Write ``text`` to ``path`` atomically, as Kafka does: a reader sees the old checkpoint or the new one.
+
+    Raises RefusedError when the file can't be written.
+    """
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+            written = Path(folder) / path.name
+            with written.open("w", encoding="ascii") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            written.replace(path)
+    except OSError as error:
+        raise RefusedError(
+            f"checkpoint {path} can't be written: {error}; allowed: a file in a folder that exists"
+        ) from error

@@ -1,0 +1,321 @@
+"""Gather the status of tables from metadata, without a JVM and without changing a table."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from firnlake.clock import show_ms
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.snapshots import ancestors
+from firnlake.ingest.quarantine import Batch, batches
+from firnlake.inspect.status.document import (
+    Details,
+    LaneCommit,
+    LaneVerdict,
+    LaneWork,
+    Level,
+    LevelStatus,
+    PartitionCondition,
+    PartitionStatus,
+    Quarantined,
+    Summary,
+)
+from firnlake.inspect.status.rows import Status, rows_of, write
+from firnlake.inspect.status.space import history_of, space_of
+from firnlake.inspect.status.verdicts import last_verdicts
+from firnlake.job.failures import FailedPlan, failed_plans, waiting
+from firnlake.job.job import OpenJob, open_jobs
+from firnlake.job.lane import ANY_POLICY, Lane
+from firnlake.lanes.due import due
+from firnlake.lanes.hiding.comparing import compared_through, obstacles
+from firnlake.lanes.retention import retention
+from firnlake.plan.forecast import due_later
+from firnlake.plan.make import plan_partition
+from firnlake.plan.read_states import read_once
+from firnlake.plan.survey import DueSurvey
+from firnlake.table import records
+from firnlake.table.partition import PartitionState
+from firnlake.table.policies import Policies, doubts
+from firnlake.table.records import COLUMNS
+from firnlake.table.segment import LEVELS, Segments
+from firnlake.table.summaries import CommitSummary, appended
+
+if TYPE_CHECKING:
+    from firnlake.table.topic_partition import TopicPartition
+
+
+QUARANTINED_SHOWN: Final = 100
+"""Maximum number of batches of quarantined records listed, largest first; ``firn quarantine`` lists all."""
+
+_LOWEST, _HIGHEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
+
+
+def status_of(lake: Lake, identifier: str | None, now_ms: int) -> list[Status]:
+    """The status of table ``identifier``, or of every table of records in the catalog, at ``now_ms``.
+
+    Raises RefusedError for a named table that does not exist or is not a table of records.
+    """
+    names = [identifier] if identifier is not None else _tables_of_records(lake)
+    verdicts = last_verdicts(lake.reports_folder)
+    return [_status(lake, name, now_ms, verdicts.get(name, ())) for name in names]
+
+
+def write_snapshot(lake: Lake, table: str, now_ms: int) -> Summary:
+    """Store the status of ``table`` at ``now_ms`` (epoch milliseconds) under the lake's home; returns its summary.
+
+    Raises RefusedError for an unknown table, or a folder that can't be written to.
+    """
+    (status,) = status_of(lake, table, now_ms)
+    write(status)
+    return status.summary
+
+
+def _tables_of_records(lake: Lake) -> list[str]:
+    names = (name for namespace in lake.namespaces() for name in lake.tables(namespace))
+    return [name for name in names if _is_table_of_records(lake, name)]
+
+
+def _is_table_of_records(lake: Lake, identifier: str) -> bool:
+    table = lake.table(identifier)
+    try:
+        records.check(table, identifier)
+    except RefusedError:
+        return COLUMNS in table.properties
+    return True
+
+
+def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdict, ...]) -> Status:
+    sensed = read_once(lake, identifier, now_ms)
+    segments, states = sensed.segments, sensed.states()
+    table = lake.table(identifier)
+    ordered = sorted(states, key=lambda state: state.topic_partition)
+    failed = failed_plans(lake, identifier)
+    quarantined = batches(lake, identifier)
+    moved: Counter[TopicPartition] = Counter()
+    for batch in quarantined:
+        moved[batch.topic_partition] += batch.records
+    possible = _possible(sensed.survey)
+    busy = open_jobs(lake, identifier) if any(state.policy.masks for state in states) else {}
+    parts = [
+        _partition(
+            state,
+            lanes,
+            _waiting(state, segments, failed),
+            moved[state.topic_partition],
+            busy.get(state.topic_partition),
+        )
+        for state, lanes in zip(ordered, possible, strict=True)
+    ]
+    work, publications = work_on(table)
+    policies = Policies.parse(identifier, table.properties)
+    history, wrong_limits = history_of(table, identifier, now_ms)
+    space, topics = space_of(ordered, quarantined, history, work)
+    conditions = Counter(part.condition for part in parts)
+    summary = Summary(
+        table=identifier,
+        snapshot_id=segments.snapshot_id,
+        taken_ms=now_ms,
+        topic_partitions=len(parts),
+        levels=_sums(parts),
+        conditions={condition: conditions[condition] for condition in PartitionCondition},
+        max_dirty_ratio=max((part.dirty_ratio for part in parts), default=0.0),
+        max_lag_ms=max((part.lag_ms for part in parts if part.lag_ms is not None), default=None),
+        quarantined_records=moved.total(),
+        space=space,
+        last_publication=next(iter(publications), None),
+        last_verdict=next(iter(verdicts), None),
+        **work.model_dump(),
+    )
+    details = Details(
+        publications=publications,
+        verdicts=verdicts,
+        quarantine=_largest(quarantined),
+        topics=topics,
+        strays=tuple(str(stray) for stray in segments.strays),
+        doubts=(*wrong_limits, *doubts(policies)),
+    )
+    return Status.of(lake.home, summary, details, rows_of(parts))
+
+
+def _possible(survey: DueSurvey) -> Iterator[list[Lane]]:
+    """The lanes that may be due in each topic partition, sorted by topic and partition: ``due`` costs far more."""
+    by_lane = zip(*(survey.may_be_due(lane).tolist() for lane in Lane), strict=True)
+    return ([lane for lane, may_be in zip(Lane, flags, strict=True) if may_be] for flags in by_lane)
+
+
+def _sums(parts: Iterable[PartitionStatus]) -> tuple[Level, Level, Level, Level]:
+    """Sums over all topic partitions by level; segments that claim another level are blocked, and left out."""
+    sums = {level: Counter[str]() for level in LEVELS}
+    for counted in (counted for part in parts for counted in part.levels if counted.level in LEVELS):
+        sums[counted.level].update(segments=counted.segments, records=counted.records, bytes=counted.bytes)
+    landed, merged, cleaned, tail = (Level(**sums[level]) for level in LEVELS)
+    return landed, merged, cleaned, tail
+
+
+def _largest(quarantined: Iterable[Batch]) -> tuple[Quarantined, ...]:
+    largest = sorted(quarantined, key=lambda batch: (-batch.records, batch.topic_partition))[:QUARANTINED_SHOWN]
+    return tuple(Quarantined(**vars(batch) | {"topic_partition": str(batch.topic_partition)}) for batch in largest)
+
+
+def _waiting(state: PartitionState, segments: Segments, failed: Sequence[FailedPlan]) -> list[FailedPlan]:
+    """The markers of failed plans that keep due work from being tried again (C20)."""
+    lanes = {marker.plan.lane for marker in failed if marker.plan.topic_partition == state.topic_partition}
+    plans = [plan for lane in lanes if (plan := plan_partition(lane, segments, state))]
+    return [marker for _, marker in waiting(failed, plans)]
+
+
+def _partition(
+    state: PartitionState,
+    possible: Collection[Lane],
+    failed: Sequence[FailedPlan],
+    quarantined: int,
+    busy: OpenJob | None,
+) -> PartitionStatus:
+    """The status of ``state``; no lane is due that is not in ``possible``. Lane `mask` waits for ``busy``."""
+    held = {marker.plan.lane for marker in failed}
+    lanes = [lane for lane in Lane if lane not in held]
+    works = {lane.value: work.reason for lane in lanes if lane in possible and (work := due(lane, state))}
+    at = state.now_ms if works and not state.blockers else due_later(state, lanes)
+    kept = retention(state)
+    wrong, holding, refused = state.blockers + state.oversized, _held(state), tuple(str(marker) for marker in failed)
+    young = _young(state) + obstacles(state) + (str(busy),) * (busy is not None)
+    return PartitionStatus(
+        topic=state.topic_partition.topic,
+        partition=state.topic_partition.partition,
+        condition=_condition(wrong, refused, works, holding + young),
+        levels=_levels(state),
+        dirty_ratio=state.dirty_ratio,
+        lag_ms=_bounded(_lag_ms(state)),
+        cleanable_bytes=state.cleanable_bytes,
+        uncleanable_bytes=state.uncleanable_bytes,
+        cleaned_through=state.cleaned_through,
+        first_dirty_offset=state.first_dirty_offset,
+        due=works,
+        due_in_ms=None if at is None else _bounded(at - state.now_ms),
+        blockers=wrong + holding + refused,
+        compared_through=compared_through(state),
+        retained=kept.kept if kept else None,
+        waiting=young,
+        quarantined=quarantined,
+    )
+
+
+def _condition(
+    wrong: Sequence[str], refused: Sequence[str], works: Mapping[str, str], held: Sequence[str]
+) -> PartitionCondition:
+    for applies, condition in (
+        (wrong, PartitionCondition.UNCLEANABLE),
+        (refused, PartitionCondition.REFUSED),
+        (works, PartitionCondition.DUE),
+        (held, PartitionCondition.WAITING),
+    ):
+        if applies:
+            return condition
+    return PartitionCondition.IDLE
+
+
+def _lag_ms(state: PartitionState) -> int | None:
+    oldest = min((segment.oldest_ms for segment in state.cleanable), default=None)
+    # Producers set the timestamps: a record with one in the future has not waited.
+    return None if oldest is None else max(0, state.now_ms - oldest)
+
+
+def _bounded(milliseconds: int | None) -> int | None:
+    """The value limited to 64 bits: producers set the timestamps, to anything."""
+    return None if milliseconds is None else min(max(milliseconds, _LOWEST), _HIGHEST)
+
+
+def _young(state: PartitionState) -> tuple[str, ...]:
+    """Data that the lag holds back (C11). A timestamp in the future holds it back for long, so it is named."""
+    held = state.held
+    if not held or held.until_ms is None or not state.policy.compacts:
+        return ()
+    ahead = held.segment.newest_ms - state.now_ms
+    newest = f", its newest timestamp is {ahead} ms in the future" if ahead > 0 else ""
+    lag = f"firn.min.compaction.lag.ms {state.policy.min_compaction_lag_ms}"
+    until = show_ms(held.until_ms)
+    return (f"segment {held.segment} and everything after it is not cleaned until {until} ({lag}{newest})",)
+
+
+def _held(state: PartitionState) -> tuple[str, ...]:
+    """Data that a transaction holds back (C10), and tombstones that strays keep (C7)."""
+    undecided = (f"held back: {state.undecided}",) if state.undecided else ()
+    return undecided + tuple(
+        f"segment {stray.path} may hold records from offset {stray.base_offset} on: tombstones at or past it stay"
+        for stray in state.strays
+    )
+
+
+def _levels(state: PartitionState) -> tuple[LevelStatus, ...]:
+    ordered = sorted(state.segments, key=lambda segment: segment.level)
+    levels = []
+    for level, group in groupby(ordered, key=lambda segment: segment.level):
+        own = list(group)
+        filled = [segment for segment in own if segment.records and segment.base_offset >= 0]
+        levels.append(
+            LevelStatus(
+                level=level,
+                segments=len(own),
+                records=sum(segment.records for segment in own),
+                bytes=sum(segment.bytes for segment in own),
+                tombstones=_sum(segment.tombstones for segment in own),
+                hidden=_sum(state.masking.counted(segment) for segment in own),
+                delete_files=max(segment.row_deletes for segment in own),
+                base_offset=min((segment.base_offset for segment in filled), default=None),
+                last_offset=max((segment.last_offset for segment in filled), default=None),
+            )
+        )
+    return tuple(levels)
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    """The sum; None when a number is unknown."""
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total
+
+
+KEPT = 50
+_CLEANING = frozenset(Lane) - ANY_POLICY
+
+
+def work_on(table: Table) -> tuple[LaneWork, tuple[LaneCommit, ...]]:
+    """Arrivals in ``table`` and Firn's work on them, back to its oldest snapshot; and Firn's last commits."""
+    landed, core_ms, publications = 0, 0, []
+    since = None
+    for snapshot in ancestors(table):
+        since = snapshot.timestamp_ms
+        if told := CommitSummary.of(snapshot):
+            publications.append(_publication(snapshot, told))
+            core_ms += told.core_ms
+        elif added := appended(snapshot):
+            landed += added.bytes
+    work = LaneWork(
+        landed_bytes=landed,
+        written_bytes=sum(one.bytes_out for one in publications),
+        saved_bytes=sum(one.bytes_in - one.bytes_out for one in publications),
+        cleaned_bytes=sum(one.bytes_in - one.bytes_out for one in publications if one.lane in _CLEANING),
+        core_ms=core_ms,
+        since_ms=since,
+    )
+    return work, tuple(publications[:KEPT])
+
+
+def _publication(snapshot: Snapshot, told: CommitSummary) -> LaneCommit:
+    return LaneCommit(
+        snapshot_id=snapshot.snapshot_id,
+        at_ms=snapshot.timestamp_ms,
+        lane=told.lane,
+        what=told.topic_partition or f"{told.plans} topic partitions",
+        reason=told.reason,
+        **told.counts.model_dump(include=set(LaneCommit.model_fields)),
+    )

@@ -1,0 +1,280 @@
+"""The status of a table: topic partitions as an Arrow table, one row each, filtered, sorted and split into pages.
+
+The table's figures and lists are in the schema's metadata. A run stores it as one file per table under
+``$FIRN_HOME/status``. The file is written atomically, so readers need no lock, and it is memory-mapped: a page of
+10,000 topic partitions costs milliseconds. It can be rebuilt at any time, and no decision depends on it.
+"""
+
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import ValidationError
+
+from firnlake.errors import RefusedError
+from firnlake.inspect.status.document import Details, Level, LevelStatus, PartitionStatus, Summary
+
+LEVELS: Final = range(4)
+
+_LEVEL: Final = pa.struct([(name, pa.int64()) for name in LevelStatus.model_fields])
+COLUMNS: Final = pa.schema(
+    [
+        ("name", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int64()),
+        ("condition", pa.string()),
+        ("levels", pa.list_(_LEVEL)),
+        ("segments", pa.int64()),
+        ("records", pa.int64()),
+        ("bytes", pa.int64()),
+        ("dirty_ratio", pa.float64()),
+        ("lag_ms", pa.int64()),
+        ("cleanable_bytes", pa.int64()),
+        ("uncleanable_bytes", pa.int64()),
+        ("cleaned_through", pa.int64()),
+        ("first_dirty_offset", pa.int64()),
+        ("due_in_ms", pa.int64()),
+        ("quarantined", pa.int64()),
+        ("due", pa.list_(pa.string())),
+        ("in_the_way", pa.list_(pa.string())),
+        ("waiting", pa.list_(pa.string())),
+        ("retained", pa.string()),
+        ("compared_through", pa.int64()),
+    ]
+)
+"""Schema of a stored status. In ``due`` the lane precedes the reason; ``in_the_way`` are the blockers."""
+
+PAGE_ROWS: Final = 25
+
+
+class Shown(StrEnum):
+    """Filter of topic partitions: all, or those in one condition."""
+
+    ALL = "all"
+    DUE = "due"
+    UNCLEANABLE = "uncleanable"
+    REFUSED = "refused"
+    WAITING = "waiting"
+    IDLE = "idle"
+
+
+class Sort(StrEnum):
+    """The columns that rows can be sorted by."""
+
+    NAME = "name"
+    CONDITION = "condition"
+    SEGMENTS = "segments"
+    RECORDS = "records"
+    BYTES = "bytes"
+    DIRTY_RATIO = "dirty_ratio"
+    LAG = "lag_ms"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True)
+class Query:
+    """A request for a page of rows. ``page`` counts from 1; ``text`` is searched for in names and reasons."""
+
+    text: str = ""
+    shown: Shown = Shown.ALL
+    sort: Sort = Sort.DIRTY_RATIO
+    descending: bool = True
+    page: int = 1
+
+
+@dataclass(frozen=True)
+class Page:
+    """The rows of one page, as dictionaries by column; ``found`` of ``total`` rows match the query."""
+
+    rows: list[dict[str, Any]]
+    number: int
+    pages: int
+    found: int
+    total: int
+
+
+def rows_of(parts: Sequence[PartitionStatus]) -> pa.Table:
+    """``parts`` as a table with the schema COLUMNS."""
+    return pa.Table.from_pylist([_row(part) for part in parts], schema=COLUMNS)
+
+
+def parts_of(rows: pa.Table) -> tuple[PartitionStatus, ...]:
+    """The topic partitions in ``rows``, in their order: the inverse of ``rows_of``."""
+    return tuple(map(_part, rows.to_pylist()))
+
+
+def _row(part: PartitionStatus) -> dict[str, Any]:
+    return part.model_dump() | {
+        "name": part.name,
+        "segments": sum(level.segments for level in part.levels),
+        "records": sum(level.records for level in part.levels),
+        "bytes": sum(level.bytes for level in part.levels),
+        "due": [f"{lane}: {reason}" for lane, reason in part.due.items()],
+        "in_the_way": part.blockers,
+    }
+
+
+def _part(row: dict[str, Any]) -> PartitionStatus:
+    told = {name: row[name] for name in PartitionStatus.model_fields if name in row}
+    due = dict(text.split(": ", 1) for text in row["due"])
+    return PartitionStatus(**told | {"due": due, "blockers": row["in_the_way"]})
+
+
+def page_of(rows: pa.Table, query: Query) -> Page:
+    """The page that ``query`` asks for; the last one when there are fewer."""
+    wanted = _filtered(rows, query)
+    pages = max(1, -(-wanted.num_rows // PAGE_ROWS))
+    number = min(query.page, pages)
+    order = pc.sort_indices(wanted, sort_keys=_sort_keys(query))
+    chosen = order.slice((number - 1) * PAGE_ROWS, PAGE_ROWS)
+    return Page(list(map(_shown, wanted.take(chosen).to_pylist())), number, pages, wanted.num_rows, rows.num_rows)
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    """``row`` with the figures of each level by name, such as ``l0_bytes``."""
+    flat = dict.fromkeys((f"l{level}_{what}" for level in LEVELS for what in Level.model_fields), 0)
+    return row | flat | {f"l{one['level']}_{what}": one[what] for one in row["levels"] for what in Level.model_fields}
+
+
+def _sort_keys(query: Query) -> list[tuple[str, str]]:
+    direction = "descending" if query.descending else "ascending"
+    # Partition 10 comes after partition 9. Missing values come last in either direction: Arrow's default.
+    place = ["topic", "partition"]
+    if query.sort is Sort.NAME:
+        return [(name, direction) for name in place]
+    return [(query.sort.value, direction), *((name, "ascending") for name in place)]
+
+
+def _filtered(rows: pa.Table, query: Query) -> pa.Table:
+    if query.shown is not Shown.ALL:
+        rows = rows.filter(pc.equal(rows["condition"], query.shown.value))
+    text = query.text.strip()
+    if not text:
+        return rows
+    matches = pc.match_substring(rows["name"], text, ignore_case=True)
+    for name in ("due", "in_the_way", "waiting"):
+        reasons = pc.binary_join(rows[name], "\n")
+        matches = pc.or_(matches, pc.match_substring(reasons, text, ignore_case=True))
+    return rows.filter(matches)
+
+
+FOLDER: Final = "status"
+SUFFIX: Final = ".arrow"
+_SUMMARY, _DETAILS = b"firn.summary", b"firn.details"
+
+
+def path_of(home: Path, table: str) -> Path:
+    """Path of the status file of ``table``; the name can't lead out of the folder."""
+    return home / FOLDER / f"{quote(table, safe='')}{SUFFIX}"
+
+
+def tables(home: Path) -> list[str]:
+    """The tables that have a status file, by name."""
+    return sorted(unquote(path.name.removesuffix(SUFFIX)) for path in (home / FOLDER).glob(f"[!.]*{SUFFIX}"))
+
+
+@dataclass(frozen=True)
+class Status:
+    """One table as of one snapshot. Its ``rows`` have the COLUMNS; ``path`` is the file that stores it, or would."""
+
+    path: Path
+    summary: Summary
+    rows: pa.Table
+
+    @classmethod
+    def of(cls, home: Path, summary: Summary, details: Details, rows: pa.Table) -> "Status":
+        """Build a status from its parts."""
+        said = {_SUMMARY: summary.model_dump_json(), _DETAILS: details.model_dump_json()}
+        return cls(path_of(home, summary.table), summary, rows.replace_schema_metadata(said))
+
+    @property
+    def table(self) -> str:
+        """The table's name."""
+        return self.summary.table
+
+    @property
+    def partitions(self) -> tuple[PartitionStatus, ...]:
+        """The topic partitions as objects; suitable for thousands of them, not for a million."""
+        return parts_of(self.rows)
+
+    @property
+    def strays(self) -> tuple[str, ...]:
+        """As in ``Details``."""
+        return self.details().strays
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """As in ``Details``."""
+        return self.details().doubts
+
+    def to_dict(self) -> dict[str, Any]:
+        """The status as JSON-ready names and values."""
+        parts = [part.model_dump(mode="json") for part in self.partitions]
+        return self.summary.model_dump(mode="json") | self.details().model_dump(mode="json") | {"partitions": parts}
+
+    def details(self) -> Details:
+        """The lists about the table. Raises RefusedError when they are not Firn's."""
+        try:
+            return Details.model_validate_json(self.rows.schema.metadata[_DETAILS])
+        except (ValidationError, KeyError) as error:
+            raise _unreadable(self.table, self.path, error) from error
+
+    def page(self, query: Query) -> Page:
+        """The topic partitions that ``query`` asks for. Raises RefusedError when the rows are damaged."""
+        try:
+            # Arrow trusts the offsets in a file, and wrong ones crash the process.
+            self.rows.validate(full=True)
+        except pa.ArrowException as error:
+            raise _unreadable(self.table, self.path, error) from error
+        return page_of(self.rows, query)
+
+
+def write(status: Status) -> Path:
+    """Store ``status`` and return its path. Raises RefusedError when it can't be written."""
+    path = status.path
+    unfinished = path.with_name(f".{uuid.uuid4().hex}{SUFFIX}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, status.rows.schema) as writer:
+            writer.write_table(status.rows)
+        unfinished.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise RefusedError(
+            f"the status of table {status.table} can't be written to {path}: {error}; allowed: a writable folder "
+            "(FIRN_HOME)"
+        ) from error
+    return path
+
+
+def read(home: Path, table: str) -> Status | None:
+    """Read the status of ``table``; None when there is no file. Raises RefusedError if it is torn or not Firn's."""
+    path = path_of(home, table)
+    try:
+        # Memory-mapped, because the page of all tables reads no row.
+        with pa.memory_map(str(path)) as mapped:
+            rows = pa.ipc.open_file(mapped).read_all()
+        status = Status(path, Summary.model_validate_json((rows.schema.metadata or {})[_SUMMARY]), rows)
+    except FileNotFoundError:
+        return None
+    except (OSError, pa.ArrowException, ValidationError, KeyError) as error:
+        raise _unreadable(table, path, error) from error
+    if status.table != table or not rows.schema.equals(COLUMNS):
+        raise _unreadable(table, path, f"it belongs to table {status.table} and has the columns {rows.column_names}")
+    return status
+
+
+def _unreadable(table: str, path: Path, why: Exception | str) -> RefusedError:
+    reason = next(iter(str(why).splitlines()), repr(why))
+    return RefusedError(
+        f"the status of table {table} can't be read from {path}: {reason}; allowed: a status written by this version "
+        "of Firn (the next run writes one)"
+    )

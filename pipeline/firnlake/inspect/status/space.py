@@ -1,0 +1,141 @@
+"""The space of a table and of its topics: what is live, what only history holds, what could be freed now.
+
+History goes by snapshot summaries, which cost nothing, so its figures are those of the whole table.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.branches import FIRN_BRANCHES, on_branch
+from firnlake.iceberg.snapshots import ancestors, retained
+from firnlake.ingest.quarantine import Batch
+from firnlake.inspect.status.document import HistorySpace, LaneWork, TableSpace, TopicSpace
+from firnlake.lanes.retention import retention
+from firnlake.table.partition import PartitionState
+from firnlake.table.segment import LANDED, MERGED
+from firnlake.table.summaries import cherry_picked, file_bytes
+
+_RAW: Final = (LANDED, MERGED)
+"""Levels that no cleaning has read yet."""
+
+
+def history_of(table: Table, identifier: str, now_ms: int) -> tuple[HistorySpace, tuple[str, ...]]:
+    """The space of the history of ``table``, and what is wrong with its limits: nothing counts as expirable then."""
+    try:
+        return history_space(table, retained(identifier, table.metadata, now_ms).snapshots), ()
+    except RefusedError as error:
+        return history_space(table, {snapshot.snapshot_id for snapshot in table.metadata.snapshots}), (str(error),)
+
+
+def history_space(table: Table, staying: Collection[int]) -> HistorySpace:
+    """The space of the history of ``table`` when expiry keeps the snapshots with the ids ``staying``.
+
+    A commit to main or to a branch of Firn's leaves to history what it removed; the snapshot before it is the last that
+    has it. Any other snapshot, such as a staged one, holds what it added, for itself and those that follow it.
+    """
+    lines = [tuple(ancestors(on_branch(table, name))) for name in (MAIN_BRANCH, *FIRN_BRANCHES)]
+    on_line = {snapshot.snapshot_id for line in lines for snapshot in line}
+    # The files of a cherry-picked snapshot are main's.
+    known = on_line | {picked for commit in lines[0] if (picked := cherry_picked(commit)) is not None}
+    beside = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in known]
+    held = [*_removed(lines), *_added(beside, known)]
+    needed = _with_parents(beside, staying)
+    is_exact = all(size is not None for _, size in held)
+    return HistorySpace(
+        history_bytes=sum(size or 0 for _, size in held),
+        history_is_exact=is_exact,
+        expirable_bytes=sum(size or 0 for holder, size in held if holder not in needed),
+        expirable_is_exact=is_exact
+        and on_line.issuperset(staying)
+        and all(_newest_stay(one, staying) for one in lines),
+    )
+
+
+def _removed(lines: Iterable[Sequence[Snapshot]]) -> Iterator[tuple[int, int | None]]:
+    """The last snapshot that holds what each commit removed, and its bytes; ``lines`` are newest first."""
+    for line in lines:
+        for commit, before in pairwise(line):
+            yield before.snapshot_id, file_bytes(commit).removed
+
+
+def _added(beside: Iterable[Snapshot], known: Collection[int]) -> Iterator[tuple[int, int | None]]:
+    """Each snapshot ``beside`` the lines and the bytes it added; None where a parent has expired: no summary tells then
+    what it shares with others. All others descend from ``known`` snapshots."""
+    rooted = set(known)
+    for snapshot in beside:
+        if snapshot.parent_snapshot_id in rooted:
+            rooted.add(snapshot.snapshot_id)
+            yield snapshot.snapshot_id, file_bytes(snapshot).added
+        else:
+            yield snapshot.snapshot_id, None
+
+
+def _with_parents(beside: Sequence[Snapshot], staying: Collection[int]) -> set[int | None]:
+    """``staying`` and the snapshots ``beside`` the lines that these descend from, and may share files with."""
+    needed: set[int | None] = set(staying)
+    for snapshot in reversed(beside):
+        if snapshot.snapshot_id in needed:
+            needed.add(snapshot.parent_snapshot_id)
+    return needed
+
+
+def _newest_stay(line: Sequence[Snapshot], staying: Collection[int]) -> bool:
+    """True when no snapshot of ``line`` stays that is older than one that goes."""
+    stay = [snapshot.snapshot_id in staying for snapshot in line]
+    return stay == sorted(stay, reverse=True)
+
+
+def space_of(
+    states: Sequence[PartitionState], quarantined: Iterable[Batch], history: HistorySpace, work: LaneWork
+) -> tuple[TableSpace, tuple[TopicSpace, ...]]:
+    """The space of the table, and of each topic by name; ``work`` is Firn's work on the table so far."""
+    share = _garbage_share(states, work)
+    by_topic: dict[str, Counter[str]] = defaultdict(Counter)
+    for state in states:
+        by_topic[state.topic_partition.topic].update(
+            main=sum(segment.bytes for segment in state.segments),
+            side=sum(segment.bytes for segment in state.removed_tombstones),
+            compactable=_compactable(state, share or 0.0),
+            unknown=share is None and bool(state.cleanable),
+        )
+    for batch in quarantined:
+        by_topic[batch.topic_partition.topic]["side"] += batch.bytes
+    topics = tuple(_topic(topic, sizes) for topic, sizes in sorted(by_topic.items()))
+    estimates = [topic.compactable_bytes for topic in topics]
+    space = TableSpace(
+        main_bytes=sum(topic.main_bytes for topic in topics),
+        side_bytes=sum(topic.side_bytes for topic in topics),
+        compactable_bytes=None if None in estimates else sum(filter(None, estimates)),
+        **history.model_dump(),
+    )
+    return space, topics
+
+
+def _topic(topic: str, sizes: Counter[str]) -> TopicSpace:
+    return TopicSpace(
+        topic=topic,
+        main_bytes=sizes["main"],
+        side_bytes=sizes["side"],
+        compactable_bytes=None if sizes["unknown"] else sizes["compactable"],
+    )
+
+
+def _garbage_share(states: Iterable[PartitionState], work: LaneWork) -> float | None:
+    """Share of the bytes that cleanings have read which they removed, so far; None where history has no cleaning."""
+    raw = sum(segment.bytes for state in states for segment in state.head if segment.level in _RAW)
+    cleaned = work.landed_bytes - raw
+    return min(1.0, max(0.0, work.cleaned_bytes / cleaned)) if cleaned > 0 and work.cleaned_bytes else None
+
+
+def _compactable(state: PartitionState, share: float) -> int:
+    kept = retention(state)
+    dropped = {segment.path: segment.bytes for segment in kept.dropped} if kept else {}
+    cleanable = sum(segment.bytes for segment in state.cleanable if segment.path not in dropped)
+    return sum(dropped.values()) + round(share * cleanable)

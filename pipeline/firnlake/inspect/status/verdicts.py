@@ -1,0 +1,262 @@
+"""Verdicts and certificates with their pages, read from the documents stored beside the reports.
+
+Results are read as plain JSON, without Great Expectations. It stores a result as
+``results/<suite>/<run name>/<time>/<batch>.json``, where the time sorts as text, and its page under the same names.
+The run name names Firn's own page. A certificate is ``erasures/<table>/request-<id>.json``; its page has the same name.
+"""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+
+from firnlake.clock import to_ms
+from firnlake.inspect.status.document import LaneVerdict
+from firnlake_expectations.templates import CERTIFICATES
+
+LOOKED_AT = 2_000
+"""Maximum number of results read, for all tables, newest first: old results must not make a run slower."""
+KEPT = 300
+
+_RESULTS = "results"
+_NAME = re.compile(r"\w[\w.-]{0,199}", re.ASCII)
+"""Pattern of names under the reports folder: none can lead out of it or be too long."""
+
+
+class _Claim(BaseModel):
+    table: str
+    lane: str
+    plan_id: str
+    topic: str
+    partition: int
+    now_ms: int
+    records_in: int
+    records_out: int
+
+
+class _Finding(BaseModel):
+    passed: bool
+    observed: str
+
+
+class _StoredVerdict(BaseModel):
+    run_name: str
+    passed: bool
+    expectations: tuple[_Finding, ...]
+
+
+class _Firn(BaseModel):
+    claim: _Claim
+    verdict: _StoredVerdict
+
+
+class _Meta(BaseModel):
+    validation_time: AwareDatetime
+    firn: _Firn
+
+
+class StoredResult(BaseModel):
+    """The parts of a stored validation result that identify its plan and outcome."""
+
+    meta: _Meta
+
+    @property
+    def table(self) -> str:
+        """The table that was judged."""
+        return self.meta.firn.claim.table
+
+    def verdict(self) -> LaneVerdict:
+        """The verdict without its samples, which are shown only on its own page."""
+        claim, judged = self.meta.firn.claim, self.meta.firn.verdict
+        return LaneVerdict(
+            table=claim.table,
+            run_name=judged.run_name,
+            plan=claim.plan_id,
+            topic_partition=f"{claim.topic}-{claim.partition}",
+            lane=claim.lane,
+            passed=judged.passed,
+            at_ms=to_ms(self.meta.validation_time),
+            as_of_ms=claim.now_ms,
+            records_in=claim.records_in,
+            records_out=claim.records_out,
+            failures=tuple(finding.observed for finding in judged.expectations if not finding.passed),
+        )
+
+
+def last_verdicts(reports: Path) -> Mapping[str, tuple[LaneVerdict, ...]]:
+    """The newest verdicts by table, newest first; at most KEPT per table, with failed ones kept before passed ones."""
+    paths = (path for path in files_below(reports / _RESULTS) if path.suffix == ".json")
+    newest = sorted(paths, key=lambda path: path.parent.name, reverse=True)
+    by_table: dict[str, list[LaneVerdict]] = defaultdict(list)
+    for stored in _read(islice(newest, LOOKED_AT)):
+        by_table[stored.table].append(stored.verdict())
+    return {table: _kept(verdicts) for table, verdicts in by_table.items()}
+
+
+def _kept(verdicts: Iterable[LaneVerdict]) -> tuple[LaneVerdict, ...]:
+    kept = sorted(verdicts, key=lambda verdict: (verdict.passed, -verdict.at_ms))[:KEPT]
+    return tuple(sorted(kept, key=lambda verdict: -verdict.at_ms))
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """All files below ``folder``; unlike ``Path.rglob``, it tolerates that old reports are deleted meanwhile."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            yield Path(parent, name)
+
+
+@dataclass(frozen=True)
+class StoredReport:
+    """A page of the reports, open to users who may see ``table``."""
+
+    file: Path
+    table: str
+
+
+def report(reports: Path, path: str) -> StoredReport | None:
+    """The page at ``path`` under the folder ``reports``; None unless it is the page of a stored result."""
+    parts = PurePosixPath(path).parts
+    if not path.endswith(".html") or not all(_NAME.fullmatch(part) for part in parts):
+        return None
+    match parts:
+        case ("plans", page):
+            results = sorted((reports / _RESULTS).glob(f"*/{page.removesuffix('.html')}/*/*.json"))
+        case ("data_docs", "validations", *names):
+            results = [(reports / _RESULTS).joinpath(*names).with_suffix(".json")]
+        case _:
+            return None
+    file = reports.joinpath(*parts)
+    # Resolved, because a symbolic link must not lead out either.
+    if not file.is_file() or not file.resolve().is_relative_to(reports.resolve()):
+        return None
+    return next((StoredReport(file, stored.table) for stored in _read(results)), None)
+
+
+def _read(paths: Iterable[Path]) -> Iterator[StoredResult]:
+    for path in paths:
+        try:
+            yield StoredResult.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            continue  # being written, or not Firn's: the pages of the others don't wait for it
+
+
+_CERTIFICATE: Final = re.compile(r"request-([0-9]{1,18})\.(json|html)", re.ASCII)
+_REMEMBERED: Final = 1_000
+"""Number of documents that a process keeps the row of: one of 100,000 keys has 7 MB."""
+
+
+@dataclass(frozen=True)
+class CertificateRow:
+    """One certificate in a list. Times are epoch milliseconds."""
+
+    table: str
+    request: int
+    requested_ms: int
+    deadline_ms: int
+    issued_ms: int
+    in_time: bool
+    keys: int
+    files_destroyed: int
+    records_erased: int
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """The newest certificates of a table, and how many there are."""
+
+    rows: tuple[CertificateRow, ...] = ()
+    total: int = 0
+
+
+class _Destroyed(BaseModel):
+    records_erased: int
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    table: str
+    request: int
+    requested: AwareDatetime
+    deadline: AwareDatetime
+    issued: AwareDatetime
+    in_time: bool
+    digests: tuple[str, ...]
+    destroyed_files: tuple[_Destroyed, ...]
+
+
+def certificates(reports: Path, table: str, most: int) -> Certificates:
+    """The certificates of ``table`` under the folder ``reports``, those of the newest requests first; ``most`` bounds
+    how many are read."""
+    numbered = {
+        int(match[1]): path for path in _documents(reports, table) if (match := _CERTIFICATE.fullmatch(path.name))
+    }
+    newest = [numbered[number] for number in sorted(numbered, reverse=True)[:most]]
+    # One that is being written, or not Firn's, does not keep the others from being shown.
+    rows = tuple(row for row in map(_row_of, newest) if row and row.table == table)
+    return Certificates(rows, len(numbered))
+
+
+def certificate_file(reports: Path, path: str) -> StoredReport | None:
+    """The page or the document of a certificate at ``path`` under ``reports``; None when it is neither."""
+    parts = PurePosixPath(path).parts
+    if len(parts) != len(("folder", "table", "name")) or parts[0] != CERTIFICATES:
+        return None
+    _, table, name = parts
+    for document in _documents(reports, table):
+        file = document.with_suffix(PurePosixPath(name).suffix)
+        if file.name == name and _CERTIFICATE.fullmatch(name) and _is_inside(reports, file):
+            row = _row_of(document)
+            return StoredReport(file, table) if row and row.table == table else None
+    return None
+
+
+def _documents(reports: Path, table: str) -> Iterator[Path]:
+    """Paths of the documents of ``table``. No path is made of a name that somebody asks for."""
+    for folder in _listed(reports / CERTIFICATES):
+        if folder.name == table:
+            yield from (one for one in _listed(folder) if one.suffix == ".json" and _CERTIFICATE.fullmatch(one.name))
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _is_inside(reports: Path, file: Path) -> bool:
+    """True for a file that is there, and that no symbolic link leads out to."""
+    return file.is_file() and file.resolve().is_relative_to(reports.resolve())
+
+
+def _row_of(path: Path) -> CertificateRow | None:
+    """The row of the document at ``path``; None when it can't be read, or is none."""
+    try:
+        stat = path.stat()
+        return _row(path, stat.st_mtime_ns, stat.st_size)
+    except (OSError, ValidationError):
+        return None
+
+
+@lru_cache(_REMEMBERED)
+def _row(path: Path, _changed_ns: int, _size: int) -> CertificateRow:
+    document = _Document.model_validate_json(path.read_bytes())
+    return CertificateRow(
+        table=document.table,
+        request=document.request,
+        requested_ms=to_ms(document.requested),
+        deadline_ms=to_ms(document.deadline),
+        issued_ms=to_ms(document.issued),
+        in_time=document.in_time,
+        keys=len(document.digests),
+        files_destroyed=len(document.destroyed_files),
+        records_erased=sum(one.records_erased for one in document.destroyed_files),
+    )

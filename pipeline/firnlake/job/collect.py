@@ -1,0 +1,242 @@
+"""Delete a job's staged files by one rule that is safe under any clock and without a lock:
+
+1. mark the job as abandoned;
+2. ensure that main then gets a newer snapshot;
+3. read the references of all snapshots;
+4. delete the files without a reference.
+
+A publisher loads the table, checks that there is no mark, and commits on that load or not at all. A publisher that
+checked before the mark either commits before (2), and its files are referred to at (3), or its compare-and-swap fails.
+Age only decides when a job is collected, never whether that is safe. ``sweep`` discards the stages that will never be
+published, and shelves those whose plans failed.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pyarrow.fs import LocalFileSystem
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from firnlake.errors import FirnError
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.commit import Change, SnapshotCommit
+from firnlake.iceberg.deleter import delete_file
+from firnlake.iceberg.files import Stored, files_in, job_folder, name_of, store
+from firnlake.iceberg.manifests import Manifests
+from firnlake.job.documents import JobDocuments
+from firnlake.job.failures import ABANDONED, FAILURE, PLANS, FailedPlan, failed_plans
+from firnlake.job.plan import stage_parts
+from firnlake.job.stage import KINDS, VERDICTS
+from firnlake.job.stale import End, FoundStage, found_stages
+from firnlake.table.published_plans import FENCE, commits_folder
+from firnlake.table.references import Unreferenced
+from firnlake.table.topic_partition import TopicPartition
+
+MARKER: Final = frozenset({PLANS, FAILURE})
+"""Kinds of documents that stay of a failed job: the next plan of the same segments finds them and waits (C20)."""
+_MARKS: Final = frozenset({ABANDONED, FAILURE})
+"""Kinds of marks that bar a job from publication."""
+
+
+@dataclass(frozen=True)
+class JobRemoval:
+    """A job to delete, except documents of the kinds in ``keep`` and files whose names are ``published``.
+
+    Published files belong to the table, so no search for references is needed.
+    """
+
+    documents: JobDocuments
+    keep: Collection[str] = ()
+    published: Collection[str] = ()
+
+    @property
+    def job_id(self) -> str:
+        return self.documents.job_id
+
+
+def discard(lake: Lake, identifier: str, published: Collection[str] = ()) -> int:
+    """Delete the stage ``identifier`` with its unreferenced files; returns the number of data files deleted.
+
+    Raises RefusedError when it is not the name of a stage.
+    """
+    target, job_id = stage_parts(identifier)
+    documents = JobDocuments.of(lake.table(target), job_id)
+    return len(delete_jobs(lake, target, [JobRemoval(documents, published=published)])[job_id])
+
+
+def delete_jobs(lake: Lake, identifier: str, jobs: Sequence[JobRemoval]) -> Mapping[str, list[Stored]]:
+    """Delete ``jobs`` of table ``identifier``; returns the deleted data files by job id.
+
+    The next call resumes an interrupted deletion. Raises UnavailableError when catalog or store don't answer; whatever
+    was not deleted by then stays, marked.
+    """
+    table = lake.table(identifier)
+    # Only files of marked jobs may go. A job without files gets no mark: its plans go, and a writer sees that.
+    for job in jobs:
+        if _files(table, job) and _kinds(table, job).isdisjoint(_MARKS):
+            job.documents.write(ABANDONED, "{}")
+    by_job = {job.job_id: _files(table, job) for job in jobs}
+    # After the files: without a mark another collector was faster, and the files may belong to the next try.
+    kinds = {job.job_id: _kinds(table, job) for job in jobs}
+    files = {job_id: [] if kinds[job_id].isdisjoint(_MARKS) else own for job_id, own in by_job.items()}
+    unreferenced = Unreferenced(file.path for own in files.values() for file in own)
+    if unreferenced:
+        unreferenced.look(lake, identifier)
+        # A publisher in progress saw the job's verdicts before the mark, so the verdicts are there.
+        if any(VERDICTS in kinds[job_id] for job_id in _with(unreferenced, files)):
+            newer_snapshot(lake, identifier)
+            unreferenced.look(lake, identifier)
+    going = {job_id: [file for file in own if file.path in unreferenced] for job_id, own in files.items()}
+    gone = {job_id: delete_files(table, job_folder(table, job_id), own) for job_id, own in going.items()}
+    for job in jobs:
+        prune(table, job_folder(table, job.job_id))
+        if len(gone[job.job_id]) == len(going[job.job_id]):
+            _delete_documents(table, job)
+    return {job_id: [file for file in own if not _is_document(file.path)] for job_id, own in gone.items()}
+
+
+def newer_snapshot(lake: Lake, identifier: str) -> None:
+    """Ensure that main of table ``identifier`` gets a newer snapshot than now: another writer's, or an empty one.
+
+    Commits assert the snapshot that they were made on (``assert-ref-snapshot-id`` of the Iceberg REST catalog
+    specification), so one that was prepared before is refused from now on, however late its request arrives.
+    """
+    following = lake.table(identifier).metadata.next_sequence_number()
+
+    def commit() -> None:
+        table = lake.table(identifier)
+        current = table.current_snapshot()
+        # Not by its id: main may be rolled back and forward again without a new snapshot.
+        if current is None or (current.sequence_number or 0) < following:
+            empty = SnapshotCommit(table, {MAIN_BRANCH: Change(summary={FENCE: "true"})})
+            empty.commit(lake, table, Manifests(table.io))
+
+    lake.until_committed(commit)
+
+
+def delete_files(table: Table, location: str, files: Iterable[Stored]) -> list[Stored]:
+    """Delete ``files`` on the store of ``location``; returns those that are gone, whichever process deleted them."""
+    access, _ = store(table, location)
+    return [file for file in files if delete_file(access, file) is None]
+
+
+def prune(table: Table, location: str) -> None:
+    """Delete empty folders at and below ``location``; object stores have none. A folder in use is not empty."""
+    files, folder = store(table, location)
+    if isinstance(files, LocalFileSystem):
+        for path, _, _ in os.walk(folder, topdown=False):
+            with suppress(OSError):
+                Path(path).rmdir()
+
+
+def _with(unreferenced: Unreferenced, files: Mapping[str, list[Stored]]) -> list[str]:
+    """Ids of the jobs with unreferenced files."""
+    return [job_id for job_id, own in files.items() if any(file.path in unreferenced for file in own)]
+
+
+def _kinds(table: Table, job: JobRemoval) -> frozenset[str]:
+    """Kinds of the job's documents now."""
+    return JobDocuments.of(table, job.job_id).kinds
+
+
+def _files(table: Table, job: JobRemoval) -> list[Stored]:
+    """Files in the job's data folder, and lists of its plans that no commit may name, except published files."""
+    data = files_in(*store(table, job_folder(table, job.job_id)))
+    # A published job keeps its list; lists of lost tries are collected as orphans.
+    lists = [] if job.published else files_in(*store(table, commits_folder(table)), recursive=False)
+    own = [file for file in lists if name_of(file.path).startswith(f"{job.job_id}-")]
+    return [file for file in (*data, *own) if name_of(file.path) not in job.published]
+
+
+def _is_document(path: str) -> bool:
+    return path.endswith(".json")
+
+
+def _delete_documents(table: Table, job: JobRemoval) -> None:
+    """Delete the job's documents and whatever else is in its folder, in an order that survives interruption.
+
+    Plans go first: without them the job can't be published. Other files go next, while documents still lead to them;
+    the mark goes last.
+    """
+    listed = JobDocuments.of(table, job.job_id)
+    documents = {file.stored.path for file in listed.found}
+    others = [file for file in files_in(*store(table, listed.location)) if file.path not in documents]
+    listed.delete({PLANS}.difference(job.keep))
+    if len(delete_files(table, listed.location, others)) < len(others):
+        return
+    listed.delete(kind for kind in KINDS if kind not in job.keep and kind != ABANDONED)
+    listed.delete([ABANDONED])
+    prune(table, listed.location)
+
+
+def delete_attempt(table: Table, location: str) -> None:
+    """Delete a try's files below ``location``, which no result names; files that can't be deleted become orphans."""
+    with suppress(OSError):
+        delete_files(table, location, files_in(*store(table, location)))
+        prune(table, location)
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Result of a sweep: stages discarded, shelved as failure markers, and kept, each with the obstacle.
+
+    It omits older failure markers, and stages that may still be published.
+    """
+
+    discarded: dict[str, str] = field(default_factory=dict)
+    shelved: dict[str, str] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
+
+
+def sweep(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Swept:
+    """Discard the stages of table ``identifier`` that will never be published.
+
+    These are the stages of ``plan_ids`` (the caller's own), those that can't be published because an input is gone,
+    those older than ``firn.stage.max.age.ms``, and the oldest beyond ``firn.care.stages.bytes``. Age is by the
+    machine's clock and only sets the time: deletion is safe under any clock. A failed stage whose inputs are all live
+    is not discarded, however old, but shelved: it marks what must not be retried, until another failure of the same
+    lane and topic partition takes its place (C20).
+    """
+    with lake.answering():
+        return clear(lake, identifier, found_stages(lake, identifier, plan_ids))
+
+
+def clear(lake: Lake, identifier: str, stages: Sequence[FoundStage]) -> Swept:
+    """Discard or shelve the ``stages`` of table ``identifier``, as decided."""
+    swept = Swept(kept={one.identifier: one.reason for one in stages if one.end is End.UNKNOWN})
+    ending = [one for one in stages if one.end in (End.DISCARD, End.SHELVE)]
+    going = [JobRemoval(one.documents, keep=MARKER if one.end is End.SHELVE else ()) for one in ending]
+    try:
+        with lake.answering():
+            if going:
+                delete_jobs(lake, identifier, going)
+    except FirnError as error:
+        swept.kept.update(dict.fromkeys((one.identifier for one in ending), str(error)))
+        return swept
+    swept.discarded.update({one.identifier: one.reason for one in ending if one.end is End.DISCARD})
+    swept.shelved.update({one.identifier: one.reason for one in ending if one.end is End.SHELVE})
+    return swept
+
+
+def retry(lake: Lake, identifier: str, only: TopicPartition | None = None) -> list[FailedPlan]:
+    """Remove the failure markers of table ``identifier``, so that the next run retries; returns the removed ones.
+
+    ``only`` restricts it to one topic partition. Raises RefusedError for an unknown table.
+    """
+    failed = [one for one in failed_plans(lake, identifier) if only is None or one.plan.topic_partition == only]
+    forget_failures(lake, identifier, [stage_parts(one.stage)[1] for one in failed])
+    return failed
+
+
+def forget_failures(lake: Lake, identifier: str, job_ids: Iterable[str]) -> None:
+    """Delete the remains of marked plans among ``job_ids``, so that they may be retried."""
+    wanted = frozenset(job_ids)
+    marked = JobDocuments.of_all(lake.table(identifier)) if wanted else {}
+    going = [JobRemoval(one) for job_id, one in marked.items() if job_id in wanted and one.kinds & {FAILURE, ABANDONED}]
+    if going:
+        delete_jobs(lake, identifier, going)

@@ -1,0 +1,283 @@
+"""Jobs: plans that share one round of tasks, one stage and one commit; and which of a table's jobs are open.
+
+Starting tasks, opening a stage and committing cost the same for a plan of a kilobyte and for one of a gigabyte: so
+small plans share them. New row-level deletes on the inputs of a job are a conflict: it would have to be done again.
+Lane `mask` comes often, so it waits for the others where one of them is at work.
+
+A segment of the tail that loses nothing is not rewritten. Only small neighbours of rewritten segments are rewritten
+too, so that a tail that loses a little at every cleaning does not fragment (Kafka's Cleaner groups small segments
+likewise, `groupSegmentsBySize`).
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+from firnlake.errors import RefusedError, printable
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.manifests import READERS
+from firnlake.job.documents import JobDocuments
+from firnlake.job.failures import ABANDONED, FAILURE, PLANS, plans_in
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Input, Plan, stage_name
+from firnlake.table.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True)
+class JobLimits:
+    """Limits of one job. A plan that exceeds them on its own gets a job alone."""
+
+    bytes: int = 8 << 30
+    """Maximum file bytes per job. Readers see a job's results together, and a failure repeats the whole job."""
+    records: int = 200_000_000
+    plans: int = 256
+    """Maximum number of plans per job; bounds them in the stage's properties and the commit to a few hundred KiB."""
+
+
+LIMITS: Final = JobLimits()
+
+
+@dataclass(frozen=True)
+class Job:
+    """Plans of the same table and lane, of distinct topic partitions, in the order of work.
+
+    They may come from different snapshots: publishing checks each plan's inputs against the table.
+    Raises RefusedError when the plans don't belong together.
+    """
+
+    plans: tuple[Plan, ...]
+
+    def __post_init__(self) -> None:
+        if not self.plans:
+            raise RefusedError("a job without plans; allowed: at least one plan")
+        first = self.plans[0]
+        seen = set()
+        for plan in self.plans:
+            if _kind(plan) != _kind(first):
+                raise RefusedError(
+                    f"plan {plan.id} is of table {plan.table} ({plan.table_uuid}), lane {plan.lane}; allowed in a job "
+                    f"with plan {first.id}: table {first.table} ({first.table_uuid}), lane {first.lane}"
+                )
+            if plan.topic_partition in seen:
+                raise RefusedError(
+                    f"plan {plan.id} of table {plan.table} is the second plan of {plan.topic_partition} in its job; "
+                    "allowed: one plan per topic partition"
+                )
+            seen.add(plan.topic_partition)
+
+    @property
+    def id(self) -> str:
+        """The id of a single plan, else 16 hex digits of the SHA-256 over the sorted plan ids."""
+        if len(self.plans) == 1:
+            return self.plans[0].id
+        return hashlib.sha256("".join(sorted(plan.id for plan in self.plans)).encode()).hexdigest()[:16]
+
+    @property
+    def table(self) -> str:
+        """The table of all its plans."""
+        return self.plans[0].table
+
+    @property
+    def table_uuid(self) -> str:
+        """The UUID of that table."""
+        return self.plans[0].table_uuid
+
+    @property
+    def lane(self) -> Lane:
+        """The lane of all its plans."""
+        return self.plans[0].lane
+
+    @property
+    def stage(self) -> str:
+        """Name of the stage of this job."""
+        return stage_name(self.table, self.id)
+
+    @property
+    def records(self) -> int:
+        """Records of all inputs."""
+        return sum(plan.records for plan in self.plans)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all inputs."""
+        return sum(plan.bytes for plan in self.plans)
+
+    @property
+    def title(self) -> str:
+        """One line for people: lane and place, and the reason of a single plan."""
+        if len(self.plans) == 1:
+            return self.plans[0].title
+        segments = sum(len(plan.inputs) for plan in self.plans)
+        others = len(self.plans) - 1
+        where = printable(str(self.plans[0].topic_partition))
+        return f"{where} and {others} more, {self.lane}: {segments} segments"
+
+    def __iter__(self) -> Iterator[Plan]:
+        return iter(self.plans)
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+
+@dataclass
+class _Open:
+    """A job that may still take plans."""
+
+    plans: list[Plan] = field(default_factory=list)
+    topic_partitions: set[TopicPartition] = field(default_factory=set)
+    bytes: int = 0
+    records: int = 0
+
+    def has_room(self, plan: Plan, limits: JobLimits) -> bool:
+        """True when ``plan`` fits beside the plans that are here, and none of them is of its topic partition."""
+        # Lane `lighten` reads a few columns, and its deletes leave only when all that they reach is done in one commit.
+        small = plan.lane is Lane.LIGHTEN or (
+            self.bytes + plan.bytes <= limits.bytes and self.records + plan.records <= limits.records
+        )
+        return small and len(self.plans) < limits.plans and plan.topic_partition not in self.topic_partitions
+
+    def add(self, plan: Plan) -> None:
+        """Take ``plan``."""
+        self.plans.append(plan)
+        self.topic_partitions.add(plan.topic_partition)
+        self.bytes += plan.bytes
+        self.records += plan.records
+
+
+class Packing:
+    """Packs plans into jobs one by one, in the order of work; a job takes the position of its first plan.
+
+    Plans of a table and lane that may share a job fill one job after the other; plans that may not share stand between
+    them and close none. The same plans in the same order give the same jobs.
+    """
+
+    def __init__(self, limits: JobLimits = LIMITS) -> None:
+        self._limits = limits
+        self._jobs: list[_Open] = []
+        self._filling: dict[tuple[str, str, Lane], _Open] = {}
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The jobs so far, in the order of work."""
+        return [Job(tuple(job.plans)) for job in self._jobs]
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def has_room(self, plan: Plan) -> bool:
+        """True when ``plan`` would go into an existing job."""
+        job = self._filling.get(_kind(plan))
+        return job is not None and not _alone(plan) and job.has_room(plan, self._limits)
+
+    def add(self, plan: Plan) -> None:
+        """Add ``plan`` to the open job, or to a new one."""
+        if self.has_room(plan):
+            self._filling[_kind(plan)].add(plan)
+            return
+        job = _Open()
+        if not _alone(plan) and job.has_room(plan, self._limits):
+            self._filling[_kind(plan)] = job
+        job.add(plan)
+        self._jobs.append(job)
+
+
+def jobs_of(plans: Iterable[Plan], limits: JobLimits = LIMITS) -> list[Job]:
+    """Pack ``plans``, which are in the order of work, into jobs (see ``Packing``)."""
+    packing = Packing(limits)
+    for plan in plans:
+        packing.add(plan)
+    return packing.jobs
+
+
+def _kind(plan: Plan) -> tuple[str, str, Lane]:
+    return plan.table, plan.table_uuid, plan.lane
+
+
+def _alone(plan: Plan) -> bool:
+    """True when ``plan`` has nothing to share: lane ``retain`` runs no task and has no stage."""
+    return plan.lane is Lane.RETAIN
+
+
+@dataclass(frozen=True)
+class OpenJob:
+    """A plan of a job that is open, and the stage of that job."""
+
+    stage: str
+    plan: Plan
+
+    def __str__(self) -> str:
+        """Message: what lane `mask` waits for, and what ends the wait."""
+        return (
+            f"{self.plan.topic_partition} {Lane.MASK} waits for lane {self.plan.lane}, whose stage {self.stage} is "
+            "open: until it is published or discarded (firn stages)"
+        )
+
+
+def open_jobs(lake: Lake, identifier: str) -> Mapping[TopicPartition, OpenJob]:
+    """The open jobs of table ``identifier`` that lane `mask` waits for, one per topic partition; takes one listing, and
+    a document per job. Unreadable ones count as none."""
+    with lake.reachable():
+        every = JobDocuments.of_all(lake.table(identifier)).values()
+        possible = [one for one in every if PLANS in one.kinds and one.kinds.isdisjoint((FAILURE, ABANDONED))]
+        with ThreadPoolExecutor(READERS) as readers:
+            stages = list(readers.map(lambda job: (stage_name(identifier, job.job_id), _plans(job)), possible))
+    return {
+        plan.topic_partition: OpenJob(stage, plan)
+        for stage, plans in stages
+        for plan in plans
+        if plan.lane not in (Lane.MASK, Lane.RETAIN)
+    }
+
+
+def _plans(documents: JobDocuments) -> Iterable[Plan]:
+    try:
+        return plans_in(documents.texts(PLANS), documents.job_id) or ()
+    except RefusedError:
+        return ()
+
+
+def staying(plan: Plan, touched: Collection[str]) -> frozenset[str]:
+    """Paths of the plan's inputs that stay in place; ``touched`` are those that lose a record to the head."""
+    inputs = sorted(plan.inputs, key=lambda segment: segment.order)
+    written = [not segment.may_stay or segment.path in touched for segment in inputs]
+    for first, last in list(_series(written)):
+        _grow(inputs, written, first, last, plan.segment_bytes)
+    return frozenset(segment.path for segment, is_written in zip(inputs, written, strict=True) if not is_written)
+
+
+def series(plan: Plan, stay: Collection[str]) -> Iterator[tuple[Input, ...]]:
+    """Yield the plan's other inputs in offset order, in series with no staying segment inside."""
+    inputs = sorted(plan.inputs, key=lambda segment: segment.order)
+    for first, last in _series([segment.path not in stay for segment in inputs]):
+        yield tuple(inputs[first:last])
+
+
+def _series(written: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each gapless series of true in ``written``; the end is exclusive."""
+    first = None
+    for place, is_written in enumerate([*written, False]):
+        if is_written and first is None:
+            first = place
+        elif not is_written and first is not None:
+            yield first, place
+            first = None
+
+
+def _grow(inputs: Sequence[Input], written: list[bool], first: int, last: int, target: int) -> None:
+    """Add neighbours no larger than the series, until the series has a segment's target size.
+
+    Each neighbour thus lands in a segment at least twice its size: for the sake of larger segments a record is
+    rewritten a logarithmic number of times.
+    """
+    size = sum(segment.bytes for segment in inputs[first:last])
+    while size < target:
+        beside = [place for place in (first - 1, last) if 0 <= place < len(inputs) and not written[place]]
+        small = [place for place in beside if inputs[place].bytes <= min(size, target // 2)]
+        if not small:
+            return
+        place = min(small, key=lambda candidate: inputs[candidate].bytes)
+        written[place] = True
+        size += inputs[place].bytes
+        first, last = min(first, place), max(last, place + 1)

@@ -1,0 +1,339 @@
+"""The plan as a JSON document: one room writes it, the next one reads and checks it."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from firnlake.errors import RefusedError, printable
+from firnlake.iceberg.files import DATA_FOLDER, JOB_ID
+from firnlake.job.lane import HIDING, Lane
+from firnlake.table.segment import MERGED, RUN, TAIL, Segment
+from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.transactions import Marker
+
+LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.TIER: RUN, Lane.FULL: TAIL}
+"""Levels of the segments that each lane makes. Lane ``retain`` only drops segments, ``erase`` keeps their levels, and
+``mask`` and ``lighten`` leave all segments in place."""
+STAGED = (Lane.ERASE, Lane.MASK, Lane.LIGHTEN, *LEVEL_OUT)
+"""The lanes whose results are staged and validated before they are published."""
+_NARROW_BYTES = 32
+"""File bytes of a record's key and offset, where keys are of usual length."""
+FOLDER_OF_JOB = re.compile(f"/{DATA_FOLDER}/[0-9a-f]{{16}}/")
+"""Matches the path of every data file written by Firn: the folder of its job below the table's data."""
+
+
+Long = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""An integer in the range of an Iceberg long."""
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+def stage_name(table: str, job_id: str) -> str:
+    """The stage name of the job ``job_id`` on ``table``."""
+    return f"{table}/{job_id}"
+
+
+def stage_parts(name: str) -> tuple[str, str]:
+    """Split a stage name into table and job id; RefusedError when it is none."""
+    table, _, job_id = name.rpartition("/")
+    if not table or not re.fullmatch(JOB_ID, job_id):
+        raise RefusedError(
+            f"{name!r} is not a stage; allowed: <namespace>.<table>/<job id>, as `firn stages` lists them"
+        )
+    return table, job_id
+
+
+class Input(BaseModel):
+    """One input segment of a plan, with the facts that selected it. Offsets are inclusive."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    level: Long
+    base_offset: Long
+    last_offset: Long
+    records: Count
+    bytes: Count
+    copies: int = Field(default=1, ge=1, lt=2**63)
+    """Number of times the table lists the file; records and bytes count each of them."""
+    may_stay: bool = False
+    """True when nothing in it changes unless the head has a newer record of one of its keys."""
+    compared: bool = False
+    """Lane ``mask``: True when it was compared with all others of which this is true."""
+    deletes: Count = 0
+    """Digest of the row-level delete files that apply to it (C27); 0 without any."""
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """Sort key for offset order, as that of a segment."""
+        return (self.base_offset, self.last_offset, self.path)
+
+    @classmethod
+    def of(cls, segment: Segment, may_stay: bool = False, compared: bool = False) -> Self:
+        return cls(
+            path=segment.path,
+            level=segment.level,
+            base_offset=segment.base_offset,
+            last_offset=segment.last_offset,
+            records=segment.records,
+            bytes=segment.bytes,
+            copies=segment.copies,
+            may_stay=may_stay,
+            compared=compared,
+            deletes=segment.deletes,
+        )
+
+
+class Search(BaseModel):
+    """What a plan of lane ``erase`` searches its inputs for (C30). The keys are in none of Firn's documents."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    through: Count
+    """Id of the newest request that it serves."""
+    before: Long | None
+    """Only records below this offset are erased, because something blocks those past it; None: all requested ones."""
+    sequence_number: Count
+    """That of the snapshot that the plan was made on."""
+
+
+class Comparison(BaseModel):
+    """How far the inputs of a plan of lane ``mask`` reach (C28)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    before: Long | None
+    """Segments of the head that begin at this offset or past it are no inputs; None: all are."""
+    beside: tuple[str, ...] = ()
+    """Paths of the topic partition's segments that are no inputs: no delete file that names one of them is merged."""
+    shown_end: Input | None = None
+    """The one of them that holds the log end, where readers are known to see it."""
+
+
+def span(inputs: Iterable[Input]) -> tuple[int, int] | None:
+    """Lowest and highest offset of ``inputs``, both inclusive; None without a record."""
+    held = [one for one in inputs if one.records]
+    if not held:
+        return None
+    return min(one.base_offset for one in held), max(one.last_offset for one in held)
+
+
+class Plan(BaseModel):
+    """One lane's work on one topic partition. Times are epoch milliseconds, sizes are file bytes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    id: str = ""
+    table: str
+    table_uuid: str
+    snapshot_id: Long
+    lane: Lane
+    topic: str
+    partition: Count
+    now_ms: Long
+    reason: str
+    inputs: tuple[Input, ...] = Field(min_length=1)
+    removed_tombstones: tuple[Input, ...] = ()
+    """Segments of the branch ``firn_tombstones`` that may hold a newer tombstone for a record of the inputs (C9)."""
+    inputs_per_segment: Annotated[int, Field(ge=1, lt=2**63)] | None
+    """`merge`: number of inputs per output segment (C13). None: inputs are packed by bytes."""
+    segment_bytes: int = Field(ge=1, lt=2**63)
+    clean_below: Long | None
+    """Lowest offset outside the inputs; a tombstone below it is clean (C7). None: nothing is outside."""
+    log_end_offset: Long
+    """Highest offset of the topic partition: never removed (C4)."""
+    kept_from: Long | None = None
+    """Where row-level deletes may hide the log end: the first offset that may be the highest that readers see. From it
+    on nothing is removed unless a newer record supersedes it (C4, C27). None: the log end itself."""
+    sequence_number: Count | None = None
+    """Data sequence number that the results keep: that of the snapshot planned on, so that equality deletes which land
+    meanwhile apply to them (C27). None: that of their own commit. Of lanes that hide: the same number, up to which the
+    plan knows the equality deletes; later ones apply to what stays in place."""
+    delete_retention_ms: Count
+    """Milliseconds past ``now_ms`` for which a tombstone stays that this plan's cleaning stamps (C8): the policy's
+    value plus the lag of the clock behind an earlier commit of Firn's."""
+    cleaner_threads: int = Field(default=1, ge=1, le=1000)
+    """Number of plans that may run at a time and share the table's budget in keys (C17)."""
+    waiting_segments: Count = 0
+    """`full`: number of cleanable segments that had no room in this plan and wait for the next."""
+    transactional: bool = False
+    """True when the inputs may hold records of transactions or control records (C10); not set for a copy."""
+    markers: tuple[Marker, ...] = ()
+    """Markers outside the inputs that decide transactions which began inside."""
+    search: Search | None = None
+    """Lane ``erase`` only."""
+    comparison: Comparison | None = None
+    """Lane ``mask`` only."""
+    position_deletes_max: Count = 0
+    """Lanes that hide: number of position delete files per Iceberg partition beyond which the plan merges them."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The topic partition of its topic and partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def level_out(self) -> int:
+        """Level of the segments that this plan makes; RefusedError when its lane makes none."""
+        return LEVEL_OUT[self.of_lane(*LEVEL_OUT).lane]
+
+    @property
+    def changes(self) -> bool:
+        """True when there is anything to do: a tail without a head may stay as it is, even when asked for."""
+        return not all(segment.may_stay for segment in self.inputs)
+
+    @property
+    def known_through(self) -> int:
+        """Data sequence number up to which the plan knows equality deletes; RefusedError when it does not say."""
+        if self.sequence_number is None:
+            raise RefusedError(f"plan {self.id} of lane {self.lane} does not say which deletes it knows; plan again")
+        return self.sequence_number
+
+    @property
+    def searched(self) -> Search:
+        """What the plan searches for; RefusedError when it is of another lane than ``erase``."""
+        if self.search is None:
+            self.of_lane(Lane.ERASE)
+            raise RefusedError(f"plan {self.id} of lane {self.lane} does not say what it searches for; plan again")
+        return self.search
+
+    @property
+    def compares(self) -> Comparison:
+        """How far the plan compares; RefusedError when it is of another lane than ``mask``."""
+        if self.comparison is None:
+            self.of_lane(Lane.MASK)
+            raise RefusedError(f"plan {self.id} of lane {self.lane} does not say what it compares; plan again")
+        return self.comparison
+
+    @property
+    def watched(self) -> tuple[Input, ...]:
+        """The segments that must be as planned when the results are published: the inputs, and what shows the log end
+        to lane ``mask``."""
+        end = self.comparison.shown_end if self.comparison else None
+        return self.inputs if end is None else (*self.inputs, end)
+
+    @property
+    def tail_is_older(self) -> bool:
+        """True when every record of the tail is known to occur once and to be older than all other records of the plan.
+
+        Then records of the tail need no comparison with each other (C16). False when records came late, when the
+        transactions of all of them must be decided first (C10), when a file is listed twice, or when another writer
+        has used the level.
+        """
+        held = sorted((one for one in self.inputs if one.records), key=lambda one: one.base_offset)
+        tail = [one for one in held if one.level == TAIL]
+        beneath = tail == held[: len(tail)]
+        apart = all(one.last_offset < other.base_offset for one, other in pairwise(held[: len(tail) + 1]))
+        own = all(one.copies == 1 and FOLDER_OF_JOB.search(one.path) for one in tail)
+        return bool(tail) and beneath and apart and own and not self.removed_tombstones and not self.transactional
+
+    @property
+    def older(self) -> frozenset[str]:
+        """Paths of inputs that show one record per key, every one of them older than all records of the other inputs.
+
+        Only keys of the others are looked up there: the tail, or (lane ``mask``) what was compared before.
+        """
+        tail = [one for one in self.inputs if one.level == TAIL] if self.tail_is_older else []
+        known = [] if self.transactional else _beneath(self.inputs)
+        return frozenset(one.path for one in max(tail, known, key=lambda own: sum(one.bytes for one in own)))
+
+    @property
+    def stage(self) -> str:
+        """Name of the stage of a job with this plan alone."""
+        return stage_name(self.table, self.id)
+
+    @property
+    def records(self) -> int:
+        """Records of all inputs."""
+        return sum(segment.records for segment in self.inputs)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all inputs."""
+        return sum(segment.bytes for segment in self.inputs)
+
+    @property
+    def read_bytes(self) -> int:
+        """About how many bytes of its files the plan's work reads: lanes that hide read keys and offsets alone."""
+        return min(self.bytes, self.records * _NARROW_BYTES) if self.lane in HIDING else self.bytes
+
+    @property
+    def title(self) -> str:
+        """One line for people: what, where, why."""
+        where = printable(str(self.topic_partition))
+        return f"{where} {self.lane}: {len(self.inputs)} segments ({self.reason})"
+
+    def of_lane(self, *allowed: Lane) -> Self:
+        """Return this plan; RefusedError unless its lane is one of ``allowed``."""
+        if self.lane not in allowed:
+            raise RefusedError(
+                f"plan {self.id} ({self.title}) is of the lane {self.lane}; allowed here: {', '.join(allowed)} "
+                f"(lane {Lane.RETAIN}: firn retain, the others: firn compact)"
+            )
+        return self
+
+    def sealed(self) -> Self:
+        """Return the same plan under its id, a digest of everything else in it."""
+        return self.model_copy(update={"id": self.digest()})
+
+    def file_in(self, folder: Path) -> Path:
+        """Path to which ``write`` writes the plan, named by its id."""
+        return folder / f"{self.id}.json"
+
+    def write(self, folder: Path) -> Path:
+        """Write the plan to ``<folder>/<id>.json`` and return that path."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = self.file_in(folder)
+        path.write_text(self.model_dump_json(indent=1), encoding="utf-8")
+        return path
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a plan file; RefusedError when it is missing, not a plan, or modified after it was made."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise RefusedError(
+                f"plan {path} can't be read: there is no such file (old plan files are deleted, FIRN_PLANS_AGE_MS); "
+                "plan again, in Airflow by clearing the run from its plan task on"
+            ) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise RefusedError(f"plan {path} can't be read: {error}") from error
+        return cls.parse(text, str(path))
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> Self:
+        """Parse a plan from JSON ``text``; messages name ``source``."""
+        try:
+            plan = cls.model_validate_json(text)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            place = ".".join(str(part) for part in problem["loc"]) or "the document"
+            raise RefusedError(f"plan {source} is not a plan: {place}: {problem['msg']}") from error
+        if plan.id != plan.digest():
+            raise RefusedError(f"plan {source} has id {plan.id!r}; allowed: {plan.digest()}, the digest of its content")
+        return plan
+
+    def digest(self) -> str:
+        """Digest of the plan's content: equal for equal metadata, policy and clock."""
+        content = self.model_dump(mode="json", exclude={"id"})
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _beneath(inputs: Iterable[Input]) -> list[Input]:
+    """Compared ``inputs`` that end below the offsets of all others."""
+    held = [one for one in inputs if one.records]
+    cut = min((one.base_offset for one in held if not one.compared), default=0)
+    beneath = []
+    for one in sorted((one for one in held if one.compared), key=lambda one: -one.last_offset):
+        if one.last_offset < cut:
+            beneath.append(one)
+        else:
+            cut = min(cut, one.base_offset)
+    return beneath

@@ -1,0 +1,155 @@
+"""Find the stale jobs of a table and decide what to do with each. This changes nothing; ``sweep`` carries it out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from pyiceberg.table import Table
+
+from firnlake import clock
+from firnlake.errors import FirnError, GoneError
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import Stored, newest_ms
+from firnlake.job.documents import JobDocuments
+from firnlake.job.failures import PLANS
+from firnlake.job.lane import HIDING, Lane
+from firnlake.job.plan import stage_name
+from firnlake.job.stage import Stage
+from firnlake.table.policies import Policies
+from firnlake.table.policy import UNLIMITED
+from firnlake.table.published_plans import published
+from firnlake.table.segments import LiveInputs
+
+_IN_PLACE: Final = (Lane.ERASE, *HIDING)
+"""Lanes whose inputs may all be live after the publication."""
+
+
+class End(Enum):
+    """Decision about a stage."""
+
+    DISCARD = auto()
+    SHELVE = auto()
+    """Only the failure marker stays (C20)."""
+    STAY = auto()
+    UNKNOWN = auto()
+    """The stage can't be read, so it is left alone."""
+
+
+@dataclass(frozen=True)
+class FoundStage:
+    """A stage of the table, the decision about it, and the reason. ``stage`` is None when it can't be read."""
+
+    identifier: str
+    documents: JobDocuments
+    end: End
+    reason: str
+    stage: Stage | None = None
+
+    @property
+    def files(self) -> list[Stored]:
+        """Files now in its data folder, published ones included."""
+        return list(self.stage.stored().values()) if self.stage else []
+
+
+def found_stages(
+    lake: Lake, identifier: str, plan_ids: Iterable[str] = (), now_ms: int | None = None
+) -> list[FoundStage]:
+    """All stages of table ``identifier``; the caller has finished with its own, those of ``plan_ids``.
+
+    ``now_ms`` defaults to this machine's clock; the store stamps the files, and its clock is close.
+    """
+    now = clock.now_ms() if now_ms is None else now_ms
+    loaded, others = _load(lake, identifier, now)
+    # Load the target after the stages: an input that landed in between would otherwise look gone.
+    reasons = _Reasons(lake.table(identifier), identifier, loaded, frozenset(plan_ids), now)
+    return [*map(reasons.of, loaded), *others]
+
+
+def _load(lake: Lake, identifier: str, now_ms: int) -> tuple[list[Stage], list[FoundStage]]:
+    """The readable stages, and the decisions about the others."""
+    stages, others = [], []
+    for job_id, documents in JobDocuments.of_all(lake.table(identifier)).items():
+        name = stage_name(identifier, job_id)
+        try:
+            with lake.answering():
+                stages.append(Stage.of(identifier, documents))
+        except GoneError:
+            if now_ms - (documents.written_ms or 0) < SETTLED_MS and PLANS in documents.kinds:
+                others.append(FoundStage(name, documents, End.STAY, "it is being opened"))
+                continue
+            reason = "its plans are gone: a process died while it opened or deleted the stage"
+            others.append(FoundStage(name, documents, End.DISCARD, reason))
+        except FirnError as error:
+            others.append(FoundStage(name, documents, End.UNKNOWN, str(error)))
+    return stages, others
+
+
+class _Reasons:
+    """Decides whether stages go or stay; reads the target's manifests once for all of them."""
+
+    def __init__(
+        self, target: Table, identifier: str, stages: Sequence[Stage], own: frozenset[str], now_ms: int
+    ) -> None:
+        self._target = target
+        self._policy = Policies.parse(identifier, target.properties).default
+        self._own = own
+        self._now_ms = now_ms
+        paths = {segment.path for stage in stages for plan in stage.plans for segment in plan.inputs}
+        self._gone = frozenset(LiveInputs.find(target, sorted(paths)).gone) if paths else frozenset()
+        self._newest_failures = {
+            (stage.plans[0].topic_partition, stage.plans[0].lane): stage.identifier
+            for stage in sorted(stages, key=lambda stage: stage.failure.clock_ms if stage.failure else 0)
+            if stage.failure
+        }
+        self._crowding = self._beyond_limit(stages) if self._policy.care_stages_bytes != UNLIMITED else {}
+
+    def of(self, stage: Stage) -> FoundStage:
+        """The decision about ``stage``."""
+        reason = self._to_discard(stage) or self._crowding.get(stage.identifier)
+        if reason:
+            return FoundStage(stage.identifier, stage.documents, End.DISCARD, reason, stage)
+        if stage.failure is None:
+            reason = f"it may still be published ({stage.state})"
+            return FoundStage(stage.identifier, stage.documents, End.STAY, reason, stage)
+        end = End.SHELVE if stage.stored() or stage.result else End.STAY
+        return FoundStage(stage.identifier, stage.documents, end, str(stage.failure), stage)
+
+    def _to_discard(self, stage: Stage) -> str | None:
+        if stage.is_abandoned and stage.failure is None:
+            return "it was being discarded"
+        if stage.failure is None and any(plan.id in self._own for plan in stage.plans):
+            return "its run is over"
+        age = self._now_ms - (stage.documents.written_ms or self._now_ms)
+        if stage.failure is None and age > self._policy.stage_max_age_ms:
+            return f"it is {age} ms old, firn.stage.max.age.ms allows {self._policy.stage_max_age_ms}"
+        gone = [next((one.path for one in plan.inputs if one.path in self._gone), None) for plan in stage.plans]
+        if all(gone):
+            # A stage stays while at least one of its plans can be published.
+            return f"its input {gone[0]} is no longer live" if gone else "none of its plans can be published"
+        if stage.plans and stage.plans[0].lane in _IN_PLACE and published(self._target, stage.job_id) is not None:
+            return "it was published"
+        if stage.failure:
+            newest = self._newest_failures[stage.plans[0].topic_partition, stage.plans[0].lane]
+            return None if newest == stage.identifier else f"{newest} failed later"
+        return None
+
+    def _beyond_limit(self, stages: Sequence[Stage]) -> Mapping[str, str]:
+        """Stages beyond ``firn.care.stages.bytes``, oldest first; a stage that may be in use goes for no size limit."""
+        stored = [(stage, list(stage.stored().values())) for stage in stages]
+        total, reasons = sum(file.bytes for _, files in stored for file in files), {}
+        for stage, files in sorted(stored, key=lambda one: one[0].documents.written_ms or self._now_ms):
+            own = sum(file.bytes for file in files)
+            documents = [document.stored for document in stage.documents.found]
+            touched = newest_ms([*files, *documents]) or self._now_ms
+            if total > self._policy.care_stages_bytes and own and self._now_ms - touched > SETTLED_MS:
+                reasons[stage.identifier] = (
+                    f"it is the oldest, and the stages hold {total} bytes; firn.care.stages.bytes allows "
+                    f"{self._policy.care_stages_bytes}"
+                )
+                total -= own
+        return reasons
+
+
+SETTLED_MS: Final = 3_600_000
+"""Time since the last write, in milliseconds, within which something may be in use and goes for no size limit."""

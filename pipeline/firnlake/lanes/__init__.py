@@ -1,0 +1,1 @@
+"""The kinds of work: what each lane is due for, finds, publishes and remembers."""

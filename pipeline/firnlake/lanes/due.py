@@ -1,0 +1,229 @@
+"""When a lane is due for a topic partition, for which segments, and why (C12 to C16, C19, C27)."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby, takewhile
+
+from firnlake.job.lane import ANY_POLICY, LEVELING, UNBLOCKED, Lane
+from firnlake.lanes.cleaning import (
+    FEWEST,
+    dirty_reason,
+    fitting_runs,
+    left_to_full,
+    masked_reason,
+    similar_runs,
+    tombstone_reason,
+)
+from firnlake.lanes.erasure.searches import DueSearch, late, search
+from firnlake.lanes.hiding.comparing import DueComparison, comparison, due_from_ms
+from firnlake.lanes.retention import retention
+from firnlake.table.budget import Budget, can_be_cleaned_as_one, excess
+from firnlake.table.partition import PartitionState
+from firnlake.table.segment import LANDED, MERGED, Segment
+
+
+@dataclass(frozen=True)
+class Due:
+    """A lane has work: on ``candidates`` of the head (neighbours in offset order, within a plan's budgets; C17)."""
+
+    lane: Lane
+    candidates: tuple[Segment, ...]
+    reason: str
+    waiting_segments: int = 0
+    """`full`: how many cleanable segments past the candidates had no room in a plan's budgets."""
+    search: DueSearch | None = None
+    """`erase`: the search that the candidates are part of."""
+    comparison: DueComparison | None = None
+    """`mask`: the comparison that the candidates are part of."""
+
+
+def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
+    """The segments that ``lane`` should take in ``state``; None when nothing is due or something blocks (C20).
+
+    ``force`` ignores thresholds, never the rules on what may be cleaned; how long records are kept is such a rule.
+    """
+    if not state.policy.compacts and lane not in ANY_POLICY:
+        return None
+    if state.blockers and lane not in UNBLOCKED:
+        return None
+    work = _CHECKS[lane](state, force)
+    return None if work and waits_for_erasure(work, state) else work
+
+
+def waits_for_erasure(work: Due, state: PartitionState) -> tuple[Segment, ...]:
+    """Segments of ``work`` that lane ``erase`` has to search first, because they landed below what it has searched."""
+    if work.lane not in LEVELING:
+        return ()
+    taken = {one.path for one in work.candidates + (state.tail_inputs if work.lane is Lane.FULL else ())}
+    return tuple(one for one in late(state) if one.path in taken)
+
+
+def _retain(state: PartitionState, _: bool) -> Due | None:
+    """C19: segments are past retention. Those without a record go along: nothing else ever takes them."""
+    past = retention(state)
+    if not past or not past.dropped:
+        return None
+    empty = tuple(segment for segment in state.segments if not segment.records)
+    return Due(Lane.RETAIN, empty + past.dropped, past.reason)
+
+
+def _erase(state: PartitionState, force: bool) -> Due | None:
+    """C30: segments that were not searched yet for keys that are to be erased, or that landed since."""
+    unsearched, own = search(state, force), state.erasing
+    if not unsearched or not own:
+        return None
+    landed = late(state)
+    reason = f"{own.waiting} requests to erase a key" if own.waiting or not landed else ""
+    if landed:
+        reason += f"{', ' * bool(reason)}{len(landed)} segments landed below what was searched"
+    return Due(Lane.ERASE, unsearched.segments, reason, search=unsearched)
+
+
+def _mask(state: PartitionState, force: bool) -> Due | None:
+    """C28: the oldest segment that was not compared with the others landed ``mask.max.lag.ms`` ago."""
+    work = comparison(state)
+    if work is None:
+        return None
+    from_ms, lag = due_from_ms(state, work), state.policy.mask_max_lag_ms
+    if not force and from_ms > state.now_ms:
+        return None
+    reason = (
+        f"{len(work.uncompared)} segments not compared with the others, the oldest landed "
+        f"{state.now_ms - from_ms + lag} ms ago, allowed: {lag}"
+    )
+    return Due(Lane.MASK, work.segments, reason, comparison=work)
+
+
+def _lighten(state: PartitionState, force: bool) -> Due | None:
+    """C27: the equality delete files that reach a segment are many, or hold up the other lanes."""
+    reached = tuple(one for one in state.segments if one.equality_deletes)
+    most = max((one.equality_deletes for one in reached), default=0)
+    holds = any(one.holding_deletes for one in reached)
+    needed = 1 if force or holds else state.policy.lighten_equality_deletes
+    if most < needed or any(excess(one, state.policy) for one in reached):
+        return None
+    return Due(Lane.LIGHTEN, reached, f"{most} of {needed} equality delete files")
+
+
+def _merge(state: PartitionState, force: bool) -> Due | None:
+    """C13: landed segments next to each other reach the threshold. The lag does not matter: nothing is lost."""
+    whole = state.policy.merge_segments
+    threshold = 2 if force else whole
+    for series in _neighbours(
+        state, LANDED, lambda segment: not excess(segment, state.policy) and state.bounds.hold(segment)
+    ):
+        waiting = tuple(segment for segment in series if segment.path not in state.active)
+        if not force and left_to_full(series, len(waiting), whole, state):
+            continue
+        # Where the oldest together are too large, those past them go on.
+        for start in range(len(waiting) - threshold + 1):
+            candidates = _groups(waiting, start, state, force)
+            if candidates:
+                return Due(Lane.MERGE, candidates, f"{len(waiting)} of {whole} L0 segments")
+    return None
+
+
+def _groups(waiting: tuple[Segment, ...], start: int, state: PartitionState, force: bool) -> tuple[Segment, ...]:
+    """The groups from ``start`` on that fit a plan together.
+
+    Whole ones only: what is left over waits for its neighbours, so that every L1 segment holds as many (C13).
+    """
+    whole = state.policy.merge_segments
+    groups = (waiting[first : first + whole] for first in range(start, len(waiting), whole))
+    possible = takewhile(
+        lambda group: (force or len(group) == whole) and can_be_cleaned_as_one(group, state.policy), groups
+    )
+    taken = Budget.of_copies(state.policy).fitting(possible)
+    return tuple(segment for group in taken for segment in group)
+
+
+def _clean(state: PartitionState, force: bool) -> Due | None:
+    """C14: merged segments next to each other reach the threshold in number, or in bytes beside the tail."""
+    cleanable = {segment.path for segment in state.cleanable}
+    needed = state.policy.clean_tail_fraction * state.tail_bytes
+    for series in _neighbours(
+        state, MERGED, lambda segment: not state.too_large(segment) and state.bounds.hold(segment)
+    ):
+        waiting = tuple(segment for segment in series if segment.path in cleanable)
+        size = sum(segment.bytes for segment in waiting)
+        whole = state.policy.clean_segments
+        enough = len(waiting) >= whole and not left_to_full(series, len(waiting), whole, state)
+        if waiting and (force or enough):
+            reason = f"{len(waiting)} of {whole} L1 segments"
+            return Due(Lane.CLEAN, _fitting(waiting, state), reason)
+        if waiting and state.tail_bytes and size >= needed:
+            return Due(
+                Lane.CLEAN,
+                _fitting(waiting, state),
+                f"{size} L1 bytes of {needed:.0f} ({state.policy.clean_tail_fraction} of the tail)",
+            )
+    return None
+
+
+def _tier(state: PartitionState, force: bool) -> Due | None:
+    """C15: runs next to each other are similar in size and many enough."""
+    wanted = state.policy.tier_runs
+    for similar in similar_runs(state, FEWEST if force else wanted):
+        series = tuple(segment for run in similar for segment in run.segments)
+        if not force and left_to_full(series, len(similar), wanted, state):
+            continue
+        candidates = fitting_runs(similar, Budget.of(state.policy))
+        if candidates:
+            return Due(Lane.TIER, candidates, f"{len(similar)} of {wanted} runs of similar size")
+    return None
+
+
+def _full(state: PartitionState, force: bool) -> Due | None:
+    """C12, C16: the cleanable head, and with it the tail, which may be what asks for it and goes even without a head.
+
+    What lies past a segment that is too large for any plan waits (C17).
+    """
+    if state.tail_is_held:
+        return None
+    possible = _possible(state.cleanable, state)
+    dirty = _fitting(possible, state, state.tail_inputs)
+    waiting_segments = len(possible) - len(dirty)
+    if force and (dirty or (state.tail_inputs and not state.cleanable)):
+        return Due(Lane.FULL, dirty, f"forced, dirty ratio {state.dirty_ratio:.3f}", waiting_segments)
+    outside = state.head[len(dirty) :]
+    reason = (dirty_reason(state) if dirty else None) or masked_reason(state, dirty)
+    reason = reason or tombstone_reason(state, outside)
+    return Due(Lane.FULL, dirty, reason, waiting_segments) if reason else None
+
+
+_CHECKS: dict[Lane, Callable[[PartitionState, bool], Due | None]] = {
+    Lane.RETAIN: _retain,
+    Lane.ERASE: _erase,
+    Lane.MASK: _mask,
+    Lane.LIGHTEN: _lighten,
+    Lane.MERGE: _merge,
+    Lane.CLEAN: _clean,
+    Lane.TIER: _tier,
+    Lane.FULL: _full,
+}
+
+
+def _possible(candidates: tuple[Segment, ...], state: PartitionState) -> tuple[Segment, ...]:
+    """The oldest candidates up to the first that is too large for any cleaning."""
+    return tuple(takewhile(lambda segment: not state.too_large(segment), candidates))
+
+
+def _fitting(
+    candidates: tuple[Segment, ...], state: PartitionState, tail: tuple[Segment, ...] = ()
+) -> tuple[Segment, ...]:
+    """The oldest candidates that fit the budgets of one cleaning together, beside the ``tail`` that goes along."""
+    budget = Budget.of(state.policy, tail)
+    return tuple(segment for (segment,) in budget.fitting([(segment,) for segment in candidates]))
+
+
+def _neighbours(
+    state: PartitionState, level: int, possible: Callable[[Segment], bool]
+) -> Iterator[tuple[Segment, ...]]:
+    """Series of ``possible`` segments of ``level`` with no other segment between them in offset order (C17).
+
+    A segment too large for any plan ends a series, so that those past it go on.
+    """
+    held = [segment for segment in state.segments if segment.records]
+    for fits, series in groupby(held, key=lambda segment: segment.level == level and possible(segment)):
+        if fits:
+            yield tuple(series)

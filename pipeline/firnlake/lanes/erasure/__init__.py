@@ -1,0 +1,1 @@
+"""Lane `erase`: requests to erase keys, searches, and certificates (C30)."""

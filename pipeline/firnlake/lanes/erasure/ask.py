@@ -1,0 +1,128 @@
+"""Request that keys are erased: a row per key and topic partition, up to the log end of that moment (C30)."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import pyarrow as pa
+from pyiceberg.table import Table
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.lanes.erasure.memory import change_erasures, check_has_branches
+from firnlake.lanes.erasure.requests import SECRET_BYTES, Erasures, Request, digests_of, named_keys
+from firnlake.table.columns import ColumnRoles
+from firnlake.table.policies import Policies
+from firnlake.table.policy import LONG_MAX
+from firnlake.table.segment_cache import ManifestCache
+from firnlake.table.segments import read, removed_tombstones
+from firnlake.table.topic_partition import TopicPartition
+
+_LONGEST_MS = 36_525 * 86_400_000
+"""Longest time that a request allows, in milliseconds: a hundred years."""
+_SHOWN = 20
+"""Maximum number of topics that a message names."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A recorded request. ``id`` is None when an earlier one already asks for all of it; ``earlier`` counts the rows
+    (key and topic partition) for which that is so."""
+
+    id: int | None
+    topic: str
+    below: Mapping[TopicPartition, int]
+    """Offset per topic partition: records with lower ones are to go."""
+    keys: int
+    earlier: int
+    deadline_ms: int
+    expire_history: bool
+
+
+def ask(
+    lake: Lake,
+    identifier: str,
+    keys: Sequence[Sequence[bytes]],
+    now_ms: int,
+    topic: str | None = None,
+    within_ms: int | None = None,
+) -> Asked:
+    """Request that ``keys``, each given by the values of its columns, are erased from ``topic`` of a table.
+
+    Without ``topic`` the table must have only one; without ``within_ms`` its `firn.erase.within.ms` counts. A key that
+    it never held is no error. Raises RefusedError for a key that does not fit the table, an unknown topic, or a table
+    that can't keep requests.
+    """
+    table = lake.table(identifier)
+    check_has_branches(table, identifier)
+    columns = ColumnRoles.of(table, identifier)
+    policy = Policies.parse(identifier, table.properties).default
+    wanted = list(dict.fromkeys(named_keys(table, columns, keys)))
+    topic, below = _log_ends(lake, table, identifier, topic)
+    expire_history = policy.erase_history == "expire"
+    within = policy.erase_within_ms if within_ms is None else within_ms
+    if not 0 < within <= _LONGEST_MS:
+        raise RefusedError(
+            f"table {identifier}: a request can't be fulfilled within {within} ms; allowed: 1 to {_LONGEST_MS}"
+        )
+    result = Asked(None, topic, below, len(wanted), 0, now_ms + within, expire_history)
+
+    fresh = secrets.token_bytes(SECRET_BYTES)
+
+    @cache
+    def digests(secret: bytes) -> list[bytes]:
+        return sorted(filter(None, digests_of(pa.array(wanted, pa.large_binary()), secret)))
+
+    def edit(old: Erasures) -> Erasures:
+        nonlocal result
+        secret = old.secret or fresh
+        number = max(old.ids, default=0) + 1
+        rows = [
+            Request(number, place.topic, place.partition, end, digest, now_ms, result.deadline_ms, expire_history)
+            for digest in digests(secret)
+            for place, end in sorted(below.items())
+        ]
+        new = [row for row in rows if not any(_covers(one, row) for one in old.naming(row.topic_partition, row.digest))]
+        result = replace(result, id=number if new else None, earlier=len(rows) - len(new))
+        return replace(old, secret=secret, requests=(*old.requests, *new))
+
+    change_erasures(lake, identifier, edit)
+    return result
+
+
+def _covers(one: Request, row: Request) -> bool:
+    """True when ``one``, for the same key, asks for all of ``row``, and at least as soon."""
+    return (
+        one.below >= row.below and one.deadline_ms <= row.deadline_ms and (one.expire_history or not row.expire_history)
+    )
+
+
+def _log_ends(lake: Lake, table: Table, identifier: str, topic: str | None) -> tuple[str, dict[TopicPartition, int]]:
+    """The topic that is meant, and the offset after the last one of each of its topic partitions."""
+    cache = ManifestCache.of(lake)
+    segments = read(table, identifier, cache=cache)
+    held = (*segments.by_partition.items(), *removed_tombstones(lake, identifier, cache).items())
+    topics = sorted({place.topic for place, _ in held})
+    if topic is None and len(topics) == 1:
+        (topic,) = topics
+    if topic not in topics:
+        names = ", ".join(topics[:_SHOWN]) + (f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else "")
+        told = f"holds no record of topic {topic!r}" if topic else f"has {len(topics)} topics, and none was named"
+        raise RefusedError(f"table {identifier} {told}; allowed: one of {names or 'none, as the table is empty'}")
+    ends: dict[TopicPartition, int] = {}
+    for place, own in held:
+        if place.topic != topic:
+            continue
+        for segment in own:
+            if segment.problem and segment.last_offset < 0:
+                raise RefusedError(
+                    f"table {identifier}: the log end of {place} is unknown: segment {segment.path} {segment.problem}"
+                )
+            if segment.last_offset == LONG_MAX:
+                raise RefusedError(
+                    f"table {identifier}: the log of {place} ends at offset {LONG_MAX}, which no request covers; "
+                    "allowed: a log with offsets left past its end"
+                )
+            ends[place] = max(ends.get(place, 0), segment.last_offset + 1)
+    return topic, ends

@@ -1,0 +1,235 @@
+"""Lane `erase`: rewrites the segments that hold a record of a requested key, and leaves all others in place (C30).
+
+Its progress is published with its commit. No other lane may write beside a request what it would bring back.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+
+from firnlake.compact.inputs import InputSegment, PlanInputs
+from firnlake.compact.marks import Marks
+from firnlake.compact.rewrite import Target, rewrite
+from firnlake.compact.tasks import WHOLE_BYTES, Result, failure, perform
+from firnlake.engine.engine import Engine
+from firnlake.errors import ConflictError, FirnError, RefusedError
+from firnlake.iceberg.branches import ERASURES, REMOVED_TOMBSTONES, on_branch
+from firnlake.iceberg.files import job_of
+from firnlake.iceberg.keys import Flags
+from firnlake.job.lane import LEVELING, Lane
+from firnlake.job.plan import Plan
+from firnlake.job.result import DestroyedFile, PlanResult
+from firnlake.lanes.erasure.memory import ReadOnce
+from firnlake.lanes.erasure.requests import Destroyed, Erasures, Matcher, SearchProgress, key_bytes
+from firnlake.table.segments import LiveInputs
+
+CONTROL = "is_control"
+"""The column that is true for control records, which have no user key (C10)."""
+
+
+@dataclass(frozen=True)
+class EraseTask:
+    """Search some segments of a plan, and write those anew that lose a record."""
+
+    inputs: PlanInputs
+    matcher: Matcher = field(repr=False)
+    target: Target
+
+    def __call__(self) -> Result:
+        parts = [self._searched(segment) for segment in self.inputs.segments]
+        return _together(parts)
+
+    def _searched(self, segment: InputSegment) -> Result:
+        requested, log_end_kept = self._requested(segment)
+        if not requested.any():
+            return Result((), Counter(), 0, frozenset({segment.path}), (), log_end_kept)
+        source, hidden = segment.source, self.inputs.hidden(segment)
+        sha256 = self.inputs.files.sha256(source)
+        # What row-level deletes hide is not written, requested or not (C27).
+        erased = requested if hidden is None else requested[~hidden]
+        written = rewrite(self.inputs, [(segment, Marks(len(erased), erased=erased))], self.target)
+        records = int(np.count_nonzero(requested)) * segment.facts.copies
+        gone = DestroyedFile(path=source.path, bytes=source.bytes, sha256=sha256, records=records)
+        return Result(
+            tuple(written.files), written.counts, written.fingerprint, frozenset[str](), (gone,), log_end_kept
+        )
+
+    def _requested(self, segment: InputSegment) -> tuple[Flags, bool]:
+        """The records of the file to erase, hidden ones included, and whether a requested one stays because it is the
+        log end (C4)."""
+        plan, columns = self.inputs.plan, self.inputs.columns
+        before = plan.searched.before
+        names = [*columns.key, columns.offset, *([CONTROL] if plan.transactional else [])]
+        parts, log_end_kept = [np.zeros(0, dtype=np.bool_)], False
+        for batch in self.inputs.files.batches(segment.source, list(dict.fromkeys(names))):
+            offsets = self.inputs.offsets(batch, segment)
+            requested = self.matcher.matches(key_bytes(batch, columns.key), offsets)
+            if before is not None:
+                requested &= offsets < before
+            if plan.transactional:
+                requested &= ~pc.fill_null(batch.column(CONTROL), fill_value=False).to_numpy(zero_copy_only=False)
+            if not segment.removed_before:
+                end = requested & (offsets == plan.log_end_offset)
+                log_end_kept = log_end_kept or bool(end.any())
+                requested &= ~end
+            parts.append(requested)
+        return np.concatenate(parts), log_end_kept
+
+
+def erased(
+    plans: Sequence[PlanInputs], erasures: Erasures, target: Target, engine: Engine, title: str
+) -> tuple[dict[str, Result], dict[str, FirnError]]:
+    """The results of ``plans`` of lane `erase`, and the errors of the others, by plan id."""
+    tasks = [(one.plan.id, task) for one in plans for task in _tasks(one, erasures, target)]
+    weights = [task.inputs.bytes for _, task in tasks]
+    results = engine.map(perform, [task for _, task in tasks], weights=weights, title=f"erase {title}")
+    parts: dict[str, list[Result]] = defaultdict(list)
+    failed: dict[str, FirnError] = {}
+    by_id = {one.plan.id: one for one in plans}
+    for (plan_id, _), part in zip(tasks, results, strict=True):
+        if isinstance(part, Result):
+            parts[plan_id].append(part)
+        else:
+            failed.setdefault(plan_id, failure(by_id[plan_id], part))
+    return {plan_id: _together(own) for plan_id, own in parts.items() if plan_id not in failed}, failed
+
+
+def _tasks(inputs: PlanInputs, erasures: Erasures, target: Target) -> Iterator[EraseTask]:
+    """The tasks of a plan, each of as many segments as fit one."""
+    plan = inputs.plan
+    own = (one for one in erasures.of(plan.topic_partition) if one.id <= plan.searched.through)
+    matcher = Matcher(erasures.secret, own)
+    group: list[InputSegment] = []
+    for segment in inputs.segments:
+        if group and sum(one.source.bytes for one in (*group, segment)) > WHOLE_BYTES:
+            yield EraseTask(inputs.only(group), matcher, target)
+            group = []
+        group.append(segment)
+    yield EraseTask(inputs.only(group), matcher, target)
+
+
+def _together(parts: Sequence[Result]) -> Result:
+    first, *others = parts
+    counts = first.counts.copy()
+    for part in others:
+        counts.update(part.counts)
+    return Result(
+        tuple(file for part in parts for file in part.files),
+        counts,
+        sum(part.fingerprint for part in parts),
+        frozenset[str]().union(*(part.in_place for part in parts)),
+        tuple(one for part in parts for one in part.destroyed),
+        any(part.log_end_kept for part in parts),
+    )
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A plan of lane `erase` and its judged result."""
+
+    plan: Plan
+    result: PlanResult
+
+    def progress(self, snapshot_id: int) -> SearchProgress:
+        """How far the topic partition is searched once main is at ``snapshot_id``."""
+        plan, search = self.plan, self.plan.searched
+        kept = self.result.log_end_kept
+        return SearchProgress(
+            topic=plan.topic,
+            partition=plan.partition,
+            through=search.through,
+            before=plan.log_end_offset if kept else search.before,
+            sequence_number=search.sequence_number,
+            snapshot_id=snapshot_id,
+            log_end_kept=kept,
+        )
+
+    def destroyed(self, snapshot_id: int) -> list[Destroyed]:
+        """The data files that left the table because they held requested records."""
+        plan, through = self.plan, self.plan.searched.through
+        return [
+            Destroyed(plan.topic, plan.partition, through, snapshot_id, one.path, one.bytes, one.sha256, one.records)
+            for one in self.result.destroyed
+        ]
+
+
+def with_searches(known: Erasures, searched: Sequence[Searched], snapshot_id: int) -> Erasures:
+    """``known`` with what plans have ``searched``, which the commit of ``snapshot_id`` publishes.
+
+    Raises ConflictError when one of them no longer fits.
+    """
+    for one in searched:
+        if problem := overtaken(known, one.plan):
+            raise ConflictError(problem)
+    progress = [one.progress(snapshot_id) for one in searched]
+    return known.with_progress(progress, [gone for one in searched for gone in one.destroyed(snapshot_id)])
+
+
+def erasure_conflicts(current: Table, plans: Sequence[Plan], erasures: ReadOnce) -> Mapping[str, ConflictError]:
+    """The conflicts of ``plans`` with the requests of ``current`` and what was searched for them, by plan id.
+
+    Lane `erase`: another search was published first, or a removed tombstone is gone. Other lanes: an input may have
+    landed below a search that its plan did not know; what they made of it would count as searched.
+    """
+    if ERASURES not in current.metadata.refs:
+        return {}
+    try:
+        known = erasures.of(current)
+    except RefusedError as error:
+        # Then nothing counts as erased, and only lane `erase` has to wait.
+        return {plan.id: ConflictError(str(error)) for plan in plans if plan.lane is Lane.ERASE}
+    gone = _gone_beside(current, plans)
+    conflicts = {}
+    for plan in plans:
+        snapshot = current.snapshot_by_id(plan.snapshot_id)
+        made = snapshot.sequence_number if snapshot else None
+        problem = overtaken(known, plan) if plan.lane is Lane.ERASE else None
+        if plan.lane in LEVELING:  # what lanes that hide leave in place is searched there
+            problem = unsearched(known, plan, made)
+        if plan.id in gone:
+            problem = f"plan {plan.id} ({plan.title}): {gone[plan.id]} left {REMOVED_TOMBSTONES}; plan again"
+        if problem:
+            conflicts[plan.id] = ConflictError(problem)
+    return conflicts
+
+
+def overtaken(known: Erasures, plan: Plan) -> str | None:
+    """Why a search of ``plan`` is no progress; None when it is."""
+    now, search = known.progress_of(plan.topic_partition), plan.searched
+    if now and (now.through > search.through or now.sequence_number > search.sequence_number):
+        return f"plan {plan.id} ({plan.title}): a later search was published in snapshot {now.snapshot_id}; plan again"
+    return None
+
+
+def unsearched(known: Erasures, plan: Plan, made: int | None) -> str | None:
+    """Why ``plan`` of another lane may take what landed below a search that was under way when it was made; else None.
+
+    ``made`` is the sequence number of the snapshot that it was made on. None: that has expired, so nobody can tell what
+    the plan knew.
+    """
+    progress = known.progress_of(plan.topic_partition)
+    if progress is None:
+        return None
+    if made is not None and not progress.sequence_number < made < progress.committed:
+        return None
+    end = known.searched_below(plan.topic_partition)
+    for one in plan.inputs:
+        if one.base_offset < end and job_of(one.path) is None:
+            return (
+                f"plan {plan.id} ({plan.title}): segment {one.path} may have landed after it was searched for keys to "
+                f"erase (snapshot {progress.snapshot_id}); plan again"
+            )
+    return None
+
+
+def _gone_beside(current: Table, plans: Sequence[Plan]) -> Mapping[str, str]:
+    """The first removed tombstone of each plan of lane `erase` that is no longer live, by plan id."""
+    wanted = {one.path: plan.id for plan in plans if plan.lane is Lane.ERASE for one in plan.removed_tombstones}
+    if not wanted:
+        return {}
+    live = LiveInputs.find(on_branch(current, REMOVED_TOMBSTONES), list(wanted))
+    return {wanted[path]: path for path in reversed(live.gone)}

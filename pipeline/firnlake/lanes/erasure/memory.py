@@ -1,0 +1,235 @@
+"""What a table remembers of its erasures: requests, searches and certificates (C30).
+
+They lie in a Puffin file, the statistics file of the head of branch `firn_erasures`: rows are Arrow streams and
+certificates JSON, each kind a blob of its own. A commit changes the branch beside main's.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Final
+
+import pyarrow as pa
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.branch_snapshot import BranchSnapshot
+from firnlake.iceberg.branches import ERASURES, HAS_SIDE_BRANCHES, has_side_branches
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.commit import Change, SnapshotCommit
+from firnlake.iceberg.files import job_of
+from firnlake.iceberg.manifests import Manifests
+from firnlake.iceberg.side_branches import (
+    Blob,
+    BranchFile,
+    location_at,
+    location_on,
+    read_puffin,
+    rows_as_bytes,
+    rows_of,
+)
+from firnlake.lanes.erasure.requests import Certificate, Destroyed, Erasures, Request, SearchProgress
+from firnlake.table.segment import Segment
+from firnlake.table.topic_partition import TopicPartition
+
+REQUESTS: Final = "firn-erasure-requests-v1"
+PROGRESS: Final = "firn-erasure-progress-v1"
+DESTROYED: Final = "firn-erasure-destroyed-v1"
+CERTIFICATES: Final = "firn-certificates-v1"
+_KEY_OF_DIGESTS: Final = "secret"
+"""Property of the blob of requests: the secret in hexadecimal."""
+_LOST: Final = (
+    "the requests to erase keys are unknown; allowed: the file that Firn attached (drop the branch and request again)"
+)
+
+
+def blobs_of(erasures: Erasures) -> list[Blob]:
+    """The blobs that hold ``erasures``."""
+    return [
+        Blob(REQUESTS, rows_as_bytes(Request, erasures.requests), {_KEY_OF_DIGESTS: erasures.secret.hex()}),
+        Blob(PROGRESS, rows_as_bytes(SearchProgress, erasures.progress)),
+        Blob(DESTROYED, rows_as_bytes(Destroyed, erasures.destroyed)),
+        Blob(CERTIFICATES, json.dumps([asdict(one) for one in erasures.certificates]).encode()),
+    ]
+
+
+def read_erasures(table: Table) -> Erasures:
+    """The erasures of ``table``; empty when none was ever requested.
+
+    Raises RefusedError when they are gone or unreadable: then nothing may count as erased. UnavailableError when the
+    store does not answer.
+    """
+    location = location_of(table)
+    return Erasures() if location is None else _read_file(table, location)
+
+
+def read_erasures_at(table: Table, snapshot_id: int) -> Erasures:
+    """The erasures as snapshot ``snapshot_id`` of branch `firn_erasures` holds them; raises as ``read_erasures``."""
+    return _read_file(table, location_at(table, ERASURES, snapshot_id, _LOST))
+
+
+def _read_file(table: Table, location: str) -> Erasures:
+    subject = f"table {'.'.join(table.name())}: its requests to erase keys"
+    blobs = {one.type: one for one in read_puffin(table, location, subject)}
+    try:
+        return Erasures(
+            bytes.fromhex(blobs[REQUESTS].properties[_KEY_OF_DIGESTS]),
+            rows_of(Request, blobs[REQUESTS]),
+            rows_of(SearchProgress, blobs[PROGRESS]),
+            rows_of(Destroyed, blobs[DESTROYED]),
+            tuple(Certificate(**one) for one in json.loads(blobs[CERTIFICATES].content)),
+        )
+    except (KeyError, ValueError, TypeError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise RefusedError(f"{subject} in {location} are not readable: {reason}") from error
+
+
+class ReadOnce:
+    """Reads a table's erasures once per file: what a commit checks and what it builds on is the same, in every try."""
+
+    def __init__(self) -> None:
+        self._held: tuple[str | None, Erasures] | None = None
+
+    def of(self, table: Table) -> Erasures:
+        """The erasures of ``table``; raises as ``read_erasures`` does."""
+        location = location_of(table)
+        if self._held is None or self._held[0] != location:
+            self._held = location, read_erasures(table)
+        return self._held[1]
+
+
+def location_of(table: Table) -> str | None:
+    """Location of the file that holds the erasures of ``table``; None when none was ever requested.
+
+    Raises RefusedError when another tool took the file off its snapshot.
+    """
+    return location_on(table, ERASURES, _LOST)
+
+
+Edit = Callable[[Erasures], Erasures]
+
+
+@dataclass(frozen=True)
+class ErasuresChange:
+    """``edit`` makes the new content of the branch from the one that the commit is made on, at every try anew: requests
+    that others added meanwhile stay. It may raise ConflictError where it does not fit. Progress without ``committed``
+    gets the sequence number of the commit."""
+
+    edit: Edit
+    known: ReadOnce = field(default_factory=ReadOnce)
+
+    def on(self, target: Table, branch: str) -> BranchSnapshot:
+        """The branch's part of a commit to ``target``."""
+        return _Erasures(branch, target.metadata.new_snapshot_id(), self)
+
+
+def change_erasures(lake: Lake, identifier: str, edit: Edit) -> None:
+    """Change the erasures of table ``identifier`` in a commit of its own; main gets an empty snapshot.
+
+    Where ``edit`` changes nothing there is no commit. It may be called several times. Raises RefusedError when the
+    table can't have the branch, UnavailableError when other commits interfere for a minute.
+    """
+    table = lake.table(identifier)
+    check_has_branches(table, identifier)
+    change = ErasuresChange(edit)
+    prepared = SnapshotCommit(table, {MAIN_BRANCH: Change(), ERASURES: change})
+
+    def commit() -> None:
+        current = lake.table(identifier)
+        known = change.known.of(current)
+        if edit(known) != known:
+            prepared.commit(lake, current, Manifests(current.io))
+
+    lake.until_committed(commit)
+    prepared.tidy(table)
+
+
+def check_has_branches(table: Table, identifier: str) -> None:
+    """Raise RefusedError when ``table`` can't have branch `firn_erasures`."""
+    if not has_side_branches(table.properties):
+        raise RefusedError(
+            f"table {identifier}: its catalog takes one snapshot per commit ({HAS_SIDE_BRANCHES} is false), so "
+            "requests to erase keys can't be kept; allowed: a catalog that takes several"
+        )
+
+
+class _Erasures(BranchFile):
+    """The part of a commit that writes the erasures anew."""
+
+    def __init__(self, name: str, snapshot_id: int, change: ErasuresChange) -> None:
+        super().__init__(name, snapshot_id, "erasures")
+        self._change = change
+
+    def blobs(self, target: Table, committed: int) -> list[Blob]:
+        new = self._change.edit(self._change.known.of(target))
+        progress = tuple(one if one.committed else replace(one, committed=committed) for one in new.progress)
+        return blobs_of(replace(new, progress=progress))
+
+
+LONGEST_WAIT_MS: Final = 3_600_000
+"""Longest wait, in milliseconds, for more requests to be served together."""
+SHARE_OF_DEADLINE: Final = 4
+"""A request waits no longer than this fraction (one over it) of the time that it allows."""
+
+
+@dataclass(frozen=True)
+class ErasureMemory:
+    """What the requests of a topic partition ask of its files. Times are epoch milliseconds."""
+
+    newest: int
+    """Id of the newest request."""
+    below: int
+    """No record at this offset or a higher one is meant by any request."""
+    searched_below: int
+    """Likewise, by the last search (``progress``); 0 before it."""
+    waiting: int
+    """Number of requests that ``progress`` does not cover."""
+    due_ms: int | None
+    """Clock from which these are due; None without one."""
+    progress: SearchProgress | None
+    sequence_number: int
+    """That of the snapshot of main which is looked at."""
+
+    @classmethod
+    def of(cls, known: Erasures, place: TopicPartition, sequence_number: int) -> "ErasureMemory":
+        """The requests for ``place``, one at least, and their progress.
+
+        ``sequence_number`` is that of main's snapshot.
+        """
+        own, progress = known.of(place), known.progress_of(place)
+        through = progress.through if progress else 0
+        waiting = [one for one in own if one.id > through]
+        return cls(
+            newest=max(one.id for one in own),
+            below=max(one.below for one in own),
+            searched_below=known.searched_below(place),
+            waiting=len(waiting),
+            due_ms=min(map(_due_ms, waiting), default=None),
+            progress=progress,
+            sequence_number=sequence_number,
+        )
+
+    def was_there(self, segment: Segment) -> bool:
+        """True when ``segment`` was searched as far as the search went, or holds only what Firn wrote of such segments.
+
+        Since the search was published, all other lanes leave alone what landed after it (``searches.late``). What they
+        wrote while it was under way may hold something that had landed meanwhile.
+        """
+        if self.progress is None:
+            return False
+        if segment.sequence_number <= self.progress.sequence_number:
+            return True
+        return job_of(segment.path) is not None and segment.sequence_number >= self.progress.committed
+
+
+def erasing_of(table: Table) -> Mapping[TopicPartition, ErasureMemory]:
+    """The topic partitions of ``table`` with requests. Raises RefusedError when the requests can't be read."""
+    erasures, snapshot = read_erasures(table), table.current_snapshot()
+    number = (snapshot.sequence_number or 0) if snapshot else 0
+    return {place: ErasureMemory.of(erasures, place, number) for place in erasures.topic_partitions}
+
+
+def _due_ms(request: Request) -> int:
+    allowed = max(0, request.deadline_ms - request.requested_ms)
+    return request.requested_ms + min(LONGEST_WAIT_MS, allowed // SHARE_OF_DEADLINE)

@@ -1,0 +1,307 @@
+"""Requests to erase keys, and how far the table's files were searched for them (C30).
+
+A request never holds a key, only an HMAC-SHA256 of its bytes under the table's secret. ``memory`` says where all this
+is kept.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyiceberg.expressions.literals import AboveMax, BelowMin, literal
+from pyiceberg.table import Table
+from pyiceberg.types import BinaryType, FixedType, IcebergType, IntegerType, LongType
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.data_files import DataFiles
+from firnlake.iceberg.keys import bytes_of, joined
+from firnlake.table.columns import ColumnRoles
+from firnlake.table.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """No file may hold a record with this key, in this topic partition, with an offset lower than ``below``.
+
+    Times are epoch milliseconds.
+    """
+
+    id: int
+    """Rising; the rows of one command share it."""
+    topic: str
+    partition: int
+    below: int
+    digest: bytes
+    """The key's digest, 32 bytes (`firnlake.lanes.erasure.requests`)."""
+    requested_ms: int
+    deadline_ms: int
+    expire_history: bool
+    """True when older snapshots expire for it, whatever `history.expire.*` says."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchProgress:
+    """How far the files of one topic partition were searched, on main and on `firn_tombstones`.
+
+    Every file with a sequence number up to ``sequence_number`` was searched for all requests with an id up to
+    ``through``, and after the commit none of them holds a record below offset ``before`` that these ask to erase.
+    """
+
+    topic: str
+    partition: int
+    through: int
+    before: int | None
+    """None: all offsets."""
+    sequence_number: int
+    """That of the snapshot which the search was planned on."""
+    snapshot_id: int
+    """Main's snapshot that the commit made."""
+    committed: int = 0
+    """Lowest sequence number of the commit's snapshots; the commit itself fills it in."""
+    log_end_kept: bool = False
+    """True when the record at ``before`` is requested but stays, because it is the log end (C4)."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Destroyed:
+    """A data file that held records of requested keys and left the table without them.
+
+    ``through`` and ``snapshot_id`` are those of the progress that it belongs to.
+    """
+
+    topic: str
+    partition: int
+    through: int
+    snapshot_id: int
+    path: str
+    bytes: int
+    sha256: str
+    """Of the file's content, hexadecimal."""
+    records: int
+    """Number of records that were erased."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The proof that no file of the table held a record that a request means, when it was issued (epoch milliseconds).
+
+    A request may have several: the newest counts.
+    """
+
+    request: int
+    issued_ms: int
+    document: str
+    """JSON (`firnlake.lanes.erasure.certificate`)."""
+
+
+@dataclass(frozen=True)
+class Erasures:
+    """Everything that a table knows about erasures."""
+
+    secret: bytes = b""
+    """Key of the digests, 32 bytes; empty before the first request."""
+    requests: tuple[Request, ...] = ()
+    progress: tuple[SearchProgress, ...] = ()
+    """The newest of each topic partition."""
+    destroyed: tuple[Destroyed, ...] = ()
+    certificates: tuple[Certificate, ...] = ()
+
+    def of(self, topic_partition: TopicPartition) -> tuple[Request, ...]:
+        """The requests of ``topic_partition``, in the order of their ids."""
+        return self._by_partition.get(topic_partition, ())
+
+    def progress_of(self, topic_partition: TopicPartition) -> SearchProgress | None:
+        """The progress in ``topic_partition``; None before the first."""
+        return self._progress.get(topic_partition)
+
+    def searched_below(self, topic_partition: TopicPartition) -> int:
+        """No record at this offset or a higher one was meant by the last search of ``topic_partition``; 0 before it."""
+        progress = self.progress_of(topic_partition)
+        if progress is None:
+            return 0
+        end = max((one.below for one in self.of(topic_partition) if one.id <= progress.through), default=0)
+        return end if progress.before is None else min(end, progress.before)
+
+    def naming(self, topic_partition: TopicPartition, digest: bytes) -> tuple[Request, ...]:
+        """The requests for the key with this ``digest`` in ``topic_partition``."""
+        return self._by_key.get((topic_partition, digest), ())
+
+    @property
+    def topic_partitions(self) -> tuple[TopicPartition, ...]:
+        """The topic partitions with requests, sorted."""
+        return tuple(sorted(self._by_partition))
+
+    @cached_property
+    def _by_id(self) -> dict[int, tuple[Request, ...]]:
+        grouped: dict[int, list[Request]] = {}
+        for one in self.requests:
+            grouped.setdefault(one.id, []).append(one)
+        return {number: tuple(grouped[number]) for number in sorted(grouped)}
+
+    @cached_property
+    def _by_key(self) -> dict[tuple[TopicPartition, bytes], tuple[Request, ...]]:
+        grouped: dict[tuple[TopicPartition, bytes], list[Request]] = {}
+        for one in self.requests:
+            grouped.setdefault((one.topic_partition, one.digest), []).append(one)
+        return {key: tuple(own) for key, own in grouped.items()}
+
+    @cached_property
+    def _progress(self) -> dict[TopicPartition, SearchProgress]:
+        return {one.topic_partition: one for one in self.progress}
+
+    @cached_property
+    def _certificates(self) -> dict[int, Certificate]:
+        return {one.request: one for one in sorted(self.certificates, key=lambda one: one.issued_ms)}
+
+    @cached_property
+    def _by_partition(self) -> dict[TopicPartition, tuple[Request, ...]]:
+        grouped: dict[TopicPartition, list[Request]] = {}
+        for one in sorted(self.requests, key=lambda one: one.id):
+            grouped.setdefault(one.topic_partition, []).append(one)
+        return {topic_partition: tuple(own) for topic_partition, own in grouped.items()}
+
+    def is_done(self, request: Request) -> bool:
+        """True when main and `firn_tombstones` were searched for all that ``request`` means, and hold it no more."""
+        done = self.progress_of(request.topic_partition)
+        return done is not None and done.through >= request.id and (done.before is None or done.before >= request.below)
+
+    def certificate_of(self, request: int) -> Certificate | None:
+        """The newest certificate of request ``request``; None without one."""
+        return self._certificates.get(request)
+
+    def rows_of(self, request: int) -> tuple[Request, ...]:
+        """The rows of request ``request``."""
+        return self._by_id.get(request, ())
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The ids of all requests, sorted."""
+        return tuple(self._by_id)
+
+    def with_progress(self, progress: Iterable[SearchProgress], destroyed: Iterable[Destroyed] = ()) -> "Erasures":
+        """These erasures with new ``progress``, which takes the place of older one of its topic partitions."""
+        new = {one.topic_partition: one for one in progress}
+        kept = (one for one in self.progress if one.topic_partition not in new)
+        return replace(
+            self,
+            progress=tuple(sorted((*kept, *new.values()), key=lambda one: one.topic_partition)),
+            destroyed=(*self.destroyed, *destroyed),
+        )
+
+
+SECRET_BYTES: Final = 32
+_BLOCK: Final = 64
+"""Bytes of a block of SHA-256, to which HMAC pads its key (RFC 2104)."""
+
+
+def key_bytes(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
+    """The bytes of every record's key; NULL where it has none, or where one of several columns is NULL (C5).
+
+    One column: its bytes; several: each with its length before it. An int counts as a long, because Iceberg promotes a
+    column from one to the other, and its values stay the same keys.
+    """
+    parts = [_promoted(batch.column(name)) for name in columns]
+    return bytes_of(parts[0]) if len(parts) == 1 else joined(parts)
+
+
+def digests_of(keys: pa.Array, secret: bytes) -> list[bytes | None]:
+    """The digests, 32 bytes each, of ``keys`` as `key_bytes` gives them; None for NULL."""
+    # `hmac.digest` gives up the interpreter's lock for every key, so that threads wait for each other.
+    inner, outer = (bytes(byte ^ pad for byte in secret.ljust(_BLOCK, b"\0")) for pad in (0x36, 0x5C))
+    sha256 = hashlib.sha256
+    return [None if key is None else sha256(outer + sha256(inner + key).digest()).digest() for key in keys.to_pylist()]
+
+
+class Matcher:
+    """Tells which records of one topic partition its ``requests`` ask to erase."""
+
+    def __init__(self, secret: bytes, requests: Iterable[Request]) -> None:
+        self._secret = secret
+        self._below: dict[bytes, int] = {}
+        for one in requests:
+            self._below[one.digest] = max(one.below, self._below.get(one.digest, 0))
+        self.below = max(self._below.values(), default=0)
+        """No record with this offset or a higher one is meant."""
+
+    def matches(self, keys: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """True for each record that is meant, by its key (`key_bytes`) and its offset. Exact, by the digest (C6)."""
+        matching = np.zeros(len(keys), np.bool_)
+        (places,) = np.nonzero(offsets < self.below)
+        if not len(places):
+            return matching
+        encoded = pc.dictionary_encode(keys.take(pa.array(places)))
+        digests = digests_of(encoded.dictionary, self._secret)
+        below = np.array([self._below.get(one, 0) if one else 0 for one in digests] + [0], np.int64)
+        codes = encoded.indices.fill_null(len(digests)).to_numpy(zero_copy_only=False)
+        matching[places] = offsets[places] < below[codes]
+        return matching
+
+
+def _promoted(part: pa.Array) -> pa.Array:
+    return part.cast(pa.int64()) if pa.types.is_int32(part.type) else part
+
+
+# PyIceberg's literals would cut a fraction off.
+_WHOLE: Final = re.compile("[+-]?[0-9]+")
+
+
+def named_keys(table: Table, columns: ColumnRoles, keys: Sequence[Sequence[bytes]]) -> list[bytes]:
+    """The bytes (`key_bytes`) of ``keys``, as `named_values` takes them."""
+    named: list[bytes] = key_bytes(named_values(table, columns, keys), columns.key).to_pylist()
+    return named
+
+
+def named_values(table: Table, columns: ColumnRoles, keys: Sequence[Sequence[bytes]]) -> pa.RecordBatch:
+    """The key columns of ``keys``, each given by its columns' values: bytes, or their text.
+
+    Raises RefusedError for a key that no record of ``table`` can have.
+    """
+    names = columns.key
+    for key in keys:
+        if len(key) != len(names):
+            raise RefusedError(f"a key of {len(key)} parts; allowed: {len(names)}, one for each of {', '.join(names)}")
+    schema = DataFiles.of(table).arrow_schema(names)
+    fields = [table.schema().find_field(name) for name in names]
+    parts = [
+        pa.array([_value(key[place], field.name, field.field_type) for key in keys], schema.field(place).type)
+        for place, field in enumerate(fields)
+    ]
+    return pa.RecordBatch.from_arrays(parts, schema=schema)
+
+
+def _value(part: bytes, name: str, kind: IcebergType) -> Any:
+    if isinstance(kind, BinaryType) or (isinstance(kind, FixedType) and len(part) == len(kind)):
+        return part
+    try:
+        text = part.decode()
+        value = literal(text).to(kind)
+    except (ValueError, TypeError) as error:
+        raise _unfit(part, name, kind, str(error)) from error
+    if isinstance(value, AboveMax | BelowMin):
+        raise _unfit(part, name, kind, "it is out of range")
+    if isinstance(kind, IntegerType | LongType) and not _WHOLE.fullmatch(text):
+        raise _unfit(part, name, kind, "it is no whole number")
+    return value.value
+
+
+def _unfit(part: bytes, name: str, kind: IcebergType, reason: str) -> RefusedError:
+    return RefusedError(f"key {part!r}: column {name} can't hold it: {reason}; allowed: {kind}")

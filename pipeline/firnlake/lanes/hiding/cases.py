@@ -1,0 +1,87 @@
+"""Files for the judge of a commit of a lane that hides, `mask` or `lighten`, in a table's history (C27, C28).
+
+The data files are the same before and after: with the row-level deletes of the snapshot before, and with the commit's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.branches import MASKS
+from firnlake.job.lane import Lane
+from firnlake.lanes.hiding.memory import HideMemory, Masks, masks_at
+from firnlake.table.published_plans import PublishedPlan
+from firnlake.table.segment import Segments
+from firnlake.validate.cases import JudgedFile, ListedFacts
+from firnlake.validate.deletes import SnapshotDeletes
+from firnlake_expectations.tables import SHOWN
+
+
+@dataclass(frozen=True)
+class HidingCommit:
+    """The commit of a lane that hides which made ``snapshot``; ``segments`` and row-level ``deletes`` are those of the
+    snapshot before."""
+
+    identifier: str
+    table: Table
+    listing: ListedFacts
+    snapshot: Snapshot
+    segments: Segments
+    deletes: SnapshotDeletes
+
+    def files(self, plan: PublishedPlan, stayed: Sequence[DataFile]) -> tuple[JudgedFile, ...]:
+        """The inputs of ``plan``, each with the deletes before and after; they are among ``stayed``, the files that the
+        commit left in the table.
+
+        Raises RefusedError when the history that tells them has expired.
+        """
+        told_by = self._lightened if plan.lane == Lane.LIGHTEN else self._masked
+        inputs, known = told_by(plan, stayed)
+        before, after = (deletes.among(inputs, known) for deletes in (self.deletes, self._deletes_after))
+        return tuple(
+            self.listing.file(SHOWN, file, before.get(file.file_path), after.get(file.file_path)) for file in inputs
+        )
+
+    def _lightened(self, plan: PublishedPlan, stayed: Sequence[DataFile]) -> tuple[list[DataFile], int | None]:
+        """The inputs of a plan of lane `lighten`, and the data sequence number up to which it knew equality deletes.
+
+        Others may have landed between plan and commit. Of all numbers that it may have known, the one counts at which
+        equality deletes reach as many files and records as it took.
+        """
+        counts = plan.counts
+        took = (counts.segments_in_place, counts.records_in + counts.deleted)
+        reached = [(file, self.deletes.first_by_value(file)) for file in stayed]
+        known, inputs = None, list(stayed)
+        for number in sorted({one.file.sequence_number for one in self.deletes.deletes if one.file.is_equality}):
+            possible = [file for file, first in reached if first is not None and first <= number]
+            if (len(possible), sum(file.record_count for file in possible)) == took:
+                known, inputs = number, possible
+        return inputs, known
+
+    def _masked(self, plan: PublishedPlan, stayed: Sequence[DataFile]) -> tuple[list[DataFile], int | None]:
+        """The inputs of a plan of lane `mask`, and the data sequence number up to which it knew equality deletes, both
+        by what its commit says on branch `firn_masks`."""
+        compared = self._masks.compared_in(plan.topic_partition)
+        if compared is None or compared.snapshot_id != self.snapshot.snapshot_id:
+            raise RefusedError(
+                f"table {self.identifier}: what snapshot {self.snapshot.snapshot_id} compared of "
+                f"{plan.topic_partition} is no longer known; allowed: a commit whose snapshot on branch {MASKS} is kept"
+            )
+        masking, segments = HideMemory(compared), self.segments.by_partition.get(plan.topic_partition, ())
+        taken = {one.path for one in segments if one.records and masking.knows(one)}
+        return [file for file in stayed if file.file_path in taken], compared.sequence_number
+
+    @cached_property
+    def _deletes_after(self) -> SnapshotDeletes:
+        """The row-level deletes of the commit's snapshot."""
+        return SnapshotDeletes.of(self.table, self.snapshot, (one.path for one in self.segments))
+
+    @cached_property
+    def _masks(self) -> Masks:
+        """The memory of lane `mask` right after the commit, which has the next sequence number on its branch."""
+        return masks_at(self.table, (self.snapshot.sequence_number or 0) + 1)

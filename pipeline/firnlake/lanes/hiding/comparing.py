@@ -1,0 +1,104 @@
+"""The segments that lane `mask` has to compare in a topic partition now, or why it leaves it alone (C28).
+
+Segments that were compared before need no second look at each other: only the keys of the others are looked up in them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from firnlake.iceberg.files import job_of
+from firnlake.table.budget import Budget
+from firnlake.table.partition import PartitionState
+from firnlake.table.segment import Segment
+
+
+@dataclass(frozen=True)
+class DueComparison:
+    """The ``segments`` to compare, in offset order; those that are ``known`` (paths) were compared with each other."""
+
+    segments: tuple[Segment, ...]
+    known: frozenset[str]
+    before: int | None
+    """Segments of the head that begin at this offset or past it are left out; None: none is."""
+
+    @property
+    def uncompared(self) -> tuple[Segment, ...]:
+        """The segments that make it due."""
+        return tuple(one for one in self.segments if one.path not in self.known)
+
+
+def obstacles(state: PartitionState) -> tuple[str, ...]:
+    """Why lane `mask` leaves the topic partition of ``state`` alone, each with what is allowed; empty: it does not."""
+    return tuple(_obstacles(state)) if state.policy.masks else ()
+
+
+def _obstacles(state: PartitionState) -> Iterator[str]:
+    policy = state.policy
+    if state.tail_bytes > policy.mask_max_tail_bytes:
+        yield (
+            f"{state.topic_partition}: lane mask leaves a tail of {state.tail_bytes} bytes alone; allowed: "
+            f"{policy.mask_max_tail_bytes} (firn.mask.max.tail.bytes)"
+        )
+    for segment in state.oversized_tail:
+        yield f"segment {segment} is too large to be compared by lane mask; allowed: {policy.max_input_bytes} bytes"
+    for segment in state.segments:
+        if segment.copies > 1:
+            yield f"segment {segment} is listed {segment.copies} times; allowed for lane mask: once (clean it first)"
+    for stray in state.strays:
+        yield f"lane mask waits: {stray}"
+    if state.tail_is_held:
+        yield f"lane mask waits: the tail reaches past what is not decided: {state.undecided}"
+
+
+def comparison(state: PartitionState) -> DueComparison | None:
+    """The segments of ``state`` that lane `mask` would compare, due or not; None when all are compared already, or when
+    it leaves the topic partition alone."""
+    if not state.policy.masks or obstacles(state):
+        return None
+    masking = state.masking
+    head, before = _possible(state)
+    unknown = [one for one in head if not masking.knows(one)]
+    fitting = Budget.of(state.policy).fitting([(one,) for one in unknown])
+    if len(fitting) < len(unknown):
+        # At least what begins first: otherwise nothing would ever be compared.
+        first, end = unknown[0].base_offset, unknown[len(fitting)].base_offset
+        before = min(
+            (one.base_offset for one in unknown if one.base_offset > first and one.base_offset >= end), default=before
+        )
+        head = [one for one in head if before is None or one.base_offset < before]
+    segments = sorted((*head, *(one for one in state.tail if one.records)), key=lambda one: one.order)
+    known = frozenset(one.path for one in segments if masking.knows(one))
+    return DueComparison(tuple(segments), known, before) if len(known) < len(segments) else None
+
+
+def _possible(state: PartitionState) -> tuple[Sequence[Segment], int | None]:
+    """The head up to the first segment that must be left alone, and where that begins.
+
+    Another segment that begins at the same offset is left out with it, so that the offset tells which ones were not.
+    """
+    first = next((one for one in state.cleanable if state.too_large(one)), state.held.segment if state.held else None)
+    if first is None:
+        return state.head, None
+    return [one for one in state.head if one.base_offset < first.base_offset], first.base_offset
+
+
+def compared_through(state: PartitionState) -> int | None:
+    """The offset up to which all segments of ``state`` were compared with each other; None where they were not."""
+    held = [one for one in state.segments if one.records]
+    first = min((one.base_offset for one in held if not state.masking.knows(one)), default=None)
+    through = max((one.last_offset for one in held if first is None or one.last_offset < first), default=None)
+    return None if state.masking.compared is None else through
+
+
+def landed_ms(segment: Segment) -> int:
+    """The earliest clock at which a record of ``segment`` may have landed, epoch milliseconds.
+
+    What Firn wrote holds records that landed before: at the earliest at their oldest timestamp.
+    """
+    arrived = segment.newest_ms if segment.committed_ms is None else segment.committed_ms
+    return arrived if job_of(segment.path) is None else min(arrived, segment.oldest_ms)
+
+
+def due_from_ms(state: PartitionState, work: DueComparison) -> int:
+    """Clock from which ``work`` is due in ``state``, epoch milliseconds."""
+    return min(map(landed_ms, work.uncompared)) + state.policy.mask_max_lag_ms

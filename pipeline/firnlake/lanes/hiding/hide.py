@@ -1,0 +1,243 @@
+"""Lane `mask`: finds superseded records by their keys and offsets, and hides them where they are (C28).
+
+Its memory moves with the commit that hides them.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+
+from firnlake.compact.hide_in_place import Hiding, hide, places
+from firnlake.compact.inputs import InputSegment, PlanInputs, key_type
+from firnlake.compact.keys import Survey, survey
+from firnlake.compact.rewrite import Target
+from firnlake.compact.spread_keys import is_wide, survey_wide
+from firnlake.compact.tasks import Result, failure, is_here, perform
+from firnlake.engine.engine import Engine
+from firnlake.engine.local import LocalEngine
+from firnlake.errors import ConflictError, FirnError, RefusedError
+from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, MASKS, has_side_branches
+from firnlake.iceberg.keys import NO_KEY, Flags, Longs, keys_of, places_in
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.job.result import ComparedSegments
+from firnlake.lanes.hiding.memory import Compared, Hidden, Masks, read_masks
+from firnlake.table.segment import RUN
+
+
+@dataclass(frozen=True)
+class SupersededRecords:
+    """The superseded records of a plan that readers still see."""
+
+    positions: Mapping[str, Longs] = field(repr=False)
+    """Their places, by path of their file."""
+    deleted: int
+    """Number of records of the inputs that were hidden before."""
+    compared: ComparedSegments
+
+
+@dataclass(frozen=True)
+class MaskTask:
+    """Find the records that a plan hides; ``surveyed`` is the survey of a wide plan."""
+
+    inputs: PlanInputs
+    surveyed: Survey | None = None
+
+    def __call__(self) -> SupersededRecords:
+        inputs = self.inputs
+        flags = superseded(inputs, survey(inputs) if self.surveyed is None else self.surveyed)
+        positions = {
+            one.path: places(inputs.hidden(one), flags[one.path]) for one in inputs.segments if one.path in flags
+        }
+        before = {one.path: one.records - inputs.visible(one) for one in inputs.segments}
+        hidden = Counter(before) + Counter({path: len(rows) for path, rows in positions.items()})
+        end, end_path = _end(inputs)
+        return SupersededRecords(
+            positions, sum(before.values()), ComparedSegments(hidden=dict(hidden), end=end, end_path=end_path)
+        )
+
+
+def masked(
+    plans: Sequence[PlanInputs], target: Target, engine: Engine, title: str
+) -> tuple[dict[str, Result], dict[str, FirnError]]:
+    """The results of ``plans`` of lane `mask`, and the errors of the others, by plan id."""
+    if is_here(plans, engine) and not any(map(is_wide, plans)):
+        engine = LocalEngine()
+    tasks: dict[str, MaskTask] = {}
+    failed: dict[str, FirnError] = {}
+    for one in plans:
+        wide = survey_wide(one, engine) if is_wide(one) else None
+        if isinstance(wide, Exception):
+            failed[one.plan.id] = failure(one, wide)
+        else:
+            tasks[one.plan.id] = MaskTask(one, wide)
+    weights = [task.inputs.bytes for task in tasks.values()]
+    compared = engine.map(perform, list(tasks.values()), weights=weights, title=f"compare {title}")
+    by_plan: dict[str, SupersededRecords] = {}
+    for (plan_id, task), records in zip(tasks.items(), compared, strict=True):
+        if isinstance(records, SupersededRecords):
+            by_plan[plan_id] = records
+        else:
+            failed[plan_id] = failure(task.inputs, records)
+    hidings = [
+        Hiding(tasks[plan_id].inputs, one.positions, sum(map(len, one.positions.values())), one.deleted)
+        for plan_id, one in by_plan.items()
+    ]
+    written, not_written = hide(hidings, target, engine, title)
+    results = {plan_id: replace(result, compared=by_plan[plan_id].compared) for plan_id, result in written.items()}
+    return results, failed | not_written
+
+
+def superseded(inputs: PlanInputs, surveyed: Survey) -> dict[str, Flags]:
+    """Flags of the visible records to hide, by path; segments without any are left out."""
+    flags = {path: mark.superseded for path, mark in surveyed.marks.items() if mark.newest_count < mark.records}
+    flags = {path: older for path, older in flags.items() if older.any()}
+    if not flags:
+        return {}
+    stamped = _stamped(inputs, surveyed)
+    if len(stamped):
+        segments = [one for one in inputs.segments if one.path in flags]
+        flags = {one.path: flags[one.path] & ~_with_keys(inputs, one, stamped) for one in segments}
+    flags = _with_copies(inputs, surveyed, flags)
+    return {path: older for path, older in flags.items() if older.any()}
+
+
+def _stamped(inputs: PlanInputs, surveyed: Survey) -> pa.Array:
+    """Keys whose newest record carries a delete horizon. An older record of theirs landed late: it stays, so that the
+    next full clean sees it and starts the horizon anew (C9)."""
+    stamped: list[pa.Array] = []
+    horizon = inputs.columns.delete_horizon
+    for segment in inputs.segments:
+        mark = surveyed.marks.get(segment.path)
+        if segment.level < RUN or mark is None or mark.has_older is None:
+            continue
+        asked = mark.has_older if mark.newest is None else mark.has_older & mark.newest
+        names = list(dict.fromkeys((*inputs.columns.key, horizon)))
+        for batch, flags in _with_flags(inputs, segment, names, asked) if asked.any() else ():
+            has_horizon = pc.and_(batch.column(horizon).is_valid(), pa.array(flags))
+            stamped.append(keys_of(batch, inputs.columns.key).filter(has_horizon))
+    every: pa.Array = pa.concat_arrays([pa.array([], key_type(inputs)), *stamped])
+    return every
+
+
+def _with_keys(inputs: PlanInputs, segment: InputSegment, keys: pa.Array) -> Flags:
+    """Flags of the visible records of ``segment`` that have one of ``keys``."""
+    parts = [
+        places_in(keys_of(batch, inputs.columns.key), keys) != NO_KEY
+        for batch in inputs.batches(segment, list(inputs.columns.key))
+    ]
+    return np.concatenate([np.zeros(0, dtype=np.bool_), *parts])
+
+
+def _with_copies(inputs: PlanInputs, surveyed: Survey, flags: Mapping[str, Flags]) -> dict[str, Flags]:
+    """``flags``, and those of the further copies of the same records, which the survey leaves out (C1)."""
+    repeated = {
+        path: mark.repeated
+        for path, mark in surveyed.marks.items()
+        if mark.repeated is not None and mark.repeated.any()
+    }
+    if not repeated:
+        return dict(flags)
+    paths = repeated.keys() | flags.keys()
+    offsets = {one.path: _offsets(inputs, one) for one in inputs.segments if one.path in paths}
+    hidden = np.unique(np.concatenate([offsets[path][older] for path, older in flags.items()]))
+    every = dict(flags)
+    for path, again in repeated.items():
+        copies = again & np.isin(offsets[path], hidden)
+        every[path] = every[path] | copies if path in every else copies
+    return every
+
+
+def _offsets(inputs: PlanInputs, segment: InputSegment) -> Longs:
+    """The offsets of the visible records of ``segment``, in file order."""
+    parts = (inputs.offsets(batch, segment) for batch in inputs.batches(segment, [inputs.columns.offset]))
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+
+
+def _with_flags(
+    inputs: PlanInputs, segment: InputSegment, names: Sequence[str], flags: Flags
+) -> Iterator[tuple[pa.RecordBatch, Flags]]:
+    """The visible records of ``segment`` with their ``flags``, batch by batch."""
+    start = 0
+    for batch in inputs.batches(segment, names):
+        yield batch, flags[start : start + batch.num_rows]
+        start += batch.num_rows
+
+
+def _end(inputs: PlanInputs) -> tuple[int | None, str]:
+    """The highest visible offset, and the segment that holds it: an input, or the one past them that the plan knows."""
+    known = inputs.plan.comparison.shown_end if inputs.plan.comparison else None
+    end, path = (known.last_offset, known.path) if known else (-1, "")
+    for segment in sorted(inputs.segments, key=lambda one: -one.facts.last_offset):
+        if segment.facts.last_offset <= end:
+            break
+        offsets = _offsets(inputs, segment) if inputs.visible(segment) else np.empty(0, dtype=np.int64)
+        if len(offsets) and offsets.max() > end:
+            end, path = int(offsets.max()), segment.path
+    return (end, path) if path else (None, "")
+
+
+@dataclass(frozen=True)
+class ComparedPlan:
+    """A plan of lane `mask` and its findings (``seen``), from its judged result."""
+
+    plan: Plan
+    seen: ComparedSegments
+
+    def compared(self, snapshot_id: int) -> Compared:
+        """How far the topic partition is compared once main is at ``snapshot_id``."""
+        plan = self.plan
+        return Compared(
+            topic=plan.topic,
+            partition=plan.partition,
+            sequence_number=plan.known_through,
+            before=plan.compares.before,
+            snapshot_id=snapshot_id,
+            end=self.seen.end,
+            end_path=self.seen.end_path,
+        )
+
+    @property
+    def hidden(self) -> list[Hidden]:
+        """The segments with hidden records."""
+        return [Hidden(self.plan.topic, self.plan.partition, *one) for one in self.seen.hidden.items()]
+
+
+def with_masks(known: Masks, plans: Sequence[ComparedPlan], snapshot_id: int) -> Masks:
+    """``known`` with what ``plans`` have compared, which the commit of ``snapshot_id`` publishes.
+
+    Raises ConflictError when one of them no longer fits.
+    """
+    for one in plans:
+        if problem := overtaken(known, one.plan):
+            raise ConflictError(problem)
+    return known.after([one.compared(snapshot_id) for one in plans], [own for one in plans for own in one.hidden])
+
+
+def mask_conflicts(current: Table, plans: Sequence[Plan]) -> Mapping[str, FirnError]:
+    """The conflicts of ``plans`` of lane `mask` with the memory of ``current``, by plan id; none for other lanes."""
+    masks = [plan for plan in plans if plan.lane is Lane.MASK]
+    if not masks:
+        return {}
+    if not has_side_branches(current.properties):
+        problem = (
+            f"table {masks[0].table} can't remember what was compared: it has no branch {MASKS} "
+            f"({HAS_SIDE_BRANCHES} is false); allowed: firn.mask.max.lag.ms = -1"
+        )
+        return {plan.id: RefusedError(problem) for plan in masks}
+    known = read_masks(current)
+    problems = ((plan, overtaken(known, plan)) for plan in masks)
+    return {plan.id: ConflictError(problem) for plan, problem in problems if problem}
+
+
+def overtaken(known: Masks, plan: Plan) -> str | None:
+    """The conflict of ``plan`` with a later comparison that was published; None without one."""
+    now = known.compared_in(plan.topic_partition)
+    if now and now.sequence_number > plan.known_through:
+        return f"plan {plan.id} ({plan.title}): a later mask was published in snapshot {now.snapshot_id}; plan again"
+    return None

@@ -1,0 +1,1 @@
+"""Maintain: snapshots expire, manifests are rewritten, files that nothing needs go."""

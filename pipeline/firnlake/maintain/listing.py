@@ -1,0 +1,254 @@
+"""List a table's files, folder by folder; refuse to delete by age where another table's files may lie."""
+
+import re
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Final, TypeVar
+
+import numpy as np
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
+from pyiceberg.table import Table
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import (
+    DATA_FOLDER,
+    DATA_PATH,
+    JOB_ID,
+    Stored,
+    data_folder,
+    files_in,
+    name_of,
+    path_of,
+    store,
+)
+from firnlake.iceberg.referenced_files import Hashes, Reach
+from firnlake.job.documents import METADATA_PATH, documents_folder
+from firnlake.table.published_plans import commits_folder
+from firnlake.table.references import Known, is_in
+
+T = TypeVar("T")
+
+METADATA_FILE: Final = re.compile(r".*\.metadata\.json(\.gz)?")
+ORPHANS: Final = "firn.care.orphans"
+"""Property of the operator's word that files may go which the table never named."""
+_PATHS: Final = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "write.folder-storage.path")
+"""Iceberg's properties for the folders of a table's files; the last two are older names of the first."""
+_UUID: Final = re.compile(rb'"table-uuid"\s*:\s*"([0-9a-fA-F-]{36})"')
+_HEAD: Final = 1 << 16
+"""Bytes of a metadata file that are read first: its UUID is near the start."""
+
+
+class UnknownTableError(RefusedError):
+    """Another table can't be loaded, so nobody knows where its files lie."""
+
+
+def check_alone(lake: Lake, table: Table, metadata_files: Iterable[str]) -> None:
+    """Raise RefusedError when another table's files may lie where care deletes those of ``table``.
+
+    ``metadata_files`` are paths on the store of all metadata files below the location but those of ``table``. Loads
+    every table of the catalog. Raises UnknownTableError when no location overlaps, and not all are known.
+    """
+    identifier = ".".join(table.name())
+    unknown = _check_catalog(lake, identifier, table)
+    files, folder = store(table, table.location().rstrip("/"))
+    own = str(table.metadata.table_uuid).lower()
+    for where, paths in (("within", metadata_files), ("above", _above(files, folder))):
+        for path in paths:
+            uuid = _uuid_of(files, path)
+            if uuid not in (None, own):
+                raise _refused(identifier, table, f"{where} it lies {path} of another table (UUID {uuid})")
+    if unknown:
+        raise unknown
+
+
+def _check_catalog(lake: Lake, identifier: str, table: Table) -> UnknownTableError | None:
+    """Compare ``table`` with the other tables of the catalog; the error of one that can't be loaded, if any."""
+    mine = {table.location(), table.properties.get(METADATA_PATH, table.location())}
+    unknown: UnknownTableError | None = None
+    try:
+        others = _answer(identifier, "the catalog's tables can't be listed", lake.all_tables)
+    except UnknownTableError as error:
+        return error
+    for other in others:
+        if other == identifier:
+            continue
+        try:
+            neighbour = _answer(identifier, f"table {other} can't be loaded", partial(lake.table, other))
+        except UnknownTableError as error:
+            unknown = error
+            continue
+        for location in _locations(neighbour):
+            if any(_overlap(location, one) for one in mine):
+                raise _refused(identifier, table, f"table {other} is at {location}")
+    return unknown
+
+
+def _above(files: FileSystem, folder: str) -> Iterator[str]:
+    """Yield the metadata files in ``metadata`` of every folder above ``folder``, where that can be listed."""
+    for parent in PurePosixPath(folder).parents:
+        if str(parent) not in (".", "/"):
+            with suppress(OSError):
+                for file in files_in(files, f"{parent}/metadata", recursive=False):
+                    if METADATA_FILE.fullmatch(file.path):
+                        yield file.path
+
+
+def _uuid_of(files: FileSystem, path: str) -> str | None:
+    """The table UUID in the metadata file at ``path``; None when it can't be read: a torn file is nobody's."""
+    try:
+        # Arrow unpacks by the name's suffix, and Iceberg's `.gz.metadata.json` hides it.
+        with files.open_input_stream(path, compression=None) as stream:
+            head = stream.read(_HEAD)
+            unpack = zlib.decompressobj(31) if head.startswith(b"\x1f\x8b") else None
+            text = unpack.decompress(head) if unpack else head
+            while not (match := _UUID.search(text)) and (head := stream.read(_HEAD)):
+                text += unpack.decompress(head) if unpack else head
+    except (OSError, zlib.error):
+        return None
+    return match[1].decode().lower() if match else None
+
+
+def _answer(identifier: str, problem: str, question: Callable[[], T]) -> T:
+    """The answer to ``question``; UnknownTableError that tells the ``problem`` where there is none."""
+    try:
+        return question()
+    except Exception as error:  # metadata of others may be damaged in any way
+        reason = " ".join(str(error).split())
+        raise UnknownTableError(
+            f"table {identifier}: orphans stay, as another table's files may be among them: {problem}: {reason}; "
+            f"allowed: all tables of the catalog can be loaded; or {ORPHANS} = false"
+        ) from error
+
+
+def _locations(table: Table) -> set[str]:
+    """The folders in which files of ``table`` lie."""
+    told = {table.properties[name] for name in _PATHS if name in table.properties}
+    return {table.location(), table.metadata_location.rpartition("/")[0], *told}
+
+
+def _overlap(one: str, other: str) -> bool:
+    paths = [f"{path_of(location).rstrip('/')}/" for location in (one, other)]
+    return paths[0].startswith(paths[1]) or paths[1].startswith(paths[0])
+
+
+def _refused(identifier: str, table: Table, problem: str) -> RefusedError:
+    return RefusedError(
+        f"table {identifier}: orphans stay: its location {table.location()} is not its own: {problem}; allowed: a "
+        "location for each table, without another's files at, below or above it (those of a dropped table can be "
+        f"removed by hand); or {ORPHANS} = false"
+    )
+
+
+_VERSION_HINT: Final = "version-hint.text"
+"""File of Hadoop's catalog that names the current version."""
+_PART: Final = 10_000
+"""Number of files that are looked at together."""
+_MARKS: Final = ("_", ".")
+
+
+@dataclass
+class Listing:
+    """The files found below a table's location, or only in Firn's own folders."""
+
+    own_only: bool
+    """True when only Firn's own folders were looked at."""
+    unknown: list[Stored] = field(default_factory=list)
+    """Files that nothing known refers to."""
+    _past: list[tuple[Hashes, Hashes]] = field(default_factory=list)
+    _hashes: list[Hashes] = field(default_factory=list)
+    metadata_files: list[str] = field(default_factory=list)
+    """Paths of metadata files that are not known: they may be another table's."""
+
+    @property
+    def hashes(self) -> Hashes:
+        """Hashes of the paths of all files."""
+        return np.concatenate([np.empty(0, np.int64), *self._hashes])
+
+    @property
+    def past(self) -> tuple[Hashes, Hashes]:
+        """Hashes of the paths of the data files that only past snapshots refer to, and their sizes in bytes."""
+        nothing = np.empty(0, np.int64)
+        hashes, sizes = zip((nothing, nothing), *self._past, strict=True)
+        return np.concatenate(hashes), np.concatenate(sizes)
+
+    def add(self, infos: Collection[FileInfo], known: Known) -> None:
+        """Take in what a folder holds."""
+        stored = [Stored.of(info) for info in infos]
+        reach = Reach.of(file.path for file in stored)
+        self._hashes.append(reach.paths)
+        past = is_in(reach.paths, known.past)
+        self._past.append((reach.paths[past], np.array([file.bytes for file in stored], np.int64)[past]))
+        for place in np.flatnonzero(~is_in(reach.paths, known.reached)):
+            file = stored[place]
+            name = name_of(file.path)
+            if name == _VERSION_HINT or name in known.metadata_files:
+                continue
+            self.unknown.append(file)
+            if METADATA_FILE.fullmatch(file.path.rpartition("/")[2]):
+                self.metadata_files.append(file.path)
+
+
+def listed(table: Table, known: Known, *, everything: bool) -> Listing:
+    """List all files below the location of ``table``, or only those in Firn's folders.
+
+    Hidden names are skipped, as by Iceberg's ``remove_orphan_files``: what begins with an underscore or a dot, except
+    partition folders and the folders of Firn's jobs.
+    """
+    listing = Listing(own_only=not everything)
+    location = table.location().rstrip("/")
+    documents, data, lists = documents_folder(table), data_folder(table), commits_folder(table)
+    roots = [location] if everything else [data] if data.startswith(f"{location}/") else []
+    roots += [] if everything and documents.startswith(f"{location}/") else [documents]
+    hidden = _Hidden(table)
+    for root in roots:
+        files, folder = store(table, root)
+        within = "" if root == location else f"{DATA_FOLDER}/"
+        for infos in _walk(files, folder):
+            listing.add([info for info in infos if hidden.shows(within + info.path[len(folder) :].lstrip("/"))], known)
+    if not everything:
+        files, folder = store(table, lists)
+        listing.add([info for info in _children(files, folder, recursive=False) if info.is_file], known)
+    return listing
+
+
+def _walk(files: FileSystem, folder: str, levels: int = 2) -> Iterator[list[FileInfo]]:
+    """Yield the files at and below ``folder`` in parts: a listing comes at once, and that of a table is large.
+
+    On an object store a request for every folder would take long, so they are listed at once below some ``levels``.
+    """
+    is_last = levels <= 0 and not isinstance(files, LocalFileSystem)
+    infos = _children(files, folder, recursive=is_last)
+    for first in range(0, len(infos), _PART):
+        yield [info for info in infos[first : first + _PART] if info.is_file]
+    folders = [] if is_last else [info.path for info in infos if info.type == FileType.Directory]
+    del infos
+    for path in folders:
+        yield from _walk(files, path, levels - 1)
+
+
+def _children(files: FileSystem, folder: str, *, recursive: bool) -> list[FileInfo]:
+    children: list[FileInfo] = files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=recursive))
+    return children
+
+
+class _Hidden:
+    """Tells hidden paths of a table."""
+
+    def __init__(self, table: Table) -> None:
+        fields = {field.name for spec in table.specs().values() for field in spec.fields}
+        self._partitions = tuple(f"{name}=" for name in fields if name.startswith(_MARKS))
+
+    def shows(self, path: str) -> bool:
+        """True for the ``path`` of a file, relative to the table's location, that is not hidden."""
+        *folders, name = path.split("/")
+        for place, part in enumerate(folders):
+            if part == DATA_FOLDER:
+                return bool(re.fullmatch(JOB_ID, (*folders, "")[place + 1]))
+            if part.startswith(_MARKS) and not part.startswith(self._partitions):
+                return False
+        return not name_of(name).startswith(_MARKS)

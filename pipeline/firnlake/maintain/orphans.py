@@ -1,0 +1,194 @@
+"""Orphans: files below a table's location that nothing refers to, and that are old enough to go.
+
+Those that the table named before go: another tool expired their snapshots, or care was interrupted. So do those in
+Firn's own folders, by the rule of ``jobs``. A writer in mid-commit has files that nothing refers to yet, so age tells;
+its default is that of Iceberg's ``remove_orphan_files``, three days.
+
+All others are a dead writer's, or another table's, or of this table's life in another catalog, and nobody can tell. So
+they stay, unless the operator says that they may go, and no other table of the catalog can be meant. Files in Firn's
+own folders stay as well where another table's files lie at, above or below the location.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from pyiceberg.table import Table
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.deleter import Finding, Kind, delete
+from firnlake.iceberg.files import JOB_ID, Stored, data_folder, store
+from firnlake.iceberg.referenced_files import Contents
+from firnlake.job.collect import newer_snapshot, prune
+from firnlake.job.documents import JobDocuments, documents_folder
+from firnlake.maintain.listing import ORPHANS, Listing, UnknownTableError, check_alone, listed
+from firnlake.maintain.unreached import named_once
+from firnlake.table.policies import Policies
+from firnlake.table.published_plans import commits_folder
+from firnlake.table.references import Unreferenced, known_files
+
+_LIST: Final = re.compile(rf"\.?({JOB_ID})-")
+"""Begin of the name of a list of plans, and of its checksum."""
+_JOB: Final = re.compile(rf"/({JOB_ID})/")
+
+
+class Places:
+    """Tells where files of a table lie, by their paths on the store."""
+
+    def __init__(self, target: Table) -> None:
+        self._location = target.location().rstrip("/")
+        self._lists = commits_folder(target)
+        self._documents = documents_folder(target)
+        self._data = data_folder(target)
+        roots = (self._location, self._lists, self._documents, self._data)
+        self._paths = {root: store(target, root)[1] for root in roots}
+
+    def job_of(self, file: Stored) -> str | None:
+        """The job of Firn's that ``file`` belongs to, by one of the folders that are this table's own."""
+        folder, _, name = file.path.rpartition("/")
+        if folder == self._paths[self._lists]:
+            match = _LIST.match(name)
+        else:
+            root = next((one for one in (self._documents, self._data) if self._is_in(file, one)), None)
+            match = _JOB.match(file.path, len(self._paths[root])) if root else None
+        return match[1] if match else None
+
+    def group(self, files: Iterable[Stored]) -> dict[tuple[Kind, str], list[Stored]]:
+        """``files`` by kind and folder: that of their job, else the part of the table's location that they lie in."""
+        grouped: dict[tuple[Kind, str], list[Stored]] = {}
+        for file in files:
+            grouped.setdefault(self._place(file), []).append(file)
+        return grouped
+
+    def is_metadata(self, folder: str) -> bool:
+        """True for the folder of the table's metadata files."""
+        return folder == self._documents.rpartition("/")[0]
+
+    def _place(self, file: Stored) -> tuple[Kind, str]:
+        if job_id := self.job_of(file):
+            if self._is_in(file, self._lists):
+                return Kind.PLAN_LIST, self._lists
+            return Kind.DATA, f"{self._documents if self._is_in(file, self._documents) else self._data}/{job_id}"
+        within, slash, _ = file.path[len(self._paths[self._location]) :].lstrip("/").partition("/")
+        return Kind.ORPHANS, f"{self._location}/{within}" if slash else self._location
+
+    def _is_in(self, file: Stored, root: str) -> bool:
+        return file.path.startswith(f"{self._paths[root]}/")
+
+
+def held_back(
+    lake: Lake,
+    target: Table,
+    places: Places,
+    contents: Contents,
+    listing: Listing,
+    old: Sequence[Stored],
+    now_ms: int,
+) -> tuple[frozenset[str], list[Finding]]:
+    """Paths of the files of ``old``, which nothing refers to, that stay all the same, and findings that say why."""
+    own = [file for file in old if places.job_of(file)]
+    others = [file for file in old if not places.job_of(file)]
+    named = named_once(target, contents, [file.path for file in others])
+    unnamed = [file for file in others if file.path not in named]
+    held: list[Stored] = []
+    findings: list[Finding] = []
+    if unnamed and not Policies.parse(".".join(target.name()), target.properties).default.care_orphans:
+        held, unnamed = unnamed, []
+        reason = f"no metadata file of the table names or named them: another table's? {ORPHANS} = true deletes them"
+        findings.append(_finding(target, held, reason, now_ms))
+    try:
+        if own or unnamed:
+            check_alone(lake, target, listing.metadata_files)
+    except RefusedError as error:
+        refused = unnamed if isinstance(error, UnknownTableError) else [*own, *unnamed]
+        if refused:
+            held = [*held, *refused]
+            findings.append(replace(_finding(target, refused, str(error), now_ms), exit_code=error.exit_code))
+    return frozenset(file.path for file in held), findings
+
+
+def _finding(target: Table, files: Sequence[Stored], reason: str, now_ms: int) -> Finding:
+    return Finding.of_files(Kind.ORPHANS, target.location(), files, now_ms, goes=False, reason=reason)
+
+
+def orphans(
+    lake: Lake,
+    identifier: str,
+    now_ms: int,
+    contents: Contents,
+    *,
+    remove: bool,
+    everything: bool = True,
+    former: Collection[str] = (),
+) -> tuple[list[Finding], Listing]:
+    """Files of table ``identifier`` that nothing refers to, by folder, and the listing; with ``remove`` they are gone.
+
+    They go when they are older than ``firn.care.orphans.age.ms`` by ``now_ms``, unless they belong to a job that has a
+    stage, or may be another table's. Without ``everything`` only Firn's own folders are searched. ``former`` are
+    locations of metadata files that stay although the table's log may have dropped them. Raises UnknownReferencesError
+    where a manifest is gone.
+    """
+    target, known = known_files(lake, identifier, contents, former)
+    listing = listed(target, known, everything=everything)
+    # Documents after the files, so that a stage is known that was opened before they were written.
+    staged = JobDocuments.of_all(target)
+    places = Places(target)
+    candidates = [file for file in listing.unknown if places.job_of(file) not in staged]
+    # The table after the files, so that one is known that is published in between.
+    unreferenced = Unreferenced((file.path for file in candidates), contents, listing.hashes)
+    unreferenced.look(lake, identifier)
+    candidates = [file for file in candidates if file.path in unreferenced]
+    limit_ms = Policies.parse(identifier, target.properties).default.care_orphans_age_ms
+    young = [file for file in candidates if not file.is_older(now_ms - limit_ms)]
+    old = [file for file in candidates if file.is_older(now_ms - limit_ms)]
+    held, reasons = held_back(lake, target, places, contents, listing, old, now_ms)
+    old = [file for file in old if file.path not in held]
+    if remove and old:
+        if any(places.job_of(file) for file in old):
+            # The rule of ``jobs``. A job without a stage can't be published: a publisher that loaded it before finds
+            # its documents gone. A new stage of the same job writes files of its own.
+            newer_snapshot(lake, identifier)
+        unreferenced.look(lake, identifier)
+    going = [file for file in old if file.path in unreferenced]
+    staying = [file for file in old if file.path not in unreferenced]
+    limit = f"older than firn.care.orphans.age.ms = {limit_ms}"
+    return [
+        *_not_looked_at(target),
+        *reasons,
+        *_deleted(target, places, going, f"nothing refers to them; {limit}", now_ms, remove=remove),
+        *_staying(places, young, f"nothing refers to them; not {limit}", now_ms),
+        *_staying(places, staying, "they were in use again when they were to be deleted", now_ms),
+    ], listing
+
+
+def _deleted(
+    target: Table, places: Places, going: Iterable[Stored], reason: str, now_ms: int, *, remove: bool
+) -> Iterator[Finding]:
+    """Data files first: as long as one can't be deleted, the metadata stay that tell that the table has named it."""
+    grouped = places.group(going)
+    failed = False
+    for (kind, folder), own in sorted(grouped.items(), key=lambda one: (places.is_metadata(one[0][1]), one[0])):
+        if failed and places.is_metadata(folder):
+            yield Finding.of_files(kind, folder, own, now_ms, goes=False, reason="files that they name are still there")
+            continue
+        files, _ = store(target, folder)
+        deleted = delete(((files, file) for file in own), remove=remove, title=f"deleting {kind}", total=len(own))
+        failed = failed or bool(deleted.failures)
+        yield from deleted.findings(kind, folder, reason, now_ms)
+        if remove and kind is Kind.DATA:
+            prune(target, folder)
+
+
+def _staying(places: Places, files: Iterable[Stored], reason: str, now_ms: int) -> Iterator[Finding]:
+    for (kind, folder), own in sorted(places.group(files).items()):
+        yield Finding.of_files(kind, folder, own, now_ms, goes=False, reason=reason)
+
+
+def _not_looked_at(target: Table) -> list[Finding]:
+    root = data_folder(target)
+    if root.startswith(f"{target.location().rstrip('/')}/"):
+        return []
+    reason = f"not looked at: it is outside the table's location {target.location()} and may hold files of other tables"
+    return [Finding(Kind.DATA, root, goes=False, reason=reason, files=0)]

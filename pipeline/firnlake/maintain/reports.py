@@ -1,0 +1,289 @@
+"""Plan files and data-quality reports in Firn's home: what is still in use, and the limits of age and size of the rest.
+
+Great Expectations keeps a result as ``results/<suite>/<run name>/<time>/<batch>.json`` and its page under the same
+names; Firn's own page is named after the run. Limits for Firn's home are settings of the machine, as the home serves
+many tables; limits for files beside a table are its properties.
+"""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.deleter import Finding, Kind
+from firnlake.iceberg.files import Stored
+from firnlake.inspect.status.document import LaneVerdict
+from firnlake.inspect.status.verdicts import StoredResult, files_below
+from firnlake.job import lease
+from firnlake.job.plan import Plan
+from firnlake.job.stage import Stage, stages_of
+from firnlake.job.stale import SETTLED_MS
+from firnlake.table.policy import DAY_MS, GIB, UNLIMITED
+
+
+@dataclass(frozen=True)
+class KeepLimits:
+    """Limits: anything older than ``age_ms`` milliseconds goes, and the oldest while the total exceeds ``bytes``."""
+
+    age_setting: str
+    """Name of the setting or property for ``age_ms``."""
+    age_ms: int
+    bytes_setting: str
+    """Name of the setting or property for ``bytes``."""
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.age_setting} = {self.age_ms}, {self.bytes_setting} = {self.bytes}"
+
+    @property
+    def none(self) -> bool:
+        """True when nothing ever goes."""
+        return self.age_ms == self.bytes == UNLIMITED
+
+    @classmethod
+    def of_plans(cls) -> "KeepLimits":
+        """Limits for plan files."""
+        return cls._of("FIRN_PLANS", DAY_MS, GIB)
+
+    @classmethod
+    def of_reports(cls) -> "KeepLimits":
+        """Limits for data-quality reports."""
+        return cls._of("FIRN_REPORTS", 90 * DAY_MS, 10 * GIB)
+
+    @classmethod
+    def _of(cls, setting: str, age_ms: int, size: int) -> "KeepLimits":
+        age_setting, bytes_setting = f"{setting}_AGE_MS", f"{setting}_BYTES"
+        return cls(age_setting, _setting(age_setting, age_ms), bytes_setting, _setting(bytes_setting, size))
+
+    def exceeded(self, age_ms: int, total: int) -> str | None:
+        """The reason why the oldest item goes, at age ``age_ms`` and ``total`` bytes of all items; None when it stays.
+
+        No size limit applies to recently written items.
+        """
+        if self.age_ms != UNLIMITED and age_ms > self.age_ms:
+            return f"older than {self.age_setting} = {self.age_ms}"
+        if self.bytes != UNLIMITED and total > self.bytes and age_ms > SETTLED_MS:
+            return f"the oldest beyond {self.bytes_setting} = {self.bytes}"
+        return None
+
+
+def _setting(name: str, default: int) -> int:
+    text = os.environ.get(name, str(default))
+    if text == str(UNLIMITED) or (text.isascii() and text.isdigit()):
+        return int(text)
+    raise RefusedError(f"{name} is {text!r}; allowed: a whole number, 0 or more, or {UNLIMITED} for no limit")
+
+
+Works = Callable[[str, str], bool]
+"""Function of a table and the run that holds its lease: true while the run is active."""
+
+
+class Waiting:
+    """Finds the users of plans; reads a table's stages at the first question about the table."""
+
+    def __init__(self, lake: Lake, works: Works | None = None) -> None:
+        self._lake = lake
+        self._works = works
+        self._staged = cache(self._read)
+
+    def stage_of(self, table: str, plan_id: str) -> Stage | None:
+        """The stage of table ``table`` that contains the plan, or marks its failure."""
+        return self._staged(table).get(plan_id)
+
+    def run_of(self, table: str, written_ms: int) -> str | None:
+        """The active run that may have made a plan of ``table`` at that time (epoch milliseconds), if any."""
+        held = lease.holder(self._lake.runs_folder, table)
+        if held is None or written_ms < held.since_ms:
+            return None
+        return held.run_id if self._works is None or self._works(table, held.run_id) else None
+
+    def _read(self, table: str) -> Mapping[str, Stage]:
+        by_id: dict[str, Stage] = {}
+        for name in stages_of(self._lake, table) if "." in table else ():
+            try:
+                stage = Stage.load(self._lake, name)
+            except RefusedError:
+                continue  # gone meanwhile, or unreadable
+            by_id |= dict.fromkeys((plan.id for plan in stage.plans), stage)
+        return by_id
+
+
+PLAN_FILE: Final = re.compile(r"[0-9a-f]{16}\.json")
+
+
+def old_plans(
+    lake: Lake, limits: KeepLimits, now_ms: int, *, remove: bool, works: Works | None = None
+) -> list[Finding]:
+    """Plan files of all tables beyond ``limits``, except those that a stage or an active run still needs."""
+    files = sorted(_files(lake.plans_folder), key=lambda file: -file.age_ms(now_ms))
+    waiting = Waiting(lake, works)
+    total = sum(file.bytes for file in files)
+    garbage = []
+    for file in files:
+        reason = limits.exceeded(file.age_ms(now_ms), total)
+        if reason is None:
+            continue
+        waits = _waits(waiting, file, now_ms)
+        if waits is None:
+            total -= file.bytes
+            if remove:
+                Path(file.path).unlink(missing_ok=True)
+        reason = waits or reason
+        garbage.append(Finding.of_files(Kind.PLAN, file.path, [file], now_ms, goes=waits is None, reason=reason))
+    return garbage
+
+
+def _files(folder: Path) -> list[Stored]:
+    """Firn's own files in the folder; other files are ignored."""
+    paths = (path for path in folder.glob("*.json") if PLAN_FILE.fullmatch(path.name))
+    # None: its run has just ended.
+    return [file for path in paths if (file := Stored.at(path))]
+
+
+def _waits(waiting: Waiting, file: Stored, now_ms: int) -> str | None:
+    """The stage or run that needs the plan in ``file``; None when there is none, or the file is no plan."""
+    try:
+        plan = Plan.read(Path(file.path))
+    except RefusedError:
+        return None
+    stage = waiting.stage_of(plan.table, plan.id)
+    if stage and not stage.failure:
+        return f"{stage.identifier} holds its result, which may still be published"
+    run = waiting.run_of(plan.table, now_ms - file.age_ms(now_ms))
+    return f"run {run} works on {plan.table}" if run else None
+
+
+PARTS: Final = 4
+"""Number of path parts that name a result and its page: suite, run name, time and batch."""
+UNFINISHED: Final = re.compile(r"\.(.+)\.html\.[0-9a-f]{8}")
+"""Name of a page that is being written, or whose writer died."""
+
+
+@dataclass(frozen=True)
+class _Report:
+    """The files of one run of a suite, results first: a reader that finds a result also finds its page."""
+
+    name: str
+    results: tuple[Stored, ...]
+    pages: tuple[Stored, ...]
+
+    @property
+    def files(self) -> tuple[Stored, ...]:
+        return self.results + self.pages
+
+    def age_ms(self, now_ms: int) -> int:
+        """Age since validation, in milliseconds; without a result, since the newest page was made."""
+        return min(file.age_ms(now_ms) for file in self.results or self.pages)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+    def verdict(self) -> LaneVerdict | None:
+        """The verdict in the result; None when there is no result, or it is torn."""
+        for file in self.results:
+            try:
+                return StoredResult.model_validate_json(Path(file.path).read_bytes()).verdict()
+            except (OSError, ValidationError):
+                continue
+        return None
+
+
+def old_reports(lake: Lake, limits: KeepLimits, now_ms: int, *, remove: bool) -> list[Finding]:
+    """Reports on all tables beyond ``limits``, except the newest per table and lane, and failures that still wait.
+
+    The front page lists removed reports until it is rebuilt.
+    """
+    reports = sorted(_reports(lake.reports_folder), key=lambda report: -report.age_ms(now_ms))
+    beyond = _beyond(reports, limits, now_ms)
+    verdicts = {report.name: report.verdict() for report in reports if report.name in beyond}
+    kept = _kept(lake, reports, verdicts)
+    garbage = []
+    for report in reports:
+        if report.name in beyond:
+            goes = report.name not in kept
+            reason = beyond[report.name] if goes else kept[report.name]
+            garbage.append(Finding.of_files(Kind.REPORT, report.name, report.files, now_ms, goes=goes, reason=reason))
+            if goes and remove:
+                for file in report.files:
+                    Path(file.path).unlink(missing_ok=True)
+                    _prune(Path(file.path), report.name)
+    return garbage
+
+
+def _reports(folder: Path) -> list[_Report]:
+    """All reports below ``folder``. Other files there, such as the front page, belong to none."""
+    results: dict[str, list[Stored]] = defaultdict(list)
+    pages: dict[str, list[Stored]] = defaultdict(list)
+    for files, place, suffix in (
+        (results, folder / "results", ".json"),
+        (pages, folder / "data_docs" / "validations", ".html"),
+    ):
+        for path in files_below(place):
+            if path.suffix == suffix and len(path.relative_to(place).parts) == PARTS:
+                files[path.parts[-3]] += _there(path)
+    for path in files_below(folder / "plans"):
+        unfinished = UNFINISHED.fullmatch(path.name)
+        if unfinished or path.suffix == ".html":
+            pages[unfinished[1] if unfinished else path.stem] += _there(path)
+    names = [name for name in results | pages if results[name] or pages[name]]
+    return [_Report(name, tuple(results[name]), tuple(pages[name])) for name in names]
+
+
+def _there(path: Path) -> list[Stored]:
+    """The file at ``path``, unless another collector has just deleted it."""
+    file = Stored.at(path)
+    return [file] if file else []
+
+
+def _beyond(reports: list[_Report], limits: KeepLimits, now_ms: int) -> dict[str, str]:
+    """Names of ``reports`` (oldest first) beyond ``limits``, with the reasons."""
+    reasons = {}
+    total = sum(report.bytes for report in reports)
+    for report in reports:
+        age_ms = report.age_ms(now_ms)
+        if not report.results and age_ms > SETTLED_MS:
+            reasons[report.name] = "its validation result is gone"
+        elif reason := limits.exceeded(age_ms, total):
+            reasons[report.name] = reason
+        else:
+            continue
+        total -= report.bytes
+    return reasons
+
+
+def _kept(lake: Lake, reports: list[_Report], verdicts: dict[str, LaneVerdict | None]) -> dict[str, str]:
+    """Reasons why reports with these ``verdicts`` stay nevertheless, by name."""
+    kept = {}
+    waiting = Waiting(lake)
+    # Newest first, until every lane has its newest report.
+    missing = {(one.table, one.lane) for one in verdicts.values() if one}
+    for report in reversed(reports):
+        if not missing:
+            break
+        verdict = verdicts[report.name] if report.name in verdicts else report.verdict()
+        if verdict and (verdict.table, verdict.lane) in missing:
+            missing.remove((verdict.table, verdict.lane))
+            if report.name in verdicts:
+                kept[report.name] = f"the newest of {verdict.table}, lane {verdict.lane}"
+    for name, verdict in verdicts.items():
+        if verdict and not verdict.passed and waiting.stage_of(verdict.table, verdict.plan):
+            kept[name] = f"it failed, and {verdict.topic_partition} waits (firn retry {verdict.table})"
+    return kept
+
+
+def _prune(path: Path, name: str) -> None:
+    """Remove the empty folders of the report ``name`` above its file ``path``."""
+    if name in path.parts:
+        for folder in path.parents[: path.parts[::-1].index(name)]:
+            with suppress(OSError):
+                folder.rmdir()

@@ -1,0 +1,166 @@
+"""When a lane will be due if nothing is written (C11, C12, C19), and since when it has been due."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Final
+
+from firnlake.job.lane import Lane
+from firnlake.lanes.cleaning import last_full_ms
+from firnlake.lanes.due import due
+from firnlake.lanes.erasure.searches import late
+from firnlake.lanes.hiding.comparing import comparison, due_from_ms, landed_ms
+from firnlake.lanes.retention import aged_from_ms
+from firnlake.table.partition import PartitionState
+from firnlake.table.policy import LONG_MAX
+from firnlake.table.segment import TAIL, Segment
+
+
+def due_at(state: PartitionState, lanes: Collection[Lane] = tuple(Lane)) -> int | None:
+    """The earliest clock, epoch milliseconds, from the state's own on at which one of ``lanes`` is due.
+
+    None when only new data can make one due, or something is in the way.
+
+    Time only ever adds to what is cleanable and past its limit, so that what is due stays due: among the few clocks at
+    which anything changes a binary search finds the first.
+    """
+    return state.now_ms if _is_due(state, lanes) else due_later(state, lanes)
+
+
+def due_later(state: PartitionState, lanes: Collection[Lane] = tuple(Lane)) -> int | None:
+    """As ``due_at``, where none of ``lanes`` is due at the state's own clock."""
+    if state.blockers:
+        return None
+    clocks = sorted({clock for clock in _turning_points(state) if state.now_ms < clock <= LONG_MAX})
+    # False sorts before True: left of 1 lie the clocks at which nothing is due.
+    first = bisect_left(clocks, 1, key=lambda clock: _is_due(replace(state, now_ms=clock), lanes))
+    return clocks[first] if first < len(clocks) else None
+
+
+def _is_due(state: PartitionState, lanes: Collection[Lane]) -> bool:
+    # `full` first: it is what mostly becomes due by the clock alone, and the others need not be asked then.
+    return any(due(lane, state) for lane in sorted(lanes, key=lambda lane: lane is not Lane.FULL))
+
+
+def _turning_points(state: PartitionState) -> Iterator[int]:
+    """Every clock at which a limit of time is passed."""
+    policy = state.policy
+    newest = _extremes(max, (segment.newest_ms for segment in state.head))
+    oldest = _extremes(min, (segment.oldest_ms for segment in state.head))
+    # A segment holds those past it as well, so only one that is younger than all before it changes anything.
+    yield from (clock + policy.min_compaction_lag_ms for clock in newest)
+    yield from (clock + policy.max_compaction_lag_ms + 1 for clock in oldest)
+    if policy.full_interval_ms >= 0:
+        last = last_full_ms(state)
+        since = oldest if last is None else {last}
+        yield from (clock + policy.full_interval_ms + 1 for clock in since)
+    if state.erasing and state.erasing.due_ms is not None:
+        yield state.erasing.due_ms
+    if policy.masks:
+        yield from (landed_ms(segment) + policy.mask_max_lag_ms for segment in state.segments)
+    if policy.deletes and policy.retention_ms >= 0:
+        times = (aged_from_ms(segment) for segment in state.segments)
+        yield from (time + policy.retention_ms + 1 for time in times if time is not None)
+    for segment in state.tail:
+        for horizon in (segment.first_horizon_ms, segment.last_horizon_ms):
+            if horizon is not None:
+                yield from (horizon, horizon + 1)
+
+
+def _extremes(choose: Callable[[int, int], int], clocks: Iterable[int]) -> set[int]:
+    return set(accumulate(clocks, choose))
+
+
+def due_since(lane: Lane, state: PartitionState, inputs: Sequence[Segment]) -> int:
+    """Time since which ``lane`` has been due for ``inputs``, epoch milliseconds, by the commits that added them.
+
+    Inputs that cross no threshold, because a budget left out the rest, count from the arrival of the last one.
+    """
+    clocks = [clock for clock in _DUE_SINCE[lane](state, inputs) if clock is not None]
+    return min(clocks) if clocks else max(map(arrived_ms, inputs))
+
+
+def arrived_ms(segment: Segment) -> int:
+    """Arrival time of ``segment``: its commit's, or its newest timestamp where the snapshot has expired."""
+    return segment.newest_ms if segment.committed_ms is None else segment.committed_ms
+
+
+def _crossed(
+    inputs: Iterable[Segment], enough: Callable[[int], bool], size: Callable[[Segment], int] = lambda _: 1
+) -> int | None:
+    """Time at which the sizes of ``inputs``, in order of arrival, reached ``enough``; None when they don't."""
+    total = 0
+    for segment in sorted(inputs, key=arrived_ms):
+        total += size(segment)
+        if enough(total):
+            return arrived_ms(segment)
+    return None
+
+
+def _bytes(segment: Segment) -> int:
+    return segment.bytes
+
+
+def _erase_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[int | None]:
+    yield state.erasing.due_ms if state.erasing else None
+    yield from map(arrived_ms, late(state))
+
+
+def _mask_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[int | None]:
+    due = comparison(state)
+    yield due_from_ms(state, due) if due else None
+
+
+def _lighten_since(_state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
+    # Of a delete file only its snapshot tells when it landed: surely after the segments that it reaches.
+    yield max(map(arrived_ms, inputs), default=None)
+
+
+def _merge_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
+    yield _crossed(inputs, lambda count: count >= state.policy.merge_segments)
+
+
+def _clean_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
+    yield _crossed(inputs, lambda count: count >= state.policy.clean_segments)
+    needed = state.policy.clean_tail_fraction * state.tail_bytes
+    if needed:
+        yield _crossed(inputs, lambda size: size >= needed, _bytes)
+
+
+def _tier_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
+    runs = {segment.sequence_number: segment for segment in inputs}
+    yield _crossed(runs.values(), lambda count: count >= state.policy.tier_runs)
+
+
+def _full_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
+    policy = state.policy
+    head = [segment for segment in inputs if segment.level != TAIL]
+    new = [segment for segment in head if not state.masking.knows(segment)]
+    dirty = state.dirty_bytes - sum(map(_bytes, new))
+    rest = state.tail_bytes + sum(map(_bytes, head)) - sum(map(_bytes, new))
+    yield _crossed(new, lambda size: dirty + size > policy.min_cleanable_dirty_ratio * (rest + size), _bytes)
+    if head and policy.full_interval_ms >= 0:
+        # Nothing was due before there was anything to clean.
+        since = last_full_ms(state) if state.tail else min(segment.oldest_ms for segment in head)
+        clock = max((since or 0) + policy.full_interval_ms, min(map(arrived_ms, head)))
+        yield clock if clock <= state.now_ms else None
+    if not head:
+        yield min((one.first_horizon_ms for one in inputs if one.first_horizon_ms is not None), default=None)
+
+
+def _nothing(_state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[int | None]:
+    """Yield nothing: lane `retain` counts in no budget, so none of its plans wait."""
+    yield None
+
+
+_DUE_SINCE: Final[dict[Lane, Callable[[PartitionState, Sequence[Segment]], Iterator[int | None]]]] = {
+    Lane.RETAIN: _nothing,
+    Lane.ERASE: _erase_since,
+    Lane.MASK: _mask_since,
+    Lane.LIGHTEN: _lighten_since,
+    Lane.MERGE: _merge_since,
+    Lane.CLEAN: _clean_since,
+    Lane.TIER: _tier_since,
+    Lane.FULL: _full_since,
+}

@@ -1,0 +1,324 @@
+"""Makes plans from states: pure functions, except that ``plan_table`` reads the table and its stages."""
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+
+from firnlake.clock import show_ms, to_ms
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.needless_deletes import EqualityReach
+from firnlake.job.failures import FailedPlan, failed_plans, waiting
+from firnlake.job.job import Job, OpenJob, jobs_of, open_jobs
+from firnlake.job.lane import ANY_POLICY, HIDING, LEVELING, Lane
+from firnlake.job.plan import Comparison, Input, Plan, Search
+from firnlake.lanes.cleaning import may_stay
+from firnlake.lanes.due import Due, due
+from firnlake.lanes.erasure.memory import ErasureMemory
+from firnlake.lanes.erasure.searches import DueSearch
+from firnlake.lanes.hiding.comparing import DueComparison
+from firnlake.lanes.hiding.memory import HideMemory
+from firnlake.plan.order import Candidate, Postponed, RunBudget, admit, inputs_of, rank
+from firnlake.plan.read_states import EVERYTHING, Scope, Sensed, read_once
+from firnlake.table.budget import keys_of
+from firnlake.table.partition import PartitionState
+from firnlake.table.segment import TAIL, Segment, Segments
+
+log = logging.getLogger(__name__)
+
+SHOWN = 20
+"""Maximum number of lines per kind of omission: a table may have a million topic partitions."""
+
+
+@dataclass(frozen=True)
+class LanePlans:
+    """The due work in one lane of a table: the plans that this run takes, in the order of work, and the rest."""
+
+    table: str
+    plans: list[Plan]
+    jobs: list[Job]
+    postponed: list[Postponed]
+    """Due plans without room in this run's budgets; they wait for the next run."""
+    failed: list[FailedPlan]
+    """Due plans that failed before on the same segments (C20)."""
+    states: list[PartitionState]
+    busy: list[OpenJob] = field(default_factory=list)
+    """Lane `mask`: the open jobs that its plans wait for."""
+
+    def left(self) -> Iterator[str]:
+        """Yield a line per due plan that is left out: every failed one, and the first of those without room."""
+        yield from map(str, self.failed)
+        yield from _first(map(str, self.busy), len(self.busy), "more wait for open jobs")
+        yield from _first(map(str, self.postponed), len(self.postponed), "more wait for the next run")
+
+    def warn(self) -> None:
+        """Log a warning for each plan that is left out."""
+        for line in self.left():
+            log.warning("%s: %s", self.table, line)
+
+    def oversized(self) -> Iterator[str]:
+        """Yield the first segments too large for any plan, each with what was found and what is allowed (C17, C18)."""
+        problems = [problem for state in self.states for problem in state.oversized]
+        yield from _first(problems, len(problems), "more segments are too large for any plan: firn status names them")
+
+
+def plan_table(
+    lake: Lake,
+    identifier: str,
+    lane: Lane | str,
+    now: datetime | int,
+    force: bool = False,
+    scope: Scope = EVERYTHING,
+) -> list[Plan]:
+    """The plans of ``plan_work``; logs a warning for each plan that is left out."""
+    work = plan_work(lake, identifier, lane, now, force, scope)
+    work.warn()
+    return work.plans
+
+
+def plan_work(
+    lake: Lake,
+    identifier: str,
+    lane: Lane | str,
+    now: datetime | int,
+    force: bool = False,
+    scope: Scope = EVERYTHING,
+) -> LanePlans:
+    """Plan the due work in ``lane`` of table ``identifier`` as of ``now`` (aware, or epoch milliseconds).
+
+    Plans come in the order of work (see ``firnlake.plan.order``), within the budgets of one run of a lane
+    (``firn.run.max.bytes`` and so on). `retain` counts in none of them: it reads and writes only metadata. Nor does
+    `erase`: what it rewrites is as much as was requested, and all of it must go at once; nor the lanes that hide, which
+    read a few columns: `mask` waits where another lane is at work, and the deletes that `lighten` replaces leave only
+    when all that they reach is done together.
+
+    ``scope`` restricts the plans, whose reason names it. A plan that failed on the same segments before is left out
+    unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an unknown table, a table
+    without the record columns, a wrong property, or a scope that the lane or the table can't keep to.
+    """
+    lane, now_ms = Lane(lane), now if isinstance(now, int) else to_ms(now)
+    scope.check(lane)
+    # Retention drops whole segments whatever they hold, and reads no record.
+    reads = lane is not Lane.RETAIN
+    with lake.answering():
+        sensed = read_once(lake, identifier, now_ms, look_at_transactions=reads, scope=scope)
+        _warn_of_clock(sensed, now_ms)
+        if lane is Lane.ERASE and sensed.unknown_erasures:
+            raise sensed.unknown_erasures
+        return _work(lake, lane, sensed, force, str(scope))
+
+
+def plan_lanes(lake: Lake, identifier: str, now_ms: int) -> dict[Lane, LanePlans]:
+    """Run ``plan_work`` for every lane on the current table, which is read once for all lanes."""
+    with lake.answering():
+        sensed = read_once(lake, identifier, now_ms)
+        _warn_of_clock(sensed, now_ms)
+        return {lane: _work(lake, lane, sensed) for lane in Lane}
+
+
+def first_due(
+    lake: Lake,
+    identifier: str,
+    lanes: Iterable[Lane],
+    now: datetime | int,
+    force: bool = False,
+    scope: Scope = EVERYTHING,
+) -> Lane | None:
+    """The first of ``lanes`` for which ``plan_work`` has plans, or which it refuses; None when there is none.
+
+    The table is read once for all lanes. Logs a warning for each plan of the lanes before that is left out. Raises
+    RefusedError when no lane can be planned.
+    """
+    now_ms = now if isinstance(now, int) else to_ms(now)
+    with lake.answering():
+        sensed = read_once(lake, identifier, now_ms, scope=scope)
+        _warn_of_clock(sensed, now_ms)
+        for lane in lanes:
+            if lane is Lane.ERASE and sensed.unknown_erasures:
+                return lane
+            work = _work(lake, lane, sensed, force, str(scope))
+            if work.plans:
+                return lane
+            work.warn()
+    return None
+
+
+def _warn_of_clock(sensed: Sensed, now_ms: int) -> None:
+    behind = behind_ms(sensed.segments, now_ms)
+    if behind:
+        log.warning(
+            "%s: the clock %s is %s ms behind the newest commit of Firn: new delete horizons count from that",
+            sensed.segments.identifier,
+            show_ms(now_ms),
+            behind,
+        )
+
+
+def _work(lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: str = "") -> LanePlans:
+    identifier, states = sensed.segments.identifier, sensed.states(lane, force)
+    due = candidates(lane, sensed.segments, states, force, asked)
+    failed: dict[str, FailedPlan] = {}
+    if due and not force:
+        repeated = waiting(failed_plans(lake, identifier), (candidate.plan for candidate in due))
+        failed = {plan.id: marker for plan, marker in repeated}
+    possible = [candidate for candidate in due if candidate.plan.id not in failed]
+    if lane in LEVELING and states:
+        # Budgets of a run are the table's, the same in the policy of every topic.
+        admitted = admit(possible, RunBudget.of(states[0].policy))
+        return LanePlans(identifier, admitted.plans, admitted.jobs, admitted.postponed, list(failed.values()), states)
+    plans = [candidate.plan for candidate in possible]
+    busy: list[OpenJob] = []
+    if lane is Lane.MASK and plans:
+        at_work = open_jobs(lake, identifier)
+        busy = [at_work[plan.topic_partition] for plan in plans if plan.topic_partition in at_work]
+        plans = [plan for plan in plans if plan.topic_partition not in at_work]
+    elif lane is Lane.LIGHTEN:
+        plans = _relieving(plans, sensed.segments.equality)
+    return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states, busy)
+
+
+def candidates(
+    lane: Lane, segments: Segments, states: Iterable[PartitionState], force: bool = False, asked: str = ""
+) -> list[Candidate]:
+    """The plans of ``lane`` for ``states``, in the order of work; ``asked`` describes the scope."""
+    chosen = [
+        (plan, state)
+        for state in states
+        if (plan := plan_partition(lane, segments, state, force, asked)) is not None and plan.changes
+    ]
+    return [_candidate(plan, state) for plan, state in sorted(chosen, key=lambda one: rank(*one))]
+
+
+def _relieving(plans: list[Plan], equality: EqualityReach | None) -> list[Plan]:
+    """Those of ``plans`` of lane `lighten` after which an equality delete file leaves the table with their job.
+
+    The others would be due for ever: what a delete file reaches is in another job, has no plan, or is no segment.
+    """
+    if equality is None:
+        return []
+    chosen: list[Plan] = []
+    for job in jobs_of(plans):
+        relieved = equality.relieved([one.path for plan in job for one in plan.inputs])
+        chosen += [plan for plan in job if any(one.path in relieved for one in plan.inputs)]
+    return chosen
+
+
+def behind_ms(segments: Segments, now_ms: int) -> int:
+    """Milliseconds by which the clock ``now_ms`` is behind the newest clock of a published plan; 0 when it is not.
+
+    A late run, due before the last one, or a machine with another clock can still work: by an earlier clock a plan
+    removes and drops less and leaves more alone, which is safe. Only delete horizons would be too early, so they count
+    from the later clock: a tombstone stays at least delete.retention.ms past everything published before (C8).
+    """
+    return max(0, (segments.newest_clock_ms or now_ms) - now_ms)
+
+
+def _first(lines: Iterable[str], count: int, rest: str) -> Iterator[str]:
+    yield from islice(lines, SHOWN)
+    if count > SHOWN:
+        yield f"{count - SHOWN} {rest}"
+
+
+def _candidate(plan: Plan, state: PartitionState) -> Candidate:
+    head = [segment for segment in inputs_of(plan, state) if segment.level != TAIL]
+    return Candidate(plan, keys_of(head) if plan.lane in LEVELING - {Lane.MERGE} else 0)
+
+
+def plan_partition(
+    lane: Lane, segments: Segments, state: PartitionState, force: bool = False, asked: str = ""
+) -> Plan | None:
+    """The plan of ``lane`` for one topic partition, or None when nothing is due; its reason includes ``asked``."""
+    work = due(lane, state, force)
+    inputs = _inputs(work, state) if work else ()
+    if not work or not inputs or segments.snapshot_id is None:
+        return None
+    policy = state.policy
+    taken = {segment.path for segment in inputs}
+    outside = [segment.base_offset for segment in state.segments if segment.path not in taken and segment.records]
+    outside += [stray.base_offset for stray in state.strays]
+    plan = Plan(
+        table=segments.identifier,
+        table_uuid=segments.table_uuid,
+        snapshot_id=segments.snapshot_id,
+        lane=lane,
+        topic=state.topic_partition.topic,
+        partition=state.topic_partition.partition,
+        now_ms=state.now_ms,
+        reason=f"{work.reason}; asked for: {asked}" if asked else work.reason,
+        inputs=tuple(Input.of(segment) for segment in inputs),
+        removed_tombstones=_removed_tombstones(lane, state, inputs),
+        inputs_per_segment=policy.merge_segments if lane is Lane.MERGE else None,
+        segment_bytes=policy.segment_target,
+        clean_below=min(outside, default=None),
+        log_end_offset=state.log_end_offset,
+        kept_from=None if state.kept_from == state.log_end_offset else state.kept_from,
+        sequence_number=segments.snapshot_number if lane in HIDING else segments.sequence_number,
+        delete_retention_ms=policy.delete_retention_ms + behind_ms(segments, state.now_ms),
+        cleaner_threads=policy.cleaner_threads,
+        waiting_segments=work.waiting_segments,
+        transactional=_transactional(lane, inputs),
+        markers=() if lane in ANY_POLICY else state.transactions.deciding(inputs),
+        position_deletes_max=policy.position_deletes_max if lane in HIDING else 0,
+    )
+    if work.search and state.erasing:
+        return _searching(plan, work.search, state.erasing).sealed()
+    if work.comparison:
+        return _comparing(plan, work.comparison, inputs, state).sealed()
+    return _with_staying(plan, inputs, state.masking).sealed()
+
+
+def _transactional(lane: Lane, inputs: tuple[Segment, ...]) -> bool:
+    """True when the lane must tell records of ``inputs`` apart by transaction (C10). Lane `erase` only leaves control
+    records alone, which have no user key."""
+    if lane is Lane.ERASE:
+        return any(segment.control for segment in inputs)
+    return lane not in ANY_POLICY and any(segment.transactional or segment.control for segment in inputs)
+
+
+def _searching(plan: Plan, search: DueSearch, own: ErasureMemory) -> Plan:
+    """``plan`` of lane ``erase`` with what it searches for."""
+    beside = tuple(Input.of(segment) for segment in search.beside)
+    wanted = Search(through=own.newest, before=search.before, sequence_number=own.sequence_number)
+    return plan.model_copy(update={"removed_tombstones": beside, "search": wanted})
+
+
+def _comparing(plan: Plan, work: DueComparison, inputs: tuple[Segment, ...], state: PartitionState) -> Plan:
+    """``plan`` of lane ``mask`` with what it compares."""
+    marked = tuple(Input.of(segment, compared=segment.path in work.known) for segment in inputs)
+    taken = {segment.path for segment in inputs}
+    beside = [segment for segment in state.segments if segment.path not in taken]
+    end = next((one for one in beside if state.shows_end(one)), None)
+    comparison = Comparison(
+        before=work.before,
+        beside=tuple(one.path for one in beside),
+        shown_end=None if end is None else Input.of(end),
+    )
+    return plan.model_copy(update={"inputs": marked, "comparison": comparison})
+
+
+def _with_staying(plan: Plan, inputs: tuple[Segment, ...], masking: HideMemory) -> Plan:
+    """``plan`` with the inputs marked that may stay in place."""
+    if plan.lane is not Lane.FULL or not plan.tail_is_older:
+        return plan
+    stay = may_stay(inputs, plan.clean_below, plan.now_ms, masking)
+    return plan.model_copy(
+        update={"inputs": tuple(Input.of(segment, may_stay=segment.path in stay) for segment in inputs)}
+    )
+
+
+def _inputs(work: Due, state: PartitionState) -> tuple[Segment, ...]:
+    """The plan's inputs in offset order: the due segments, and the tail in a full clean (C16)."""
+    taken = work.candidates + state.tail_inputs if work.lane is Lane.FULL else work.candidates
+    return tuple(sorted(taken, key=lambda segment: segment.order))
+
+
+def _removed_tombstones(lane: Lane, state: PartitionState, inputs: tuple[Segment, ...]) -> tuple[Input, ...]:
+    """Removed tombstones that may be newer than a record of the head's inputs; the tail holds none older than them.
+
+    Only `full` restores tombstones, and it is due as soon as a head reaches below one.
+    """
+    head = [segment.base_offset for segment in inputs if segment.level != TAIL]
+    if lane is not Lane.FULL or not head:
+        return ()
+    return tuple(Input.of(segment) for segment in state.removed_tombstones if segment.last_offset > min(head))

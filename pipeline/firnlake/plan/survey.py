@@ -1,0 +1,229 @@
+"""Finds topic partitions that may have something due, from arrays: a million of them without a state of each.
+
+A coarse filter before ``due``, which alone knows the rules. It goes by what each rule asks at the very least: so many
+segments, so many bytes, so long ago. It may ask in vain, never leaves out what ``due`` would find, and does leave out
+where too little has happened. Pure: arrays, policies and a clock in.
+
+    survey = DueSurvey(arrays_of(segments), policies, now_ms)
+    for place in survey.places(Lane.FULL):           # the filthiest first (C12)
+        state = survey.state(place)                  # of one topic partition, for ``due`` and ``plan_partition``
+
+P is the number of topic partitions, N that of segments, as in ``firnlake.table.arrays``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firnlake.job.lane import Lane
+from firnlake.lanes.cleaning import FEWEST, near_full
+from firnlake.lanes.erasure.memory import ErasureMemory
+from firnlake.lanes.hiding.memory import UNMASKED, HideMemory
+from firnlake.table.arrays import UNKNOWN, Arrays, Bools
+from firnlake.table.budget import small
+from firnlake.table.figures import Figures, Floats
+from firnlake.table.partition import UNBOUNDED, PartitionState, ScopeBounds
+from firnlake.table.policies import Policies
+from firnlake.table.segment import MERGED, RUN, Segment, UnassignedFile
+from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.transactions import NO_TRANSACTIONS, Transactions
+
+
+@dataclass(frozen=True)
+class DueSurvey:
+    """The topic partitions in ``arrays`` under their policies at ``now_ms`` (epoch milliseconds).
+
+    The others are as in ``sense``: all strays, removed tombstones and transactions by topic partition.
+    """
+
+    arrays: Arrays
+    policies: Policies
+    now_ms: int
+    strays: tuple[UnassignedFile, ...] = ()
+    removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]] = field(default_factory=dict)
+    transactions: Mapping[TopicPartition, Transactions] = field(default_factory=dict)
+    bounds: ScopeBounds = UNBOUNDED
+    """Of the states; ``may_be_due`` does not know them."""
+    erasing: Mapping[TopicPartition, ErasureMemory] = field(default_factory=dict)
+    """Requests to erase keys."""
+    masking: Mapping[TopicPartition, HideMemory] = field(default_factory=dict)
+    """The memory of lane `mask`."""
+
+    @cached_property
+    def _figures(self) -> Figures:
+        return Figures(
+            self.arrays, self.policies, self.now_ms, self.removed_tombstones, self.transactions, self.masking
+        )
+
+    def state(self, place: int) -> PartitionState:
+        """The state of the topic partition at ``place`` among the P."""
+        where = self.arrays.topic_partition(place)
+        return PartitionState(
+            where,
+            self.arrays.segments(place),
+            self.policies.of(where.topic),
+            self.now_ms,
+            tuple(stray for stray in self.strays if stray.may_hold(where)),
+            self.removed_tombstones.get(where, ()),
+            self.transactions.get(where, NO_TRANSACTIONS),
+            self.bounds,
+            self.erasing.get(where),
+            self.masking.get(where, UNMASKED),
+        )
+
+    def places(self, lane: Lane, force: bool = False) -> list[int]:
+        """Topic partitions where ``lane`` may be due, in the order of ``sense``: the filthiest first, then by name."""
+        return self.filthiest_first(np.flatnonzero(self.may_be_due(lane, force)))
+
+    def filthiest_first(self, places: NDArray[np.intp]) -> list[int]:
+        """``places`` by dirty ratio; those that are equally dirty stay in the order of their topic partitions."""
+        ordered: list[int] = places[np.argsort(-self.dirty_ratio[places], kind="stable")].tolist()
+        return ordered
+
+    def may_be_due(self, lane: Lane, force: bool = False) -> Bools:
+        """[P] Whether ``due`` may find something for ``lane``; where this is False it does not."""
+        if not len(self.arrays.topic):
+            return np.zeros(0, dtype=np.bool_)
+        if self._figures.may_overflow:
+            return np.ones(len(self.arrays.topic), dtype=np.bool_)
+        if lane is Lane.ERASE:
+            return self._figures.at(dict.fromkeys(self.erasing, 1), 0) > 0
+        return _AT_LEAST[lane](self._figures, force)
+
+    @property
+    def dirty_ratio(self) -> Floats:
+        """[P] Cleanable head bytes / (tail bytes + cleanable head bytes); 0 where there is neither (C12)."""
+        return self._figures.dirty_ratio
+
+    @cached_property
+    def oversized(self) -> Bools:
+        """[P] Whether there may be segments that no cleaning takes (C17, C18)."""
+        figures, each = self._figures, self._figures.each_segment
+        large = self.arrays.bytes > each(lambda policy: small(policy)[0])
+        large |= self.arrays.records > each(lambda policy: small(policy)[1])
+        large_tail = figures.tail & (self.arrays.bytes > each(lambda policy: policy.max_input_bytes))
+        return figures.count(large_tail | (figures.head & large)) > 0
+
+
+def _retain(figures: Figures, _: bool) -> Bools:
+    """The first segment with records is past a limit and not the log end: unless it goes, none does."""
+    arrays, each = figures.arrays, figures.each
+    if not any(policy.deletes for policy in figures.distinct):
+        return np.zeros(len(arrays.topic), dtype=np.bool_)
+    several = figures.count(figures.filled) > 1
+    first = np.where(several, figures.first(figures.filled), 0)
+    left = figures.sum(arrays.bytes, figures.filled) - arrays.bytes[first]
+    limit = each(lambda policy: policy.retention_bytes)
+    past = arrays.newest_ms[first] < each(figures.before(lambda policy: policy.retention_ms))
+    past &= each(lambda policy: policy.retention_ms >= 0)
+    goes: Bools = several & (past | ((limit >= 0) & (limit <= left))) & each(lambda policy: policy.deletes)
+    return goes
+
+
+def _mask(figures: Figures, force: bool) -> Bools:
+    """A segment that was not compared yet may have landed ``mask.max.lag.ms`` ago."""
+    arrays = figures.arrays
+    if not any(policy.masks for policy in figures.distinct):
+        return np.zeros(len(arrays.topic), dtype=np.bool_)
+    # Taken as Firn's, which holds records that landed before it: the earliest clock that any writer allows.
+    arrived = np.minimum(
+        arrays.oldest_ms, np.where(arrays.committed_ms == UNKNOWN, arrays.newest_ms, arrays.committed_ms)
+    )
+    since = figures.before(lambda policy: policy.mask_max_lag_ms)
+    waited = figures.least(arrived, figures.filled & ~figures.compared) <= figures.each(since)
+    flags: Bools = figures.each(lambda policy: policy.masks) & (waited | force) & (figures.count(~figures.compared) > 0)
+    return flags
+
+
+def _lighten(figures: Figures, force: bool) -> Bools:
+    """``lighten.equality.deletes`` equality delete files reach a segment, or one where they hold up the other lanes."""
+    arrays = figures.arrays
+    if force:
+        return figures.count(arrays.equality_deletes > 0) > 0
+    many = arrays.equality_deletes >= figures.each_segment(lambda policy: policy.lighten_equality_deletes)
+    flags: Bools = figures.count(many | (arrays.holding_deletes > 0)) > 0
+    return flags
+
+
+def _merge(figures: Figures, force: bool) -> Bools:
+    whole = figures.each(lambda policy: policy.merge_segments)
+    return _so_many(figures, figures.landed & ~figures.active, FEWEST if force else whole, left=not force)
+
+
+def _clean(figures: Figures, force: bool) -> Bools:
+    merged = figures.cleanable & (figures.arrays.level == MERGED)
+    with np.errstate(invalid="ignore"):  # a fraction of inf is never reached, of no tail either
+        share = figures.each(lambda policy: policy.clean_tail_fraction) * figures.tail_bytes
+    large = (figures.tail_bytes > 0) & (figures.sum(figures.arrays.bytes, merged) >= share)
+    whole = figures.each(lambda policy: policy.clean_segments)
+    return _so_many(figures, merged, 1 if force else whole, left=not force) | (large & (figures.count(merged) > 0))
+
+
+def _tier(figures: Figures, force: bool) -> Bools:
+    runs = figures.cleanable & (figures.arrays.level == RUN)
+    wanted = figures.each(lambda policy: policy.tier_runs)
+    return _so_many(figures, runs, FEWEST if force else wanted, left=not force)
+
+
+def _so_many(figures: Figures, which: Bools, needed: NDArray[np.int64] | int, left: bool) -> Bools:
+    """[P] Whether there are so many of these segments, without those that are surely ``left`` to `full`.
+
+    However they lie, a series of as many as are needed is at least as large as that many of the smallest.
+    """
+    count = figures.count(which)
+    enough: Bools = count >= needed
+    if not left or not enough.any():
+        return enough
+    fraction = figures.each(lambda policy: policy.leave_to_full_fraction)
+    least = 1.0 * needed * figures.least(figures.arrays.bytes, which)
+    with np.errstate(invalid="ignore"):  # where the fraction is infinite nothing is left
+        near = near_full(count, least, needed, fraction, figures.tail_bytes, figures.bytes_until_full)
+    due: Bools = enough & ~(near & figures.compacts)
+    return due
+
+
+def _full(figures: Figures, force: bool) -> Bools:
+    """A cleanable head that is dirty or has waited, or a tail with enough tombstones past their horizon."""
+    arrays, each, now_ms = figures.arrays, figures.each, figures.now_ms
+    oldest = figures.least(arrays.oldest_ms, figures.cleanable)
+    # UNKNOWN is the smallest integer: a full clean that the table has forgotten is longer ago than any interval.
+    last = figures.most(arrays.committed_ms, figures.tail & arrays.whole)
+    since = np.where(figures.count(figures.tail) > 0, last, oldest)
+    interval = figures.before(lambda policy: policy.full_interval_ms)
+    asked = figures.dirty_ratio > each(lambda policy: policy.min_cleanable_dirty_ratio)
+    asked |= oldest < each(figures.before(lambda policy: policy.max_compaction_lag_ms))
+    asked |= each(lambda policy: policy.full_interval_ms >= 0) & ((since < each(interval)) | (since == UNKNOWN))
+    if figures.removed_tombstones:
+        newest = {
+            where: max((one.last_offset for one in own), default=-1)
+            for where, own in figures.removed_tombstones.items()
+        }
+        asked |= figures.least(arrays.base_offset, figures.cleanable) < figures.at(newest, -1)
+    wholly = arrays.last_horizon_ms <= now_ms
+    known = (arrays.first_horizon_ms != UNKNOWN) & (arrays.last_horizon_ms != UNKNOWN)
+    past = figures.tail & known & (wholly | (arrays.first_horizon_ms <= now_ms))
+    expired = figures.sum(np.where(wholly, arrays.stamped, np.minimum(arrays.stamped, 1)), past)
+    records = figures.sum(arrays.records, figures.tail)
+    cleanable = figures.count(figures.cleanable) > 0
+    most = figures.each_segment(lambda policy: policy.mask_max_fraction)
+    taken = figures.tail | (figures.cleanable & (arrays.level == RUN))
+    masked = figures.count(taken & (figures.hidden > most * arrays.records)) > 0
+    flags = (cleanable & asked) | (expired > each(lambda policy: policy.tombstone_fraction) * records) | masked
+    if force:
+        flags |= cleanable | (figures.count(figures.tail) > 0)
+    return flags & figures.compacts
+
+
+_AT_LEAST: dict[Lane, Callable[[Figures, bool], Bools]] = {
+    Lane.RETAIN: _retain,
+    Lane.MASK: _mask,
+    Lane.LIGHTEN: _lighten,
+    Lane.MERGE: _merge,
+    Lane.CLEAN: _clean,
+    Lane.TIER: _tier,
+    Lane.FULL: _full,
+}
+"""The necessary condition of each lane's rule."""

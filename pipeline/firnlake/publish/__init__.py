@@ -1,0 +1,1 @@
+"""Publish: the one commit on the real table that carries plans out, by metadata alone. No JVM."""

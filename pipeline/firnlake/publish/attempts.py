@@ -1,0 +1,291 @@
+"""Commit optimistically beside other writers: check the newest snapshot, commit on top of it, or try again.
+
+One commit may carry out several plans. A plan in conflict with the table's current state leaves the commit, and the
+others are committed without it.
+
+Every commit costs each append in progress a try, and clients give up after a few: PyIceberg after five. Firn has time:
+a plan stays valid, and the next one carries out more with one commit. So commits to a busy table are throttled; on one
+that is not busy nothing waits.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from random import uniform
+from typing import Final, Protocol
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_random,
+)
+
+from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError, UnavailableError
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.commit import SnapshotCommit
+from firnlake.iceberg.manifests import Manifests
+from firnlake.table.published_plans import RecordCounts, plans_of, published
+from firnlake.table.summaries import others_since, others_since_firn
+
+log = logging.getLogger(__name__)
+
+COMMITS_BETWEEN: Final = 20
+"""Number of other writers' commits between two of Firn's on a busy table."""
+BUSY: Final = 3
+"""Number of other writers' commits since a plan was made that make its table busy, when they follow closely."""
+BUSY_MS: Final = 15_000
+"""Maximum time, in milliseconds, from the first to the last of these commits, by their writers' clocks."""
+QUIET_SECONDS: Final = 4.0
+"""Time without a commit after which a table is busy no more."""
+PATIENCE_SECONDS: Final = 60.0
+"""Maximum wait for a table, over all commits that share a throttle and all their tries."""
+LOOK_SECONDS: Final = 0.5
+"""Average pause between two looks at a busy table."""
+
+
+@dataclass(frozen=True)
+class Time:
+    """The time that a wait passes, in seconds of any origin; a test has one of its own."""
+
+    now: Callable[[], float] = time.monotonic
+    pass_by: Callable[[float], None] = time.sleep
+
+
+class Throttle:
+    """Holds back commits that belong together, such as those of a run's jobs.
+
+    Only the first commit to a table waits: another one right after it meets the same appends in progress.
+    """
+
+    def __init__(self, lake: Lake, own_time: Time | None = None) -> None:
+        self._lake = lake
+        self._time = own_time or Time()
+        self._until: dict[str, float] = {}
+        self._committed: set[str] = set()
+
+    def committed(self, table: str) -> None:
+        """Record a commit to ``table``: the others that share this throttle follow without a wait."""
+        self._committed.add(table)
+
+    def wait(self, table: str, planned_on: Collection[int]) -> Table:
+        """Wait until plans made on the snapshots ``planned_on`` may be committed; returns the table as loaded then."""
+        until = self._until.setdefault(table, self._time.now() + PATIENCE_SECONDS)
+        seen, seen_at, told = None, self._time.now(), False
+        while True:
+            current, now = self._lake.table(table), self._time.now()
+            if current.metadata.current_snapshot_id != seen:
+                seen, seen_at = current.metadata.current_snapshot_id, now
+            free = table in self._committed or _is_free(current, planned_on)
+            if free or now - seen_at >= QUIET_SECONDS or now >= until:
+                return current
+            if not told:
+                log.info("table %s is busy: its writers go first, for %.0f s at most", table, until - now)
+                told = True
+            # Not all at the same moment: several publishers may wait.
+            self._time.pass_by(uniform(0.5, 1.5) * LOOK_SECONDS)  # noqa: S311  # nothing is secret about it
+
+
+def _is_free(current: Table, planned_on: Collection[int]) -> bool:
+    newest = others_since(current, planned_on, BUSY)
+    busy = len(newest) == BUSY and newest[0].timestamp_ms - newest[-1].timestamp_ms <= BUSY_MS
+    return not busy or others_since_firn(current, COMMITS_BETWEEN) == COMMITS_BETWEEN
+
+
+LOSING_SECONDS = 300
+"""Maximum time, in seconds, that a commit keeps retrying after lost races against appenders."""
+
+
+class Publishable(Protocol):
+    """Work to commit, for any subset of its plans (by id)."""
+
+    @property
+    def table(self) -> str:
+        """Identifier of the target table."""
+        ...
+
+    @property
+    def job_id(self) -> str:
+        """Id that identifies the commit in the table's history."""
+        ...
+
+    @property
+    def planned_on(self) -> Collection[int]:
+        """Ids of the snapshots that the plans were made on."""
+        ...
+
+    def prepare(self, target: Table, plans: Collection[str]) -> SnapshotCommit:
+        """The commit that carries out ``plans``."""
+        ...
+
+    def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, FirnError]:
+        """The conflicts of ``plans`` with the snapshot ``current``, by plan id."""
+        ...
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Outcome of one plan. ``repeated`` is true when an earlier commit had published it: nothing changed now.
+
+    ``attempts`` are those of the commit, shared by all plans of a job. ``counts`` is None for a repeated plan.
+    """
+
+    table: str
+    plan_id: str
+    snapshot_id: int
+    attempts: int
+    repeated: bool
+    counts: RecordCounts | None
+
+
+@dataclass(frozen=True)
+class PublishResult:
+    """Outcome of the plans of one job, by plan id: published in one commit, or the reason why not."""
+
+    publications: tuple[Publication, ...] = ()
+    failures: Mapping[str, FirnError] = field(default_factory=dict)
+
+    def only(self) -> Publication:
+        """The publication of a single-plan job; raises the failure of an unpublished one.
+
+        Raises RefusedError for a job of several plans: by then every publishable plan is published.
+        """
+        if len(self.publications) + len(self.failures) != 1:
+            raise RefusedError(f"{len(self.publications)} plans were published in one commit; allowed here: one")
+        for error in self.failures.values():
+            raise error
+        return self.publications[0]
+
+
+def commit(
+    lake: Lake, target: Table, work: Publishable, counts: Mapping[str, RecordCounts], throttle: Throttle
+) -> PublishResult:
+    """Carry out the plans in ``counts``, by id, with one commit; plans in conflict are left out and named.
+
+    ``target`` is the table as the caller has loaded it: what does not depend on the snapshot is prepared on it.
+
+    Raises UnavailableError when races are lost for LOSING_SECONDS; OutcomeUnknownError when the catalog did not report
+    the commit's outcome; RefusedError when the identifier now names another table.
+    """
+    race = _Race(lake, work, Manifests(target.io), throttle)
+    plans = dict(counts)
+    failures: dict[str, FirnError] = {}
+    while plans:
+        prepared = work.prepare(target, plans)
+        try:
+            snapshot_id, attempts = race.win(prepared, plans)
+        except ConflictError as error:
+            # The history was read and lacks the job. No other error proves that no try was applied.
+            prepared.abandon(target)
+            conflicts = error.by_plan if isinstance(error, _UnfitError) else dict.fromkeys(plans, error)
+            failures |= conflicts
+            plans = {plan_id: own for plan_id, own in plans.items() if plan_id not in conflicts}
+            continue
+        if snapshot_id != prepared.snapshot_id:
+            # Another process carried out the same job first.
+            prepared.abandon(target)
+            return repeated(lake.table(work.table), work.job_id, snapshot_id, counts, attempts)
+        prepared.tidy(target)
+        done = (
+            Publication(work.table, one, snapshot_id, attempts, repeated=False, counts=own)
+            for one, own in plans.items()
+        )
+        return PublishResult(tuple(done), failures)
+    return PublishResult((), failures)
+
+
+def repeated(
+    target: Table, job_id: str, snapshot_id: int, plans: Collection[str] = (), attempts: int = 0
+) -> PublishResult:
+    """The result of a job that commit ``snapshot_id`` carried out before, with those of ``plans`` that it left out."""
+    snapshot = target.snapshot_by_id(snapshot_id)
+    done = {plan.id for plan in plans_of(target, snapshot)} if snapshot else {job_id}
+    table = ".".join(target.name())
+    return PublishResult(
+        tuple(Publication(table, one, snapshot_id, attempts, repeated=True, counts=None) for one in sorted(done)),
+        {
+            one: ConflictError(
+                f"plan {one}: the other plans of job {job_id} were published as snapshot {snapshot_id} of {table}, "
+                "without this one; plan again"
+            )
+            for one in plans
+            if one not in done
+        },
+    )
+
+
+class _UnfitError(ConflictError):
+    """Some plans conflict with the snapshot to commit on; the others may be committed without them."""
+
+    def __init__(self, by_plan: Mapping[str, FirnError]) -> None:
+        super().__init__("; ".join(map(str, by_plan.values())))
+        self.by_plan = by_plan
+
+
+@dataclass(frozen=True)
+class _Race:
+    """The tries of some work to be committed before others commit; each try checks and commits on one load."""
+
+    lake: Lake
+    work: Publishable
+    manifests: Manifests
+    throttle: Throttle
+
+    def win(self, prepared: SnapshotCommit, plans: Collection[str]) -> tuple[int, int]:
+        """Commit ``prepared`` once nothing conflicts with the very snapshot that it is committed on.
+
+        Returns the snapshot that published the job (another process's when that was faster) and the number of tries.
+        """
+        tries = Retrying(
+            retry=retry_if_exception_type(CommitFailedException),
+            # Short: appenders do not wait, so a longer pause only gives the next try more to check.
+            wait=wait_random(0, 0.1),
+            stop=stop_after_delay(LOSING_SECONDS),
+            retry_error_callback=_lost,
+        )
+        snapshot_id = tries(self._attempt, prepared, plans)
+        return snapshot_id, int(tries.statistics["attempt_number"])
+
+    def _attempt(self, prepared: SnapshotCommit, plans: Collection[str]) -> int:
+        """Check and commit on the snapshot that is current once the throttle lets go; returns the new one's id."""
+        target = self.throttle.wait(self.work.table, self.work.planned_on)
+        before = published(target, self.work.job_id)
+        if before is not None:
+            return before
+        conflicts = self.work.conflicts(target, plans, self.manifests)
+        if conflicts:
+            raise _UnfitError(conflicts)
+        try:
+            # Retry a busy catalog. If it did apply the commit, the branch has moved and rejects a second one.
+            self.lake.when_free(lambda: prepared.commit(self.lake, target, self.manifests))
+        except CommitFailedException:
+            raise
+        except Exception as error:
+            # After any other error the commit may have been applied: look before a retry or a clean-up.
+            landed = self._landed()
+            if landed is None:
+                raise OutcomeUnknownError(
+                    f"table {self.work.table}: the commit of {self.work.job_id} has an unknown outcome ({error}); "
+                    "no file was deleted, try again"
+                ) from error
+            return landed
+        self.throttle.committed(self.work.table)
+        return prepared.snapshot_id
+
+    def _landed(self) -> int | None:
+        """The snapshot that published the job; None when there is none, or the catalog does not answer."""
+        try:
+            return published(self.lake.table(self.work.table), self.work.job_id)
+        except UnavailableError:
+            return None
+
+
+def _lost(state: RetryCallState) -> int:
+    # No ConflictError: the plans are still valid, and another process may be publishing them right now.
+    raise UnavailableError(
+        f"lost {state.attempt_number} races against other commits within {LOSING_SECONDS} s; try again later"
+    )

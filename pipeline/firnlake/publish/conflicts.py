@@ -1,0 +1,86 @@
+"""Preconditions of a commit: nothing that landed since planning forbids it (C9, C10)."""
+
+from collections.abc import Iterator, Mapping
+
+from pyiceberg.table import Table
+
+from firnlake.errors import ConflictError
+from firnlake.iceberg.manifests import Manifests
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.table.published_plans import RecordCounts
+from firnlake.table.segment import Segments
+from firnlake.table.segments import read
+from firnlake.table.transactions import NO_TRANSACTIONS, transactions_of
+
+
+def landed_conflicts(
+    target: Table, work: Mapping[str, tuple[Plan, RecordCounts]], manifests: Manifests
+) -> Mapping[str, ConflictError]:
+    """The conflicts of plans in ``work`` (by plan id, with their counts) that must be made again after records landed.
+
+    One scan of the table serves all plans; there is none when no plan removes anything for good.
+    """
+    concerned = {
+        key: (plan, counts)
+        for key, (plan, counts) in work.items()
+        # Whatever lands beside a plan of lane `erase` is searched after it.
+        if plan.lane is not Lane.ERASE and (_removes(counts) or plan.transactional)
+    }
+    if not concerned:
+        return {}
+    segments = read(target, next(iter(concerned.values()))[0].table, manifests)
+    return {
+        plan_id: ConflictError(f"plan {plan.id} ({plan.title}){problem}; plan again")
+        for plan_id, (plan, counts) in concerned.items()
+        if (problem := next(_problems(target, segments, plan, counts), None))
+    }
+
+
+def _removes(counts: RecordCounts) -> bool:
+    return bool(counts.tombstones_removed or counts.markers_removed)
+
+
+def _problems(target: Table, segments: Segments, plan: Plan, counts: RecordCounts) -> Iterator[str]:
+    if _removes(counts):
+        yield from _older_records(segments, plan, counts)
+    if plan.transactional:
+        yield from _other_markers(target, segments, plan)
+
+
+def _older_records(segments: Segments, plan: Plan, counts: RecordCounts) -> Iterator[str]:
+    """C9, C10: a tombstone or a marker goes only while nothing outside the inputs can hold an older record."""
+    taken = {segment.path for segment in plan.inputs}
+    end = max(segment.last_offset for segment in plan.inputs)
+    bound = end if plan.clean_below is None else min(end, plan.clean_below)
+    own = segments.by_partition.get(plan.topic_partition, ())
+    landed = [segment for segment in own if segment.path not in taken and segment.records]
+    older = [str(segment) for segment in landed if segment.base_offset < bound]
+    older += [stray.path for stray in segments.strays_of(plan.topic_partition) if stray.base_offset < bound]
+    if older:
+        going = f"{counts.tombstones_removed} tombstones"
+        if counts.markers_removed:
+            going += f" and {counts.markers_removed} transaction markers"
+        yield f" removes {going} below offset {bound}, but segment {older[0]} with older offsets has landed since"
+
+
+def _other_markers(target: Table, segments: Segments, plan: Plan) -> Iterator[str]:
+    """C10: the markers present now must confirm which records the plan took for aborted or committed."""
+    taken = {segment.path for segment in plan.inputs}
+    inputs = [one for one in segments.by_partition.get(plan.topic_partition, ()) if one.path in taken]
+    known = transactions_of(target, segments, {plan.topic_partition}).get(plan.topic_partition, NO_TRANSACTIONS)
+    if known.problem:
+        yield f": {known.problem}"
+        return
+    end = max(segment.last_offset for segment in plan.inputs)
+    decided_by = {marker.producer_id: marker.offset for marker in plan.markers if marker.offset > end}
+    others = [
+        marker
+        for marker in known.deciding(inputs)
+        if marker not in plan.markers and marker.offset < decided_by.get(marker.producer_id, end)
+    ]
+    if others:
+        yield (
+            f" does not know the marker of producer {others[0].producer_id} at offset {others[0].offset}, which has "
+            "landed since and may decide otherwise"
+        )

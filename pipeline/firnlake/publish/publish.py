@@ -1,0 +1,325 @@
+"""Publish a stage by compare-and-swap on the target's current snapshots: one commit for all its plans.
+
+This is the last step of write–audit–publish. Each try loads the target, repeats every check on exactly that load, and
+commits on top of it. After a lost race it loads, checks and tries again (PyIceberg's own retry would commit on an
+unchecked snapshot). A plan without a passing verdict, or in conflict with later changes, is left out and named (C20,
+C22). Records without a key and removed tombstones go to their branches with the same commit (C5, C9), and so do the
+progress of lane `erase` (C30) and the memory of lane `mask` (C28). Lanes that hide add delete files and remove no
+segment; the equality delete files that lane `lighten` makes needless leave with its commit, decided on the same load
+(C27).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from firnlake.errors import ConflictError, FirnError, RefusedError
+from firnlake.iceberg.branches import (
+    ERASURES,
+    HAS_SIDE_BRANCHES,
+    MASKS,
+    QUARANTINE,
+    REMOVED_TOMBSTONES,
+    check_names,
+    has_side_branches,
+)
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.commit import Change, SnapshotCommit
+from firnlake.iceberg.files import job_folder, name_of
+from firnlake.iceberg.manifests import Manifests
+from firnlake.job.collect import delete_files, discard
+from firnlake.job.inputs import CheckedInputs
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan, stage_parts
+from firnlake.job.result import PlanFiles, PlanResult
+from firnlake.job.stage import Stage, missing, stages_of
+from firnlake.lanes.erasure.erase import Searched, erasure_conflicts, with_searches
+from firnlake.lanes.erasure.memory import ErasuresChange, ReadOnce
+from firnlake.lanes.hiding.hide import ComparedPlan, mask_conflicts, with_masks
+from firnlake.lanes.hiding.memory import MasksChange
+from firnlake.publish.attempts import Publication, PublishResult, Throttle, commit, repeated
+from firnlake.publish.conflicts import landed_conflicts
+from firnlake.table.published_plans import JOB_ID, RecordCounts, published
+from firnlake.table.records import COLUMNS
+from firnlake.table.summaries import summary
+
+if TYPE_CHECKING:
+    from firnlake.iceberg.branch_snapshot import BranchChange
+
+
+def publish(lake: Lake, identifier: str) -> Publication:
+    """Publish the stage ``identifier`` of one plan and delete it; like ``publish_job``, but raises what that names."""
+    return publish_job(lake, identifier).only()
+
+
+def publish_job(lake: Lake, identifier: str, throttle: Throttle | None = None) -> PublishResult:
+    """Publish the stage ``identifier`` and delete it; plans that are already published stay as they are (C25).
+
+    Names the plans that were not published: RefusedError without a passing verdict on exactly this result, or when
+    files of the stage are gone; ConflictError when the target changed under the plan (an input gone, a row-level
+    delete, an older record landed below a tombstone that the plan removes). When nothing was published, the stage
+    stays. Commits that belong together share a ``throttle``.
+
+    Raises RefusedError when there is no such stage, or it belongs to another table or a failed plan; ConflictError when
+    it was discarded meanwhile; OutcomeUnknownError when the catalog did not report the commit's outcome.
+    """
+    table, job_id = stage_parts(identifier)
+    target = lake.table(table)
+    before = published(target, job_id)
+    if before is not None:
+        stage = _left_behind(lake, identifier)
+        if stage:
+            _delete(lake, identifier)
+        return repeated(target, job_id, before, [plan.id for plan in stage.plans] if stage else ())
+    try:
+        return _publish(lake, target, identifier, throttle or Throttle(lake))
+    except _NothingPublishedError as nothing:
+        result, error = PublishResult((), nothing.failures), None
+    except RefusedError as refused:
+        result, error = PublishResult(), refused
+    # Another process may have published the stage and deleted it in the meantime.
+    target = lake.table(table)
+    before = published(target, job_id)
+    if before is not None:
+        return repeated(target, job_id, before, result.failures)
+    if error:
+        raise error
+    return result
+
+
+def _left_behind(lake: Lake, identifier: str) -> Stage | None:
+    """The stage of a published job; None when it is gone, or another process is deleting it right now."""
+    try:
+        return Stage.load(lake, identifier)
+    except RefusedError:
+        return None
+
+
+class _NothingPublishedError(FirnError):
+    """No plan of a stage could be published; the stage stays for inspection, until it is discarded."""
+
+    def __init__(self, failures: Mapping[str, FirnError]) -> None:
+        super().__init__("; ".join(map(str, failures.values())))
+        self.failures = failures
+
+
+@dataclass(frozen=True)
+class _Validated:
+    """The part of a stage that passed: only this is committed, and only ``_validated`` creates it (C23)."""
+
+    plan: Plan
+    result: PlanResult
+    files: PlanFiles
+    replaced: Sequence[str]
+    replaced_beside: Sequence[str]
+    """Lane `erase`: removed tombstones that are written anew."""
+
+    @property
+    def counts(self) -> RecordCounts:
+        return self.result.counts
+
+
+def _publish(lake: Lake, target: Table, identifier: str, throttle: Throttle) -> PublishResult:
+    stage = Stage.on(lake, target, identifier)
+    validated, refused = _validated(lake, stage)
+    work = _StagedWork(stage, validated)
+    done = commit(lake, target, work, {plan_id: one.counts for plan_id, one in validated.items()}, throttle)
+    failures = {**refused, **done.failures}
+    if not done.publications:
+        raise _NothingPublishedError(failures)
+    fresh = [validated[one.plan_id] for one in done.publications if not one.repeated]
+    if not has_side_branches(target.properties):
+        _delete_tombstones(lake, stage, fresh)
+    _delete(lake, identifier, [name_of(file.file_path) for one in fresh for file in one.files.all])
+    return PublishResult(done.publications, failures)
+
+
+def _delete_tombstones(lake: Lake, stage: Stage, published: Sequence[_Validated]) -> None:
+    """Delete the removed tombstones of a table without side branches: they were written for the judge alone.
+
+    The commit has taken the stage's inputs from main, so no other commit can refer to them.
+    """
+    names = {name_of(file.file_path) for one in published for file in one.files.removed_tombstones}
+    with suppress(FirnError), lake.answering():
+        files = [file for name, file in stage.stored().items() if name in names] if names else []
+        delete_files(stage.table, job_folder(stage.table, stage.job_id), files)
+
+
+def _delete(lake: Lake, identifier: str, files: Collection[str] = ()) -> None:
+    """Delete a published stage, whose ``files`` (names) are the table's now; after an error the next sweep does it."""
+    with suppress(FirnError), lake.answering():
+        discard(lake, identifier, published=files)
+
+
+@dataclass(frozen=True)
+class _StagedWork:
+    """The passing plans of a stage, as work for a commit."""
+
+    stage: Stage
+    validated: Mapping[str, _Validated]
+    erasures: ReadOnce = field(default_factory=ReadOnce)
+
+    @property
+    def table(self) -> str:
+        return self.stage.target
+
+    @property
+    def job_id(self) -> str:
+        return self.stage.job_id
+
+    @property
+    def planned_on(self) -> Collection[int]:
+        return {one.plan.snapshot_id for one in self.validated.values()}
+
+    def prepare(self, target: Table, plans: Collection[str]) -> SnapshotCommit:
+        chosen = self._chosen(plans)
+        counts = {one.plan.id: one.counts for one in chosen}
+        result = self.stage.result
+        main = Change(
+            removed=[path for one in chosen for path in one.replaced],
+            added=[file for one in chosen for file in one.files.kept],
+            summary=summary(target, self.job_id, [one.plan for one in chosen], counts, result.core_ms if result else 0),
+            sequence_numbers=_sequence_numbers(chosen),
+            deletes=[file for one in chosen for file in one.files.deletes],
+            removed_deletes=[path for one in chosen for path in one.result.merged],
+            covered=_covered(chosen),
+        )
+        changes: dict[str, BranchChange] = {MAIN_BRANCH: main}
+        quarantined = [file for one in chosen for file in one.files.quarantined]
+        removed = [file for one in chosen for file in one.files.removed_tombstones]
+        beside = [path for one in chosen for path in one.replaced_beside]
+        for branch, gone, files in ((QUARANTINE, [], quarantined), (REMOVED_TOMBSTONES, beside, removed)):
+            if (gone or files) and has_side_branches(target.properties):
+                changes[branch] = Change(gone, files, {JOB_ID: self.job_id})
+        searched = [Searched(one.plan, one.result) for one in chosen if one.plan.lane is Lane.ERASE]
+        compared = [ComparedPlan(one.plan, one.result.compared) for one in chosen if one.result.compared]
+        # Progress and memory name the commit that they are part of.
+        if searched:
+            changes[ERASURES] = ErasuresChange(
+                lambda known: with_searches(known, searched, prepared.snapshot_id), self.erasures
+            )
+        if compared:
+            changes[MASKS] = MasksChange(lambda known: with_masks(known, compared, prepared.snapshot_id))
+        prepared = SnapshotCommit(target, changes)
+        return prepared
+
+    def conflicts(self, current: Table, plans: Collection[str], manifests: Manifests) -> Mapping[str, FirnError]:
+        # Only after `current` was loaded: a collector first marks the stage, then makes sure that main moves on.
+        self.stage.check_undisturbed()
+        check_names(current)
+        chosen = self._chosen(plans)
+        problems: dict[str, FirnError] = dict(self._incomplete(current, chosen))
+        problems |= CheckedInputs.find(
+            current, [one.plan for one in chosen if one.plan.id not in problems], manifests
+        ).conflicts
+        left = [one for one in chosen if one.plan.id not in problems]
+        problems |= erasure_conflicts(current, [one.plan for one in left], self.erasures)
+        problems |= mask_conflicts(current, [one.plan for one in left])
+        left = [one for one in left if one.plan.id not in problems]
+        if changed := _changed_shape(current, self.stage):
+            return problems | {
+                one.plan.id: ConflictError(f"plan {one.plan.id} ({one.plan.title}): {changed}") for one in left
+            }
+        work = {one.plan.id: (one.plan, one.counts) for one in left}
+        return {**problems, **landed_conflicts(current, work, manifests)}
+
+    def _incomplete(self, current: Table, chosen: Sequence[_Validated]) -> Mapping[str, RefusedError]:
+        """The plans whose result is no longer as it was judged (C23), or whose records without a key have no branch."""
+        there, refused = self.stage.stored(), {}
+        for one in chosen:
+            subject = _subject(self.stage, one.plan)
+            paths = [file.file_path for file in one.files.all]
+            gone = missing(paths, {file.file_path: file.file_size_in_bytes for file in one.files.all}, there)
+            if gone:
+                refused[one.plan.id] = RefusedError(
+                    f"{subject}: {len(gone)} of {len(paths)} files are gone or have changed in length, first "
+                    f"{gone[0]}; allowed: all files as written (discard the stage and plan again)"
+                )
+            elif one.files.quarantined and not has_side_branches(current.properties):
+                refused[one.plan.id] = RefusedError(
+                    f"{subject}: {_records(one.files.quarantined)} records have no key, and the table has no branch "
+                    f"{QUARANTINE} ({HAS_SIDE_BRANCHES} is false); allowed: firn.null.keys=fail"
+                )
+        return refused
+
+    def _chosen(self, plans: Collection[str]) -> list[_Validated]:
+        return [one for plan_id, one in self.validated.items() if plan_id in plans]
+
+
+def _validated(lake: Lake, stage: Stage) -> tuple[Mapping[str, _Validated], Mapping[str, FirnError]]:
+    """The passing plans of ``stage``, and the failures of the others, by plan id."""
+    stage.check()
+    refused: dict[str, FirnError] = {plan_id: ConflictError(reason) for plan_id, reason in stage.conflicts.items()}
+    fit = {}
+    for plan in stage.plans:
+        subject = _subject(stage, plan)
+        try:
+            result = _passing(lake, stage, plan, subject)
+            result.counts.check(subject)
+            fit[plan.id] = _Validated(
+                plan, result, stage.files[plan.id], stage.replaced(plan), stage.replaced_beside(plan)
+            )
+        except RefusedError as error:
+            refused[plan.id] = error
+    return fit, refused
+
+
+def _subject(stage: Stage, plan: Plan) -> str:
+    return f"stage {stage.identifier}" + (f", plan {plan.id} ({plan.title})" if len(stage.plans) > 1 else "")
+
+
+def _passing(lake: Lake, stage: Stage, plan: Plan, subject: str) -> PlanResult:
+    """The result of a plan whose part of the stage passed; raises RefusedError when it did not."""
+    own, verdict = stage.of_plan(plan.id), (stage.verdicts or {}).get(plan.id)
+    if own and stage.passed(plan.id):
+        return own
+    if plan.stage != stage.identifier and plan.stage in stages_of(lake, plan.table):
+        # The other plans of its job go on without it; its own stage holds the reason.
+        Stage.load(lake, plan.stage).check()
+    if own is None or verdict is None:
+        raise RefusedError(f"{subject} is {stage.state}; allowed: a passing verdict on its result (firn validate)")
+    try:
+        failed = ", ".join(item["name"] for item in verdict["expectations"] if not item["passed"])
+    except (KeyError, TypeError) as error:
+        raise RefusedError(
+            f"{subject}: its verdict is not readable: {error}; allowed: the document as Firn wrote it"
+        ) from error
+    raise RefusedError(f"{subject} failed validation ({failed}); allowed: a passing verdict")
+
+
+def _changed_shape(target: Table, stage: Stage) -> str | None:
+    """Reason why the table would write the stage's files differently now: another mapping or partitioning."""
+    same = stage.table.properties.get(COLUMNS) == target.properties.get(COLUMNS)
+    if same and stage.table.spec() == target.spec():
+        return None
+    return f"{'the partitioning' if same else 'the mapping'} of table {stage.target} has changed since; plan again"
+
+
+def _sequence_numbers(chosen: Sequence[_Validated]) -> dict[str, int]:
+    """Data sequence numbers of results that don't take their commit's, by path."""
+    return {
+        file.file_path: one.plan.sequence_number
+        for one in chosen
+        if one.plan.sequence_number is not None
+        for file in one.files.kept
+    }
+
+
+def _covered(chosen: Sequence[_Validated]) -> dict[str, int]:
+    """The data sequence number up to which lane `lighten` has turned the equality deletes of a data file into position
+    deletes, by path."""
+    return {
+        segment.path: one.plan.known_through
+        for one in chosen
+        if one.plan.lane is Lane.LIGHTEN
+        for segment in one.plan.inputs
+    }
+
+
+def _records(files: Sequence[DataFile]) -> int:
+    return sum(file.record_count for file in files)

@@ -1,0 +1,94 @@
+"""Carry out the plans of several jobs, one commit after the other; a failed job does not hold up the others (C20)."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from firnlake.errors import FirnError, RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.inputs import overtaken
+from firnlake.job.job import Job
+from firnlake.job.plan import Plan, stage_parts
+from firnlake.job.stage import parts_of
+from firnlake.lanes.retention import retain_job
+from firnlake.publish.attempts import Publication, PublishResult, Throttle
+from firnlake.publish.publish import publish_job
+from firnlake.table.published_plans import published_plans
+
+RETAINED_PLANS: Final = 1000
+"""Maximum number of plans of lane ``retain`` per commit: each try scans the table once for all of them."""
+
+
+def publish_stages(lake: Lake, plans: Mapping[str, Collection[str]], known: Iterable[Plan] = ()) -> PublishResult:
+    """Publish every stage that is a key of ``plans``; unpublished plans are named, with the reason.
+
+    A stage that can't be published as a whole is named by all its ``plans``, or by the names given in their place. The
+    plans of a split stage are published from stages of their own. Of the ``known`` ones among the plans, what another
+    process has done meanwhile is a ConflictError, even if it has deleted the stage.
+    """
+    throttle = Throttle(lake)
+    work = ((partial(_publish_parts, lake, identifier, own, throttle), own) for identifier, own in plans.items())
+    done = _with_earlier(lake, plans, _together(lake, work))
+    refused = [plan for plan in known if isinstance(done.failures.get(plan.id), RefusedError)]
+    return PublishResult(done.publications, {**done.failures, **overtaken(lake, refused)})
+
+
+def retain_plans(lake: Lake, plans: Sequence[Plan]) -> PublishResult:
+    """Carry out ``plans`` of lane ``retain``, one table's together; plans that failed are named, with the reason."""
+    throttle = Throttle(lake)
+    return _together(
+        lake, ((partial(retain_job, lake, job, throttle), [plan.id for plan in job]) for job in _jobs(plans))
+    )
+
+
+def _publish_parts(lake: Lake, identifier: str, plans: Collection[str], throttle: Throttle) -> PublishResult:
+    parts = {part: plans if part == identifier else [stage_parts(part)[1]] for part in parts_of(lake, identifier)}
+    return _together(lake, ((partial(publish_job, lake, part, throttle), own) for part, own in parts.items()))
+
+
+def _with_earlier(lake: Lake, plans: Mapping[str, Collection[str]], done: PublishResult) -> PublishResult:
+    """``done``, where plans that an earlier try published, from another stage, count as published, not as failures."""
+    now = {one.plan_id for one in done.publications}
+    left: dict[str, list[str]] = defaultdict(list)
+    for identifier, own in plans.items():
+        left[stage_parts(identifier)[0]] += [plan_id for plan_id in own if plan_id not in now and plan_id != identifier]
+    earlier = []
+    # When the lookup fails, report what this process knows: its own publications are certain.
+    with suppress(FirnError), lake.answering():
+        earlier = [
+            Publication(table, plan_id, snapshot_id, 0, repeated=True, counts=None)
+            for table, wanted in left.items()
+            if wanted
+            for plan_id, (snapshot_id, _) in published_plans(lake.table(table), wanted).items()
+        ]
+    known = {one.plan_id for one in earlier}
+    failures = {name: error for name, error in done.failures.items() if name not in known}
+    return PublishResult((*done.publications, *earlier), failures)
+
+
+def _together(lake: Lake, work: Iterable[tuple[Callable[[], PublishResult], Collection[str]]]) -> PublishResult:
+    publications: list[Publication] = []
+    failures: dict[str, FirnError] = {}
+    for commit, names in work:
+        try:
+            with lake.answering():
+                done = commit()
+        except FirnError as error:
+            failures |= dict.fromkeys(names, error)
+        else:
+            publications += done.publications
+            failures |= done.failures
+    return PublishResult(tuple(publications), failures)
+
+
+def _jobs(plans: Sequence[Plan]) -> list[Job]:
+    """Jobs of ``plans`` by table, in order; a second plan of a topic partition waits for the next commit."""
+    groups: dict[tuple[str, str], list[dict[tuple[str, int], Plan]]] = {}
+    for plan in plans:
+        jobs = groups.setdefault((plan.table, plan.table_uuid), [{}])
+        if plan.topic_partition in jobs[-1] or len(jobs[-1]) == RETAINED_PLANS:
+            jobs.append({})
+        jobs[-1][plan.topic_partition] = plan
+    return [Job(tuple(own.values())) for jobs in groups.values() for own in jobs]

@@ -1,0 +1,150 @@
+"""Run sense → plan → compact → validate → publish for a table in one process; lane retain goes from plan to publish.
+
+The DAG runs one task per room; both call the same rooms.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from firnlake.engine.engine import Engine
+from firnlake.errors import ConflictError, FirnError, RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.job.collect import sweep
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.plan.make import LanePlans, plan_work
+from firnlake.plan.order import Postponed
+from firnlake.plan.read_states import EVERYTHING, Scope
+from firnlake.publish.attempts import Publication, PublishResult
+from firnlake.publish.publish_jobs import publish_stages, retain_plans
+
+MAX_ROUNDS = 100
+"""Maximum number of rounds of ``until_idle``: every round shrinks the due work, so reaching it means a broken rule.
+
+Rounds that postpone plans because a run's budgets are full don't count.
+"""
+
+
+@dataclass
+class LaneRun:
+    """Outcome of one lane in one round. ``failures`` maps plan titles to errors; seconds are wall time by room."""
+
+    lane: Lane
+    plans: Sequence[Plan]
+    publications: list[Publication] = field(default_factory=list)
+    failures: dict[str, FirnError | str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    postponed: Sequence[Postponed] = ()
+    """Plans due beyond the budgets of this round: they wait for the next round or run."""
+
+    def add(self, published: PublishResult) -> None:
+        """Add the outcome of plans of the lane: by id in ``published``, by title here."""
+        titles = {plan.id: plan.title for plan in self.plans}
+        self.publications += published.publications
+        for one in published.publications:
+            # By another process, perhaps, which was faster.
+            self.failures.pop(titles.get(one.plan_id, ""), None)
+        for plan_id, error in published.failures.items():
+            self.failures.setdefault(titles[plan_id], error)
+
+    @contextmanager
+    def timed(self, room: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[room] = self.seconds.get(room, 0.0) + time.monotonic() - started
+
+
+def run(
+    lake: Lake,
+    identifier: str,
+    now_ms: int,
+    engines: Callable[[int], Engine],
+    lanes: Sequence[Lane] = tuple(Lane),
+    force: bool = False,
+    until_idle: bool = False,
+    scope: Scope = EVERYTHING,
+) -> Iterator[LaneRun]:
+    """Run ``lanes`` over table ``identifier`` and yield each lane's account as it ends.
+
+    ``engines`` returns the engine for a number of input bytes and is called only when a lane has plans. With
+    ``until_idle`` the lanes run again until nothing is due; a failed topic partition is not retried within the run. Of
+    several lanes, those that can't respect ``scope`` are left out. The run sweeps the remains of earlier runs first and
+    its own last (C25).
+    """
+    sweep(lake, identifier)
+    failed: set[tuple[str, int]] = set()
+    rounds = 0
+    if len(lanes) > 1:
+        lanes = [lane for lane in lanes if not scope.obstacle(lane)]
+    while rounds < (MAX_ROUNDS if until_idle else 1):
+        worked = waiting = False
+        for lane in lanes:
+            done = LaneRun(lane, ())
+            with done.timed("plan"):
+                try:
+                    work = plan_work(lake, identifier, lane, now_ms, force, scope)
+                except RefusedError as error:
+                    if lane is not Lane.ERASE or len(lanes) == 1:
+                        raise
+                    # Requests that can't be read are no reason to let the other lanes wait.
+                    done.failures[f"{identifier} {lane}"] = error
+                    work = LanePlans(identifier, [], [], [], [], [])
+                work.warn()
+                done.plans = [plan for plan in work.plans if plan.topic_partition not in failed]
+                done.postponed = work.postponed
+            if done.plans:
+                if lane is Lane.RETAIN:
+                    _drop(lake, done)
+                else:
+                    _work(lake, done, engines)
+                titles = {plan.title: plan.topic_partition for plan in done.plans}
+                failed |= {titles[title] for title in done.failures}
+                worked = worked or bool(done.publications)
+                waiting = waiting or any(not one.too_large for one in done.postponed)
+            yield done
+        if not worked or force or not until_idle:
+            return
+        rounds += not waiting
+
+
+def _drop(lake: Lake, done: LaneRun) -> None:
+    with done.timed("publish"):
+        done.add(retain_plans(lake, done.plans))
+
+
+def _work(lake: Lake, done: LaneRun, engines: Callable[[int], Engine]) -> None:
+    # A run with nothing to do must not wait for these imports.
+    from firnlake.compact.compact import compact
+    from firnlake.validate.validate import validate
+    from firnlake_expectations.verdicts import prepare
+
+    # Great Expectations takes two seconds to import; meanwhile Arrow compacts on another core.
+    prepare()
+    with done.timed("engine"):
+        engine = engines(sum(plan.read_bytes for plan in done.plans))
+    with done.timed("compact"):
+        outcomes = compact(lake, done.plans, engine)
+    done.failures |= {outcome.plan.title: outcome.error for outcome in outcomes if outcome.error}
+    with done.timed("validate"):
+        # Plans of one job share a stage.
+        staged: dict[str, list[Plan]] = defaultdict(list)
+        for outcome in outcomes:
+            if not outcome.error:
+                staged[outcome.stage].append(outcome.plan)
+        judged = validate(lake, staged, engine)
+    for result in judged:
+        if not result.passed:
+            concerned = [plan for plan in staged[result.stage] if result.plan in (None, plan.id)]
+            done.failures |= {plan.title: result.error or result.failure for plan in concerned}
+    with done.timed("publish"):
+        # A plan that is in conflict may have been published by another process.
+        ready = {result.stage for result in judged if result.passed or isinstance(result.error, ConflictError)}
+        work = {name: [plan.id for plan in own] for name, own in staged.items() if name in ready}
+        done.add(publish_stages(lake, work, [plan for name in work for plan in staged[name]]))
+    with done.timed("sweep"):
+        sweep(lake, done.plans[0].table, [plan.id for plan in done.plans])

@@ -1,0 +1,330 @@
+"""Classifies one listed data file by what metrics say of its columns: a segment, a stray, or nothing."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from firnlake.iceberg.files import Stored, Stores
+from firnlake.table.columns import ColumnRoles
+from firnlake.table.manifest_rows import Footers, ListedFile
+from firnlake.table.records import TRANSACTION_COLUMNS, has_transactions
+from firnlake.table.segment import LANDED, LEVELS, RUN, Segment, UnassignedFile
+from firnlake.table.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True)
+class ColumnMetrics:
+    """One column of a table, by field id, across the table's partition specs."""
+
+    name: str
+    id: int
+    required: bool
+    is_text: bool
+    is_long: bool
+    places: Mapping[int, tuple[int, ...]]
+    """Positions of the column's identity fields among a file's partition values, by partition spec."""
+
+    @classmethod
+    def of(cls, field: NestedField, specs: Mapping[int, PartitionSpec]) -> "ColumnMetrics":
+        """The column ``field`` of a table that is, or was, partitioned by ``specs``."""
+        places = {
+            spec_id: tuple(
+                place
+                for place, part in enumerate(spec.fields)
+                if part.source_id == field.field_id and isinstance(part.transform, IdentityTransform)
+            )
+            for spec_id, spec in specs.items()
+        }
+        kind = field.field_type
+        is_text, is_long = isinstance(kind, StringType), isinstance(kind, LongType)
+        return cls(field.name, field.field_id, field.required, is_text, is_long, places)
+
+    def is_fixed(self, file: ListedFile) -> bool:
+        """True when ``file`` is partitioned by the column, so all its records have the same value."""
+        return bool(self.places.get(file.spec_id))
+
+    def fixed(self, file: ListedFile) -> Any:
+        """The value that partitioning gives all records of ``file``, None for NULL; requires ``is_fixed``."""
+        return file.partition[self.places[file.spec_id][0]]
+
+    def single(self, file: ListedFile) -> Any:
+        """The value of every record of ``file``; None when that is not certain, or it is NULL."""
+        if self.is_fixed(file):
+            return self.fixed(file)
+        values = self.range(file)
+        return values[0] if values and values[0] == values[1] and self.nulls(file) == 0 else None
+
+    def is_mixed(self, file: ListedFile) -> bool:
+        """True unless all records of ``file`` surely have the same value, or NULL."""
+        bounds = self.range(file)
+        return bounds is not None and (bounds[0] is None or bounds[0] != bounds[1] or bool(self.nulls(file)))
+
+    def range(self, file: ListedFile) -> tuple[Any, Any] | None:
+        """Bounds of the column in ``file``; None when it is NULL in every record."""
+        if self.is_fixed(file):
+            value = self.fixed(file)
+            return None if value is None else (value, value)
+        if self.nulls(file) == file.records:
+            return None
+        # Truncated bounds of text are bounds all the same.
+        return self.bound(file.lower), self.bound(file.upper)
+
+    def bounds(self, file: ListedFile) -> tuple[int, int] | None:
+        """Lowest and highest value, which Iceberg never truncates; None when unknown, or a record has NULL."""
+        lower, upper = self.bound(file.lower), self.bound(file.upper)
+        return None if lower is None or upper is None or self.nulls(file) else (int(lower), int(upper))
+
+    def is_unbounded(self, file: ListedFile) -> bool:
+        """True when ``file`` lacks a bound of the column for another reason than a NULL."""
+        return (self.id not in file.lower or self.id not in file.upper) and not self.nulls(file)
+
+    def bound(self, bounds: Mapping[int, bytes]) -> Any:
+        """Decode a bound of an integer, time or text (Iceberg spec, "Binary single-value serialization")."""
+        value = bounds.get(self.id)
+        if value is None:
+            return None
+        # After an int column becomes a long, old bounds keep 4 bytes: decode by length, not by type.
+        return value.decode() if self.is_text else int.from_bytes(value, "little", signed=True)
+
+    def nulls(self, file: ListedFile) -> int | None:
+        """Number of records of ``file`` with NULL in the column; None when unknown."""
+        if self.required:
+            return 0
+        try:
+            return file.nulls[self.id]
+        except KeyError:
+            # Sizes exist in every metrics mode: a column without one was added after the file, and is NULL in it.
+            return file.records if file.column_sizes and self.id not in file.column_sizes else None
+
+
+VERSION = 4
+"""Version of cached facts (``segments/cache.py``); raise it when the same entry gives other facts."""
+
+REWRITE = "rewrite it under the present partitioning: rewrite_data_files with rewrite-all"
+
+_FALSE: Final = b"\x00"
+"""Bound of a column that is false in every record (Iceberg spec, "Binary single-value serialization")."""
+
+_Range: TypeAlias = tuple[int, int]
+
+
+class Classifier:
+    """Classifies the listed files of one table.
+
+    The result depends on the file's entry, on the columns that Firn reads, and on the entry's partition spec: nothing
+    that a later commit changes. The caller adds the time of the commit and row-level deletes.
+    """
+
+    def __init__(self, table: Table, identifier: str) -> None:
+        self._names = names = ColumnRoles.of(table, identifier)
+        self._specs = table.specs()
+        self._fields = {field.name: field for field in table.schema().fields}
+        # Optional columns (C10). A table without them has no transactions, and neither has an adopted table of typed
+        # columns: the bytes of its key identify a marker.
+        transactional = has_transactions(table) and not names.adopted
+        self._optional = frozenset(TRANSACTION_COLUMNS if transactional else ())
+        self._footers = Footers(table)
+        self._stores = Stores(table)
+        self._without_time: set[str] = set()
+
+        def column(name: str | None) -> ColumnMetrics | None:
+            return ColumnMetrics.of(self._fields[name], self._specs) if name else None
+
+        def named(name: str) -> ColumnMetrics:
+            return ColumnMetrics.of(self._fields[name], self._specs)
+
+        self._key = tuple(named(name) for name in names.key)
+        self._offset, self._level, self._delete_horizon = map(named, (names.offset, names.level, names.delete_horizon))
+        self._timestamp, self._topic, self._partition = map(column, (names.timestamp, names.topic, names.partition))
+        self._tombstone_null = column(names.tombstone_null)
+        self._is_transactional, self._is_control = (
+            named(name) if name in self._optional else None for name in ("is_transactional", "is_control")
+        )
+        self._ranged = tuple(filter(None, (self._offset, self._timestamp)))
+        self._counted = tuple(filter(None, (*self._key, self._tombstone_null)))
+
+    def of(self, file: ListedFile) -> Segment | UnassignedFile | None:
+        """The segment or stray that ``file`` is; None for a file that is neither and holds no record."""
+        file = self._complete(file)
+        topic = self._topic.single(file) if self._topic else self._names.topic_name
+        partition = self._partition.single(file) if self._partition else 0
+        if topic is None or partition is None:
+            return self._stray(file, topic, partition) if file.records else None
+        offsets, times = self._offset.bounds(file), self._times(file)
+        null_keys = [column.nulls(file) for column in self._key]
+        # Without a partition field for the level, a file counts as landed: unless no file has one.
+        told = self._level.is_fixed(file) or not self._names.levels_apart
+        level = (self._level.single(file) if told else None) or LANDED
+        return Segment(
+            path=file.path,
+            topic_partition=TopicPartition(topic, partition),
+            level=level,
+            base_offset=offsets[0] if offsets else -1,
+            last_offset=offsets[1] if offsets else -1,
+            records=file.records,
+            bytes=file.size,
+            tombstones=self._tombstones(file),
+            # A lower bound: in a composite key NULLs of different columns may be in the same records.
+            null_keys=max(number or 0 for number in null_keys),
+            oldest_ms=times[0] if times else 0,
+            newest_ms=times[1] if times else 0,
+            sequence_number=file.added_by,
+            row_deletes=0,
+            written_ms=self._written_ms(file) if file.records and times and times[0] < 0 else None,
+            keys=self._keys(file, level, null_keys),
+            stamped=self._stamped(file),
+            first_horizon_ms=self._horizon(file.lower),
+            last_horizon_ms=self._horizon(file.upper),
+            transactional=_may_be_true(file, self._is_transactional),
+            control=_may_be_true(file, self._is_control),
+            problem=next(self._problems(file, level, partition, offsets, times), None) if file.records else None,
+        )
+
+    @property
+    def times_of_commits(self) -> bool:
+        """True when the table has no timestamp column, so records take the time of their commit."""
+        return self._timestamp is None
+
+    @property
+    def levels_apart(self) -> bool:
+        """True when the table is partitioned by level (``Columns.levels_apart``)."""
+        return self._names.levels_apart
+
+    @property
+    def unread(self) -> Set[str]:
+        """Paths of files whose footer or time of writing was needed but not to be had; a later read may succeed."""
+        return self._footers.unread.keys() | self._without_time
+
+    def version(self, spec_id: int) -> str:
+        """Cache key of one partition spec's facts; differs under other columns or another mapping."""
+        columns = self._names
+        names = {columns.offset, columns.timestamp, columns.topic, columns.partition, columns.tombstone_null}
+        names |= {*columns.key, columns.level, columns.delete_horizon, *self._optional}
+        fields = sorted(repr(self._fields.get(name)) for name in names if name)
+        parts = [str(VERSION), repr(columns), *fields, repr(self._specs.get(spec_id)), repr(sorted(self._optional))]
+        parts.append(repr(self._footers.names))
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+    def _complete(self, file: ListedFile) -> ListedFile:
+        """``file`` with the metrics that decisions need, from its footer where the manifest lacks them."""
+        if not file.records:
+            return file
+        bounds = [column.id for column in self._ranged if column.is_unbounded(file)]
+        counts = [column.id for column in self._counted if column.nulls(file) is None]
+        return self._footers.complete(file, bounds, counts) if bounds or counts else file
+
+    def _keys(self, file: ListedFile, level: int, nulls: Sequence[int | None]) -> int | None:
+        """Number of distinct keys, when known: a cleaned segment has one record per key, equal bounds mean one key."""
+        if None in nulls:
+            return None
+        keyed = file.records - max(number or 0 for number in nulls)
+        if level >= RUN or not keyed:
+            return keyed
+        # A truncated bound never equals the other: the upper bound is rounded up (Iceberg spec).
+        bounds = [(file.lower.get(column.id), file.upper.get(column.id)) for column in self._key]
+        return 1 if all(lower is not None and lower == upper for lower, upper in bounds) else None
+
+    def _stamped(self, file: ListedFile) -> int:
+        nulls = self._delete_horizon.nulls(file)
+        return 0 if nulls is None else file.records - nulls
+
+    def _horizon(self, bounds: Mapping[int, bytes]) -> int | None:
+        """A delete horizon in milliseconds, rounded up so that no tombstone passes it too early."""
+        bound = self._delete_horizon.bound(bounds)
+        return None if bound is None else -(-int(bound) // 1000)
+
+    def _problems(
+        self, file: ListedFile, level: int, partition: int, offsets: _Range | None, times: _Range | None
+    ) -> Iterator[str]:
+        """Missing or wrong metadata of a file with records, each with what is allowed (C26)."""
+        if level not in LEVELS:
+            yield f"has level {level}; allowed: NULL, {', '.join(str(known) for known in LEVELS)}"
+        if not self._names.levels_apart and self._level.is_mixed(file):
+            yield (
+                f"does not have one level by the metrics of column {self._level.name}; allowed: NULL or the same level "
+                f"in every record, and write.metadata.metrics.column.{self._level.name}=full when it is written"
+            )
+        if self._names.levels_apart and not self._level.is_fixed(file) and self._level.range(file):
+            yield (
+                f"was written under partition spec {file.spec_id}, which does not separate levels, but holds levels "
+                f"in column {self._level.name}; allowed: NULL, or a spec that is partitioned by it ({REWRITE})"
+            )
+        if partition < 0:
+            yield f"has partition {partition}; allowed: 0 or more"
+        for column, bounds in ((self._offset, offsets), (self._timestamp, times)):
+            if column and bounds is None:
+                yield (
+                    f"has no bounds for column {column.name}, or NULLs in it{self._unread(file)}; allowed: "
+                    f"write.metadata.metrics.column.{column.name}=full when it is written, and no NULLs"
+                )
+        if offsets and offsets[0] < 0:
+            yield f"has offset {offsets[0]}; allowed: 0 or more"
+        for column in self._counted:
+            if column.nulls(file) is None:
+                yield (
+                    f"has no null count for column {column.name}{self._unread(file)}; allowed: "
+                    f"write.metadata.metrics.column.{column.name} other than `none` when it is written"
+                )
+
+    def _unread(self, file: ListedFile) -> str:
+        reason = self._footers.unread.get(file.path)
+        return f" (its footer can't be read: {reason})" if reason else ""
+
+    def _stray(self, file: ListedFile, topic: str | None, partition: int | None) -> UnassignedFile:
+        split = [column for column in (self._topic, self._partition) if column]
+        if not all(column.is_fixed(file) for column in split):
+            problem = (
+                f"was written under partition spec {file.spec_id} and may hold several topic partitions; allowed: "
+                f"partitioned by {', '.join(column.name for column in split)} ({REWRITE})"
+            )
+        else:
+            problem = f"has topic {topic}, partition {partition}; allowed: both set for every record"
+        offsets = self._offset.bounds(file)
+        return UnassignedFile(
+            path=file.path,
+            problem=problem,
+            topics=self._topic.range(file) if self._topic else (topic, topic),
+            partitions=self._partition.range(file) if self._partition else (partition, partition),
+            base_offset=max(offsets[0], 0) if offsets else 0,
+            place=file.place,
+            data_sequence_number=file.sequence_number,
+        )
+
+    def _times(self, file: ListedFile) -> tuple[int, int] | None:
+        """Oldest and newest timestamp, epoch milliseconds; None when unknown, or taken from the commit."""
+        column = self._timestamp
+        bounds = column.bounds(file) if column else None
+        if bounds is None or column is None or column.is_long:
+            return bounds
+        return bounds[0] // 1000, bounds[1] // 1000
+
+    def _written_ms(self, file: ListedFile) -> int | None:
+        """The store's time of writing; None where it does not say."""
+        files, path = self._stores.of(file.path)
+        try:
+            written_ms = Stored.of(files.get_file_info(path)).written_ms
+        except OSError:
+            written_ms = None
+        if written_ms is None:
+            self._without_time.add(file.path)
+        return written_ms
+
+    def _tombstones(self, file: ListedFile) -> int | None:
+        """Number of tombstones; None when only the records themselves tell."""
+        if self._names.tombstone is None:
+            return 0
+        return (self._tombstone_null.nulls(file) or 0) if self._tombstone_null else None
+
+
+def _may_be_true(file: ListedFile, column: ColumnMetrics | None) -> bool:
+    """True when ``column`` may be true in a record of ``file``; only bounds, or NULL in every record, rule it out."""
+    if column is None or not file.records:
+        return False
+    upper = file.upper.get(column.id)
+    return upper != _FALSE if upper is not None else column.nulls(file) != file.records

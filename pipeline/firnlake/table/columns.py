@@ -1,0 +1,227 @@
+"""The roles of a table's columns (key, offset and so on): by Kafka's names, or as ``firn adopt`` recorded them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    FixedType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    UUIDType,
+)
+
+from firnlake.errors import RefusedError
+from firnlake.table import records
+from firnlake.table.condition import Condition
+from firnlake.table.records import COLUMNS, Column, StoredRoles
+
+INTEGERS = (IntegerType, LongType)
+ALLOWED_TYPES: Mapping[str, tuple[type[IcebergType], ...]] = {
+    # No floats: keys need exact equality (C6), which NaN and -0.0 lack.
+    "key": (
+        BinaryType,
+        BooleanType,
+        DateType,
+        DecimalType,
+        FixedType,
+        IntegerType,
+        LongType,
+        StringType,
+        TimestampType,
+        TimestamptzType,
+        UUIDType,
+    ),
+    "offset": INTEGERS,
+    "timestamp": (LongType, TimestampType, TimestamptzType),
+    "topic": (StringType,),
+    "partition": INTEGERS,
+    "level": (IntegerType,),
+    "delete_horizon": (TimestamptzType,),
+}
+"""Allowed column types by role. A timestamp of type long is epoch milliseconds."""
+
+
+@dataclass(frozen=True)
+class ColumnRoles:
+    """The current names of a table's columns by their role in Firn.
+
+    ``key`` has several names for a composite key; a record with a NULL in any of them has no key (C5).
+    ``is_tombstone`` is the condition that makes a record a tombstone; None where no record is one.
+    Without a ``topic`` column all records are of topic ``topic_name``, without ``partition`` of partition 0.
+    """
+
+    key: tuple[str, ...]
+    offset: str
+    timestamp: str | None
+    topic: str | None
+    partition: str | None
+    topic_name: str
+    is_tombstone: Condition | None
+    level: str
+    delete_horizon: str
+    adopted: bool
+    levels_apart: bool = True
+    """True when the table is partitioned by level. Not where another writer's equality deletes must reach cleaned
+    records: these apply within one partition (C27). There the exact bounds of the column tell a file's level."""
+
+    @classmethod
+    def of(cls, table: Table, identifier: str) -> "ColumnRoles":
+        """The columns of ``table``.
+
+        Raises RefusedError for a table that Firn can't maintain (C26): it is neither adopted nor has Kafka's columns, a
+        mapped column was dropped or changed its type, or its partitioning or format version is another.
+        """
+        columns = cls.named(table, identifier)
+        if not columns.adopted:
+            records.check(table, identifier)
+            return columns
+        records.check_format_version(table, identifier)
+        missing = [name for name in columns.partition_fields if position(table.schema(), table.spec(), name) is None]
+        if missing:
+            raise RefusedError(
+                f"table {identifier} is not partitioned by {', '.join(missing)}; allowed: "
+                f"{', '.join(f'identity({name})' for name in columns.partition_fields)}, others beside them (release "
+                "the table and adopt it again)"
+            )
+        return columns
+
+    def key_bytes_in(self, file: DataFile, schema: Schema) -> int | None:
+        """Bytes of the key's columns as ``file`` stores them, by its manifest; None where that does not say."""
+        sizes = file.column_sizes or {}
+        ids = [schema.find_field(name).field_id for name in self.key]
+        return sum(sizes[one] for one in ids) if all(one in sizes for one in ids) else None
+
+    @classmethod
+    def named(cls, table: Table, identifier: str) -> "ColumnRoles":
+        """The columns of ``table``, derived from a table of records, however it is partitioned."""
+        text = table.properties.get(COLUMNS)
+        return resolve(StoredRoles.parse(text, identifier), table.schema(), identifier) if text else KAFKA
+
+    def level_of(self, table: Table, file: DataFile) -> int | None:
+        """The level of all records in ``file``; None when it is NULL, or its metadata does not say."""
+        place = position(table.schema(), table.specs()[file.spec_id], self.level)
+        if place is not None:
+            level: int | None = file.partition[place]
+            return level
+        field = table.schema().find_field(self.level)
+        lower, upper = ((bounds or {}).get(field.field_id) for bounds in (file.lower_bounds, file.upper_bounds))
+        if lower is None or lower != upper or (file.null_value_counts or {}).get(field.field_id):
+            return None
+        return int(from_bytes(IntegerType(), lower))
+
+    def owner(self, table: Table, file: DataFile) -> tuple[str, int]:
+        """Topic and partition of the records in ``file``, which is partitioned by those that ``table`` has."""
+        spec = table.specs()[file.spec_id]
+        topic = file.partition[_place(table, spec, self.topic)] if self.topic else self.topic_name
+        partition = file.partition[_place(table, spec, self.partition)] if self.partition else 0
+        return topic, partition
+
+    @property
+    def tombstone(self) -> str | None:
+        """The tombstone condition as SQL; None where no record is a tombstone."""
+        return self.is_tombstone.sql if self.is_tombstone else None
+
+    @property
+    def tombstone_null(self) -> str | None:
+        """The column whose NULL makes a tombstone; None where the condition is another."""
+        return self.is_tombstone.null_of if self.is_tombstone else None
+
+    @property
+    def partition_fields(self) -> tuple[str, ...]:
+        """Columns of the table's identity partition fields, which make a file a segment."""
+        level = self.level if self.levels_apart else None
+        return tuple(name for name in (self.topic, self.partition, level) if name)
+
+
+KAFKA = ColumnRoles(
+    key=("key",),
+    offset="offset",
+    timestamp="timestamp",
+    topic="topic",
+    partition="partition",
+    topic_name="",
+    is_tombstone=Condition.read("value IS NULL", {"value": records.SCHEMA.find_field("value")}, "Kafka's columns"),
+    level="level",
+    delete_horizon="delete_horizon",
+    adopted=False,
+)
+"""The columns of Spark's Kafka source, and Firn's two."""
+
+
+def resolve(mapping: StoredRoles, schema: Schema, identifier: str) -> ColumnRoles:
+    """Resolve ``mapping`` to the current column names in ``schema``, and check their types."""
+    fields = {field.field_id: field for field in schema.fields}
+    for role, column in mapping.roles():
+        check_type(_field(fields, role, column, identifier), role, identifier)
+    tombstone = mapping.tombstone
+    condition = None
+    if tombstone:
+        named = {column.name: _field(fields, "tombstone", column, identifier) for column in tombstone.columns}
+        condition = Condition.read(tombstone.condition, named, f"table {identifier}: tombstone condition")
+
+    def name(column: Column | None) -> str | None:
+        return fields[column.id].name if column else None
+
+    return ColumnRoles(
+        key=tuple(fields[column.id].name for column in mapping.key),
+        offset=fields[mapping.offset.id].name,
+        timestamp=name(mapping.timestamp),
+        topic=name(mapping.topic),
+        partition=name(mapping.partition),
+        topic_name=mapping.topic_name,
+        is_tombstone=condition,
+        level=fields[mapping.level.id].name,
+        delete_horizon=fields[mapping.delete_horizon.id].name,
+        adopted=True,
+        levels_apart=mapping.levels_apart,
+    )
+
+
+def check_type(field: NestedField, role: str, identifier: str) -> None:
+    """Raise RefusedError when the type of ``field`` is not allowed for ``role``."""
+    allowed = ALLOWED_TYPES[role]
+    if not isinstance(field.field_type, allowed):
+        names = ", ".join(kind.__name__.removesuffix("Type").lower() for kind in allowed)
+        raise RefusedError(
+            f"table {identifier}: column {field.name} can't be the {role}: it is {field.field_type}; allowed: {names}"
+        )
+
+
+def position(schema: Schema, spec: PartitionSpec, name: str) -> int | None:
+    """Position in ``spec`` of the identity field of column ``name``; None when there is none."""
+    source = schema.find_field(name).field_id
+    for place, field in enumerate(spec.fields):
+        if field.source_id == source and isinstance(field.transform, IdentityTransform):
+            return place
+    return None
+
+
+def _place(table: Table, spec: PartitionSpec, name: str) -> int:
+    place = position(table.schema(), spec, name)
+    assert place is not None  # the table passed ``of``
+    return place
+
+
+def _field(fields: Mapping[int, NestedField], role: str, column: Column, identifier: str) -> NestedField:
+    if column.id not in fields:
+        raise RefusedError(
+            f"table {identifier}: column {column.name} (field id {column.id}), mapped as {role}, was dropped; allowed: "
+            f"release the table and adopt it with another column; found: "
+            f"{', '.join(field.name for field in fields.values())}"
+        )
+    return fields[column.id]

@@ -1,0 +1,289 @@
+"""A condition on a record's columns, such as ``op = 'd'``: parsed once, then evaluated by two independent sides.
+
+PyIceberg's row filter syntax parses it (PyIceberg docs, "Row filter syntax"). The cleaner evaluates the parsed
+expression on Arrow arrays (``mask``), the judge runs it as SQL (``Condition.sql``). Both follow
+SQL: a comparison with NULL is neither true nor false.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    BoundPredicate,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    LiteralPredicate,
+    Not,
+    NotEqualTo,
+    NotIn,
+    NotNull,
+    NotStartsWith,
+    Or,
+    Reference,
+    SetPredicate,
+    StartsWith,
+    UnboundPredicate,
+)
+from pyiceberg.expressions.literals import Literal
+from pyiceberg.expressions.parser import parse
+from pyiceberg.expressions.visitors import BooleanExpressionVisitor, visit
+from pyiceberg.types import BooleanType, IntegerType, LongType, NestedField, StringType
+from pyparsing import ParseException
+
+from firnlake.errors import RefusedError
+
+ALLOWED = (
+    "comparisons of a boolean, int, long or string column with a constant of its type (=, !=, <, <=, >, >=, IN, "
+    "BETWEEN, LIKE 'start%'), IS NULL, IS NOT NULL, AND, OR, NOT"
+)
+_OPERATORS = {
+    EqualTo: "=",
+    NotEqualTo: "<>",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+}
+_COMPARED = {
+    EqualTo: pc.equal,
+    NotEqualTo: pc.not_equal,
+    LessThan: pc.less,
+    LessThanOrEqual: pc.less_equal,
+    GreaterThan: pc.greater,
+    GreaterThanOrEqual: pc.greater_equal,
+}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A checked condition.
+
+    ``sql`` is standard SQL as DuckDB runs it, ``expression`` the parsed form, both with the columns' current names;
+    ``columns`` are the names in the original text, ``reads`` their current names. ``null_of`` is the current name of
+    the column when the condition is just that this column is NULL.
+    """
+
+    sql: str
+    expression: BooleanExpression
+    columns: tuple[str, ...] = field(compare=False)
+    reads: tuple[str, ...]
+    null_of: str | None
+
+    @classmethod
+    def read(cls, text: str, fields: Mapping[str, NestedField], subject: str) -> "Condition":
+        """Parse ``text``, whose column names are the keys of ``fields``.
+
+        Raises RefusedError, beginning with ``subject``, for a text that does not parse, an unknown column, or a
+        comparison that the two sides might evaluate differently.
+        """
+        try:
+            expression = parse(text)
+        except (ParseException, ValueError) as error:
+            raise RefusedError(f"{subject} {text!r} is not understood; allowed: {ALLOWED}") from error
+        writer = _Sql(text, fields, subject)
+        sql = visit(expression, writer)
+        present = {name: fields[name].name for name in writer.seen}
+        return cls(
+            sql,
+            visit(expression, _Renamed(present)),
+            tuple(sorted(present)),
+            tuple(sorted(present.values())),
+            _null_of(expression, fields),
+        )
+
+
+def quoted(name: str) -> str:
+    """Quote a column name for SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _null_of(expression: BooleanExpression, fields: Mapping[str, NestedField]) -> str | None:
+    if isinstance(expression, IsNull) and isinstance(expression.term, Reference):
+        return fields[expression.term.name].name
+    return None
+
+
+def mask(condition: BooleanExpression, batch: pa.RecordBatch | pa.Table) -> pa.BooleanArray:
+    """Mask of the records of ``batch`` for which ``condition`` is true; NULL counts as false. Names are the batch's."""
+    meant = pc.fill_null(visit(condition, _Evaluated(batch)), fill_value=False)
+    return meant.combine_chunks() if isinstance(meant, pa.ChunkedArray) else meant
+
+
+@dataclass
+class _Renamed(BooleanExpressionVisitor[BooleanExpression]):
+    """Rewrites a condition with the current names of its columns."""
+
+    names: Mapping[str, str]
+
+    def visit_true(self) -> BooleanExpression:
+        return AlwaysTrue()
+
+    def visit_false(self) -> BooleanExpression:
+        return AlwaysFalse()
+
+    def visit_not(self, child_result: BooleanExpression) -> BooleanExpression:
+        return Not(child_result)
+
+    def visit_and(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
+        return And(left_result, right_result)
+
+    def visit_or(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
+        return Or(left_result, right_result)
+
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
+        raise TypeError(f"{predicate} is bound; allowed: what the parser makes")
+
+    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
+        column = Reference(self.names[_name(predicate)])
+        match predicate:
+            case SetPredicate():
+                return type(predicate)(column, predicate.literals)
+            case LiteralPredicate():
+                return type(predicate)(column, predicate.literal)
+            case _:
+                return type(predicate)(column)
+
+
+@dataclass
+class _Evaluated(BooleanExpressionVisitor[pa.BooleanArray]):
+    """Evaluates a condition for every record of a batch: true, false or NULL."""
+
+    batch: pa.RecordBatch | pa.Table
+
+    def visit_true(self) -> pa.BooleanArray:
+        return pa.repeat(pa.scalar(True), self.batch.num_rows)  # noqa: FBT003  # the value, not a switch
+
+    def visit_false(self) -> pa.BooleanArray:
+        return pa.repeat(pa.scalar(False), self.batch.num_rows)  # noqa: FBT003
+
+    def visit_not(self, child_result: pa.BooleanArray) -> pa.BooleanArray:
+        return pc.invert(child_result)
+
+    def visit_and(self, left_result: pa.BooleanArray, right_result: pa.BooleanArray) -> pa.BooleanArray:
+        return pc.and_kleene(left_result, right_result)
+
+    def visit_or(self, left_result: pa.BooleanArray, right_result: pa.BooleanArray) -> pa.BooleanArray:
+        return pc.or_kleene(left_result, right_result)
+
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> pa.BooleanArray:
+        raise TypeError(f"{predicate} is bound; allowed: what the parser makes")
+
+    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> pa.BooleanArray:
+        values = self.batch[_name(predicate)]
+        match predicate:
+            case IsNull():
+                return pc.is_null(values)
+            case NotNull():
+                return pc.is_valid(values)
+            case StartsWith():
+                return pc.starts_with(values, predicate.literal.value)
+            case NotStartsWith():
+                return pc.invert(pc.starts_with(values, predicate.literal.value))
+            case SetPredicate():
+                return _among(values, predicate)
+            case LiteralPredicate():
+                return _COMPARED[type(predicate)](values, pa.scalar(predicate.literal.value))
+            case _:
+                raise TypeError(f"{predicate} is not among what a condition may say")
+
+
+def _among(values: pa.Array, predicate: SetPredicate) -> pa.BooleanArray:
+    wanted = pa.array([literal.value for literal in predicate.literals])
+    kind = pa.string() if pa.types.is_string(wanted.type) else wanted.type
+    member = pc.is_in(values.cast(kind), value_set=wanted)
+    # In Arrow NULL is in no set; in SQL `NULL IN (…)` is NULL.
+    member = pc.if_else(pc.is_valid(values), member, pa.scalar(None, pa.bool_()))
+    return pc.invert(member) if isinstance(predicate, NotIn) else member
+
+
+def _name(predicate: UnboundPredicate) -> str:
+    return predicate.term.name if isinstance(predicate.term, Reference) else str(predicate.term)
+
+
+@dataclass
+class _Sql(BooleanExpressionVisitor[str]):
+    """Writes a parsed condition as standard SQL and refuses whatever the two sides might evaluate differently."""
+
+    text: str
+    fields: Mapping[str, NestedField]
+    subject: str
+    seen: set[str] = field(default_factory=set)
+
+    def visit_true(self) -> str:
+        return "TRUE"
+
+    def visit_false(self) -> str:
+        return "FALSE"
+
+    def visit_not(self, child_result: str) -> str:
+        return f"NOT {child_result}"
+
+    def visit_and(self, left_result: str, right_result: str) -> str:
+        return f"({left_result} AND {right_result})"
+
+    def visit_or(self, left_result: str, right_result: str) -> str:
+        return f"({left_result} OR {right_result})"
+
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> str:
+        raise self._refused(f"{predicate} is bound")
+
+    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> str:
+        column = self._column(predicate)
+        name = quoted(column.name)
+        match predicate:
+            case IsNull():
+                return f"({name} IS NULL)"
+            case NotNull():
+                return f"({name} IS NOT NULL)"
+            case StartsWith() | NotStartsWith():
+                starts = f"starts_with({name}, {self._constant(column, predicate.literal)})"
+                return starts if isinstance(predicate, StartsWith) else f"(NOT {starts})"
+            case In() | NotIn():
+                # A set of literals has no order; the text must be the same in every process.
+                constants = ", ".join(sorted(self._constant(column, value) for value in _literals(predicate)))
+                return f"({name} {'IN' if isinstance(predicate, In) else 'NOT IN'} ({constants}))"
+            case LiteralPredicate() if type(predicate) in _OPERATORS:
+                return f"({name} {_OPERATORS[type(predicate)]} {self._constant(column, predicate.literal)})"
+            case _:
+                raise self._refused(f"{type(predicate).__name__} is not among them")
+
+    def _column(self, predicate: UnboundPredicate) -> NestedField:
+        name = _name(predicate)
+        if name not in self.fields:
+            raise self._refused(f"it names column {name}, found: {', '.join(self.fields)}")
+        self.seen.add(name)
+        return self.fields[name]
+
+    def _constant(self, column: NestedField, literal: Literal[Any]) -> str:
+        value = literal.value
+        kind = column.field_type
+        match value:
+            case bool() if isinstance(kind, BooleanType):
+                return "TRUE" if value else "FALSE"
+            case int() if (
+                not isinstance(value, bool) and isinstance(kind, IntegerType | LongType) and -(2**63) < value < 2**63
+            ):
+                return str(value)
+            case str():
+                if isinstance(kind, StringType):
+                    return "'" + value.replace("'", "''") + "'"
+        raise self._refused(f"column {column.name} is {kind}, compared with {value!r}")
+
+    def _refused(self, problem: str) -> RefusedError:
+        return RefusedError(f"{self.subject} {self.text!r}: {problem}; allowed: {ALLOWED}")
+
+
+def _literals(predicate: UnboundPredicate) -> set[Literal[Any]]:
+    return predicate.literals if isinstance(predicate, SetPredicate) else set()

@@ -1,0 +1,265 @@
+"""A live data file as a manifest lists it: the fields that Firn uses, and metrics of its footer where they lack.
+
+Manifests lack bounds or counts where a table says so (``write.metadata.metrics.column.offset=none``), where only the
+first columns of a wide table have metrics (``write.metadata.metrics.max-inferred-column-defaults``), or where files
+were added unread. Then the footer of the Parquet file is read, which has them per row group, unless the writer left
+them out there as well. Data files are immutable: footer metrics are as good as the manifest's, and are cached with
+them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    DEFAULT_READ_VERSION,
+    MANIFEST_ENTRY_SCHEMAS,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
+from pyiceberg.table import Table
+from pyiceberg.typedef import StructProtocol
+
+from firnlake.iceberg.row_deletes import partition_values, place
+
+_SCHEMA: Final = MANIFEST_ENTRY_SCHEMAS[DEFAULT_READ_VERSION]
+_STATUS, _SNAPSHOT, _SEQUENCE, _FILE_SEQUENCE, _FILE = (
+    [field.name for field in _SCHEMA.fields].index(name)
+    for name in ("status", "snapshot_id", "sequence_number", "file_sequence_number", "data_file")
+)
+_PATH, _FORMAT, _PARTITION, _RECORDS, _BYTES, _SIZES, _NULLS, _LOWER, _UPPER = (
+    [field.name for field in DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields].index(name)
+    for name in (
+        "file_path",
+        "file_format",
+        "partition",
+        "record_count",
+        "file_size_in_bytes",
+        "column_sizes",
+        "null_value_counts",
+        "lower_bounds",
+        "upper_bounds",
+    )
+)
+_ENTRY_ID: Final = -1
+_FILE_ID: Final = 2
+_PARTITION_ID: Final = 102
+_DELETED: Final = int(ManifestEntryStatus.DELETED)
+_ADDED: Final = int(ManifestEntryStatus.ADDED)
+_NOTHING: Final[Mapping[int, Any]] = {}
+
+
+@dataclass(slots=True)
+class ListedFile:
+    """One data file. Metrics are by field id; bounds are serialized as in the manifest (Iceberg spec).
+
+    Not frozen: that would triple the cost of construction.
+    """
+
+    path: str
+    format: str
+    """File format in the writer's spelling: ``PARQUET``."""
+    spec_id: int
+    partition: tuple[Any, ...]
+    """Partition values in the order of the spec's fields."""
+    records: int
+    size: int
+    """File size in bytes."""
+    column_sizes: Mapping[int, int]
+    nulls: Mapping[int, int]
+    lower: Mapping[int, bytes]
+    upper: Mapping[int, bytes]
+    snapshot_id: int | None
+    """Id of the snapshot that added the file, also after manifests were rewritten."""
+    sequence_number: int
+    """Data sequence number, by which row-level deletes apply."""
+    added_by: int
+    """File sequence number: that of the commit that added the file."""
+
+    @classmethod
+    def of(cls, entry: ManifestEntry) -> "ListedFile":
+        """The file of ``entry``, as read by PyIceberg."""
+        file = entry.data_file
+        return cls(
+            path=file.file_path,
+            format=file.file_format,
+            spec_id=file.spec_id,
+            partition=partition_values(file),
+            records=file.record_count,
+            size=file.file_size_in_bytes,
+            column_sizes=_known(file.column_sizes),
+            nulls=_known(file.null_value_counts),
+            lower=_known(file.lower_bounds),
+            upper=_known(file.upper_bounds),
+            snapshot_id=entry.snapshot_id,
+            sequence_number=entry.sequence_number or 0,
+            added_by=entry.file_sequence_number or entry.sequence_number or 0,
+        )
+
+    @property
+    def place(self) -> str:
+        """Place of the file, equal for a delete file and the data files it reaches; see ``place``."""
+        return place(self.spec_id, self.partition)
+
+    def told(self, nulls: Mapping[int, int], lower: Mapping[int, bytes], upper: Mapping[int, bytes]) -> "ListedFile":
+        """A copy of this file with metrics added that its manifest lacks."""
+        return replace(
+            self, nulls={**self.nulls, **nulls}, lower={**self.lower, **lower}, upper={**self.upper, **upper}
+        )
+
+
+def fetch(io: FileIO, manifest: ManifestFile) -> AvroFile[StructProtocol]:
+    """Read ``manifest`` whole into memory, not decoded yet."""
+    plain = {_ENTRY_ID: _row, _FILE_ID: _row, _PARTITION_ID: _row}
+    with AvroFile[StructProtocol](io.new_input(manifest.manifest_path), _SCHEMA, read_types=plain) as content:
+        return content
+
+
+def decode(content: AvroFile[StructProtocol], manifest: ManifestFile) -> Iterator[ListedFile]:
+    """Yield the live files in the ``content`` of ``manifest`` one by one."""
+    spec_id, snapshot_id, number = manifest.partition_spec_id, manifest.added_snapshot_id, manifest.sequence_number
+    for entry in content:
+        status, sequence_number, file = entry[_STATUS], entry[_SEQUENCE], entry[_FILE]
+        added = entry[_FILE_SEQUENCE]
+        if status == _DELETED:
+            continue
+        if sequence_number is None and (status == _ADDED or not number):
+            # Entries inherit what was unknown before the commit (Iceberg spec, "Sequence Number Inheritance").
+            sequence_number = number
+        if added is None:
+            added = number if status == _ADDED or not number else sequence_number
+        added_by = entry[_SNAPSHOT]
+        yield ListedFile(
+            file[_PATH],
+            file[_FORMAT],
+            spec_id,
+            tuple(file[_PARTITION]),
+            file[_RECORDS],
+            file[_BYTES],
+            _known(file[_SIZES]),
+            _known(file[_NULLS]),
+            _known(file[_LOWER]),
+            _known(file[_UPPER]),
+            snapshot_id if added_by is None else added_by,
+            sequence_number or 0,
+            added or 0,
+        )
+
+
+def _known(metrics: Mapping[int, Any] | None) -> Mapping[int, Any]:
+    # Not by truth value: PyIceberg builds a dictionary of a map on first access, and truth asks for its length.
+    return _NOTHING if metrics is None else metrics
+
+
+def _row(*values: Any) -> StructProtocol:
+    return list(values)
+
+
+_FIELD_ID: Final = b"PARQUET:field_id"
+_LONG_BYTES: Final = 8
+_PER_MICROSECOND: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+"""Factor and divisor, by unit, that turn a timestamp into Iceberg's microseconds."""
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """A column of one data file: its number of NULLs, and the integer bounds of the other values.
+
+    None where the footer does not have them. Timestamps are microseconds.
+    """
+
+    nulls: int | None
+    bounds: tuple[int, int] | None
+
+
+class Footers:
+    """Reads footers of the Parquet data files of one table.
+
+    ``unread`` has the paths of footers that could not be read, with the reason; a later read may succeed. ``names`` is
+    the table's name mapping, which resolves columns in files without field ids.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._io = table.io
+        self.names = table.name_mapping()
+        self.unread: dict[str, str] = {}
+
+    def complete(self, file: ListedFile, bounds: Iterable[int], counts: Iterable[int]) -> ListedFile:
+        """``file`` with footer bounds of fields ``bounds`` and footer null counts of fields ``counts`` (field ids).
+
+        Returns ``file`` itself when it has no footer, or the footer can't be read.
+        """
+        if FileFormat(file.format) != FileFormat.PARQUET:
+            return file
+        try:
+            metadata = pq.read_metadata(self._io.new_input(file.path).open(seekable=True))
+        except (OSError, pa.ArrowException) as error:
+            self.unread[file.path] = (str(error).splitlines() or [type(error).__name__])[0]
+            return file
+        # A footer with another record count belongs to another file.
+        if metadata.num_rows != file.records:
+            return file
+        places = self._places(metadata)
+        lower: dict[int, bytes] = {}
+        upper: dict[int, bytes] = {}
+        nulls: dict[int, int] = {}
+        for field, wanted in [*((one, True) for one in bounds), *((one, False) for one in counts)]:
+            facts = _facts(metadata, places, field)
+            if facts.nulls is not None:
+                nulls[field] = facts.nulls
+            if facts.bounds and wanted:
+                lower[field], upper[field] = (_serialized(bound) for bound in facts.bounds)
+        return file.told(nulls, lower, upper)
+
+    def _places(self, metadata: pq.FileMetaData) -> Mapping[int, int | None]:
+        """Column index in the file by field id: from the file's ids, else the table's name mapping (Iceberg spec).
+
+        None for a nested field, whose several columns have no metrics of the field. Empty when neither source exists.
+        """
+        columns = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
+        fields = list(metadata.schema.to_arrow_schema())
+        ids = {field.name: int(field.metadata[_FIELD_ID]) for field in fields if _FIELD_ID in (field.metadata or {})}
+        if not ids and self.names is not None:
+            ids = {name: one.field_id for one in self.names for name in one.names if one.field_id is not None}
+        return {ids[field.name]: columns.get(field.name) for field in fields if field.name in ids}
+
+
+def _facts(metadata: pq.FileMetaData, places: Mapping[int, int | None], field: int) -> ColumnFacts:
+    """Metrics of ``field`` over all row groups. A field that the file lacks was added later and is NULL throughout."""
+    place = places.get(field)
+    if place is None:
+        return ColumnFacts(metadata.num_rows if places and field not in places else None, None)
+    groups = [metadata.row_group(number).column(place) for number in range(metadata.num_row_groups)]
+    if not all(group.is_stats_set and group.statistics.has_null_count for group in groups):
+        return ColumnFacts(None, None)
+    nulls = sum(group.statistics.null_count for group in groups)
+    # Only a row group of NULLs alone may lack bounds.
+    held = [group.statistics for group in groups if group.statistics.null_count != group.num_values]
+    unit = _unit(metadata, place)
+    if unit is None or not held or not all(one.has_min_max for one in held):
+        return ColumnFacts(nulls, None)
+    times, per = unit
+    lowest, highest = min(one.min_raw for one in held), max(one.max_raw for one in held)
+    return ColumnFacts(nulls, (lowest * times // per, highest * times // per))
+
+
+def _unit(metadata: pq.FileMetaData, place: int) -> tuple[int, int] | None:
+    """Factor and divisor from a column's raw integers to Iceberg's; None unless it holds integers or times."""
+    kind = metadata.schema.to_arrow_schema().field(metadata.schema.column(place).name).type
+    if metadata.schema.column(place).physical_type not in ("INT32", "INT64"):
+        return None
+    if pa.types.is_signed_integer(kind):
+        return 1, 1
+    return _PER_MICROSECOND.get(kind.unit) if pa.types.is_timestamp(kind) else None
+
+
+def _serialized(bound: int) -> bytes:
+    """A bound as in a manifest (Iceberg spec, "Binary single-value serialization"); readers go by its own length."""
+    return bound.to_bytes(_LONG_BYTES, "little", signed=True)

@@ -1,0 +1,312 @@
+"""The state of a topic partition: head and tail, what of the head is cleanable, how dirty it is (C11, C12, C16)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from types import MappingProxyType
+
+from firnlake.clock import show_ms
+from firnlake.lanes.erasure.memory import ErasureMemory
+from firnlake.lanes.hiding.memory import UNMASKED, HideMemory, dirty_bytes
+from firnlake.table.budget import excess, excess_beside, excess_keys, small
+from firnlake.table.policies import Policies
+from firnlake.table.policy import LONG_MAX, Policy
+from firnlake.table.segment import LANDED, TAIL, Segment, Segments, UnassignedFile
+from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.transactions import NO_TRANSACTIONS, Transactions, Undecided
+
+
+@dataclass(frozen=True)
+class ScopeBounds:
+    """Segments whose records all lie in here, ends included; None: no bound. Times are epoch milliseconds.
+
+    A segment that reaches past an upper bound is left alone and so is all past it, as what is too young is (C11).
+    """
+
+    from_offset: int | None = None
+    until_offset: int | None = None
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+    @property
+    def begins(self) -> bool:
+        """True when the bounds leave out the beginning of the log."""
+        return self.from_offset is not None or self.from_ms is not None
+
+    def passed_by(self, segment: Segment) -> str | None:
+        """Why ``segment`` reaches past the upper bounds; None when it does not."""
+        if self.until_offset is not None and segment.last_offset > self.until_offset:
+            return f"past offset {self.until_offset}, the upper bound of this run"
+        if self.until_ms is not None and segment.newest_ms > self.until_ms:
+            return f"newer than {show_ms(self.until_ms)}, the upper bound of this run"
+        return None
+
+    def hold(self, segment: Segment) -> bool:
+        """True when all of ``segment`` lies within."""
+        early = self.from_offset is not None and segment.base_offset < self.from_offset
+        old = self.from_ms is not None and segment.oldest_ms < self.from_ms
+        return not early and not old and self.passed_by(segment) is None
+
+    def __str__(self) -> str:
+        """Such as ``offsets 100..``; empty without a bound."""
+        offsets = _between(self.from_offset, self.until_offset)
+        times = _between(
+            None if self.from_ms is None else show_ms(self.from_ms),
+            None if self.until_ms is None else show_ms(self.until_ms),
+        )
+        return ", ".join(f"{name} {text}" for name, text in (("offsets", offsets), ("times", times)) if text)
+
+
+UNBOUNDED = ScopeBounds()
+
+
+def _between(first: object, last: object) -> str:
+    if first is None and last is None:
+        return ""
+    return f"{'' if first is None else first}..{'' if last is None else last}"
+
+
+@dataclass(frozen=True)
+class HeldBack:
+    """The first segment of the head that must be left alone, and all past it with it: by which rule (C10, C11) or wish,
+    why, and until when (epoch milliseconds) where only the clock decides."""
+
+    segment: Segment
+    rule: str
+    why: str
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """The segments of one topic partition in offset order, seen under its policy at ``now_ms`` (epoch milliseconds)."""
+
+    topic_partition: TopicPartition
+    segments: tuple[Segment, ...]
+    policy: Policy
+    now_ms: int
+    strays: tuple[UnassignedFile, ...] = ()
+    """Files that may hold records of this topic partition as well, though nobody can tell: never inputs."""
+    removed_tombstones: tuple[Segment, ...] = ()
+    """Tombstones that were removed from this topic partition (branch ``firn_tombstones``)."""
+    transactions: Transactions = NO_TRANSACTIONS
+    bounds: ScopeBounds = UNBOUNDED
+    """The bounds that a person asked for."""
+    erasing: ErasureMemory | None = None
+    """Its requests to erase keys; None without one."""
+    masking: HideMemory = UNMASKED
+    """The memory of lane `mask`."""
+
+    @cached_property
+    def tail(self) -> tuple[Segment, ...]:
+        """Level 3: one record per key up to ``cleaned_through``."""
+        return tuple(segment for segment in self.segments if segment.level == TAIL)
+
+    @cached_property
+    def tail_inputs(self) -> tuple[Segment, ...]:
+        """The tail but for what is too large to be an input (C18)."""
+        return tuple(segment for segment in self.tail if not self.too_large(segment))
+
+    @cached_property
+    def oversized_tail(self) -> tuple[Segment, ...]:
+        """Segments of the tail that stay where they are: nothing in them is superseded, tombstones past them stay."""
+        return tuple(segment for segment in self.tail if self.too_large(segment))
+
+    @cached_property
+    def head(self) -> tuple[Segment, ...]:
+        """Levels 0, 1 and 2, cleanable or not; segments without a record hold nothing to clean."""
+        return tuple(segment for segment in self.segments if segment.level != TAIL and segment.records)
+
+    @cached_property
+    def cleanable(self) -> tuple[Segment, ...]:
+        """The head up to the first segment that must be left alone (C10, C11); none where nothing is compacted."""
+        if not self.policy.compacts:
+            return ()
+        if self.held is None:
+            return self.head
+        end = self.held.segment.order
+        return tuple(segment for segment in self.head if segment.order < end)
+
+    @cached_property
+    def active(self) -> frozenset[str]:
+        """Paths of the newest landed segments, which count as Kafka's active segment (``firn.active.segments``)."""
+        count = self.policy.active_segments
+        landed = [segment.path for segment in self.head if segment.level == LANDED]
+        return frozenset(landed[-count:] if count else ())
+
+    @cached_property
+    def held(self) -> HeldBack | None:
+        """The end of the cleanable part of the head and its reason; None when all of it is cleanable."""
+        lag = self.policy.min_compaction_lag_ms
+        for segment in self.head:
+            if segment.path in self.active:
+                return HeldBack(segment, "C11", f"active (firn.active.segments = {self.policy.active_segments})")
+            if lag and segment.newest_ms > self.now_ms - lag:
+                return HeldBack(segment, "C11", f"younger than min.compaction.lag.ms = {lag}", segment.newest_ms + lag)
+            if self.undecided and segment.last_offset >= self.undecided.offset:
+                return HeldBack(segment, "C10", f"not decided: {self.undecided}")
+            if passed := self.bounds.passed_by(segment):
+                return HeldBack(segment, "asked for", passed)
+        return None
+
+    @property
+    def first_dirty_offset(self) -> int | None:
+        """First offset to clean, as Kafka counts: past the tail, else at the log's start; None if empty.
+
+        It is an offset, so past the last one that there is it stays there.
+        """
+        if self.cleaned_through is not None:
+            return min(self.cleaned_through + 1, LONG_MAX)
+        return min((segment.base_offset for segment in self.head), default=None)
+
+    @cached_property
+    def late(self) -> tuple[Segment, ...]:
+        """Cleanable segments that reach below a removed tombstone: they may show a deleted value again (C9)."""
+        newest = max((segment.last_offset for segment in self.removed_tombstones), default=-1)
+        return tuple(segment for segment in self.cleanable if segment.base_offset < newest)
+
+    @property
+    def undecided(self) -> Undecided | None:
+        """The first record of a transaction without an end: nothing at or past it is cleaned (C10)."""
+        return self.transactions.undecided
+
+    @property
+    def tail_is_held(self) -> bool:
+        """True when the tail reaches past the first undecided record, which came late: then it is no input either."""
+        undecided = self.undecided
+        return undecided is not None and any(segment.last_offset >= undecided.offset for segment in self.tail)
+
+    @property
+    def tail_bytes(self) -> int:
+        """Bytes of the tail."""
+        return sum(segment.bytes for segment in self.tail)
+
+    @property
+    def cleanable_bytes(self) -> int:
+        """Bytes of the cleanable head."""
+        return sum(segment.bytes for segment in self.cleanable)
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Bytes of tail and cleanable head that may be garbage: the cleanable head, but of what lane `mask` has
+        compared only what is hidden, until a rewrite removes it (C12, C28)."""
+        if self.masking is UNMASKED:
+            return self.cleanable_bytes
+        return sum(dirty_bytes(self.masking, segment) for segment in self.cleanable + self.tail)
+
+    @property
+    def uncleanable_bytes(self) -> int:
+        """Head bytes that C10, C11 or the policy hold back; they count on neither side of the dirty ratio."""
+        return sum(segment.bytes for segment in self.head) - self.cleanable_bytes
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Dirty bytes / (tail bytes + cleanable head bytes); 0 when there is neither (C12)."""
+        total = self.tail_bytes + self.cleanable_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+    @property
+    def bytes_until_full(self) -> float:
+        """Bytes of head that are missing until the dirty ratio makes lane ``full`` due, were all of the head cleanable
+        and all that comes dirty.
+
+        Negative when there are more; infinite where no ratio is enough.
+        """
+        ratio = self.policy.min_cleanable_dirty_ratio
+        clean = self.cleanable_bytes - self.dirty_bytes
+        enough = ratio / (1 - ratio) * self.tail_bytes + clean / (1 - ratio) if ratio < 1 else inf
+        return enough - sum(segment.bytes for segment in self.head)
+
+    @property
+    def cleaned_through(self) -> int | None:
+        """Highest offset of the tail, inclusive; None without one (C16)."""
+        return max((segment.last_offset for segment in self.tail if segment.records), default=None)
+
+    @property
+    def log_end_offset(self) -> int:
+        """Highest offset of the topic partition (C4); -1 when it holds no record."""
+        return max((segment.last_offset for segment in self.segments), default=-1)
+
+    @property
+    def kept_from(self) -> int:
+        """The first offset that may be the highest that readers see (``Masking.kept_from``)."""
+        return self.masking.kept_from(self.segments, self.log_end_offset)
+
+    def shows_end(self, segment: Segment) -> bool:
+        """True when ``segment`` holds the log end, and readers are known to see it there."""
+        return segment.last_offset == self.log_end_offset == self.masking.kept_from([segment], self.log_end_offset)
+
+    @cached_property
+    def blockers(self) -> tuple[str, ...]:
+        """Why this topic partition can't be cleaned now, by name (C20); empty when nothing is in the way."""
+        reasons = []
+        if self.transactions.problem:
+            reasons.append(f"{self.topic_partition}: {self.transactions.problem}")
+        for segment in self.head + self.tail:
+            if segment.problem:
+                reasons.append(f"segment {segment} {segment.problem}")
+            if segment.holding_deletes:
+                reasons.append(
+                    f"segment {segment} has {segment.holding_deletes} equality delete files, and the table is "
+                    "partitioned by level: a cleaning would take records out of the reach of later ones; allowed: "
+                    "none (lane lighten turns them into position deletes), or a table that was adopted with equality "
+                    "deletes in it"
+                )
+            elif segment.row_deletes and segment.copies > 1:
+                reasons.append(
+                    f"segment {segment} is listed {segment.copies} times and has {segment.row_deletes} row-level "
+                    "delete files; allowed: one of both (apply them with rewrite_data_files first)"
+                )
+            if segment.null_keys and self.policy.compacts and self.policy.null_keys == "fail":
+                reasons.append(
+                    f"segment {segment} has {segment.null_keys} records without a key; allowed with "
+                    "firn.null.keys=fail: none"
+                )
+        return tuple(reasons)
+
+    @cached_property
+    def oversized(self) -> tuple[str, ...]:
+        """Segments too large for any cleaning (C17, C18), each with what was found and what is allowed."""
+        problems = tuple(problem for segment in self.head + self.tail for problem in self.too_large(segment))
+        if not self.cleanable or not self.tail_inputs or self.too_large(self.cleanable[0]):
+            return problems
+        return problems + excess_beside(self.tail_inputs, self.cleanable[0], self.policy)
+
+    @cached_property
+    def _small(self) -> tuple[int, int]:
+        return small(self.policy)
+
+    def too_large(self, segment: Segment) -> tuple[str, ...]:
+        """The limits of a cleaning that ``segment`` exceeds on its own, in words."""
+        size, records = self._small
+        if segment.bytes <= size and max(segment.records, segment.keys or 0) <= records:
+            return ()  # as nearly all are: this is asked some fifty times of a topic partition
+        return excess(segment, self.policy) + excess_keys(segment, self.policy)
+
+
+def sense(
+    segments: Segments,
+    policies: Policies,
+    now_ms: int,
+    removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]] = MappingProxyType({}),
+    transactions: Mapping[TopicPartition, Transactions] = MappingProxyType({}),
+) -> list[PartitionState]:
+    """The state of every topic partition, the filthiest first (C12).
+
+    ``removed_tombstones`` are those of these topic partitions, ``transactions`` those of the same segments
+    (``transactions_of``).
+    """
+    states = [
+        PartitionState(
+            topic_partition,
+            own,
+            policies.of(topic_partition.topic),
+            now_ms,
+            segments.strays_of(topic_partition),
+            removed_tombstones.get(topic_partition, ()),
+            transactions.get(topic_partition, NO_TRANSACTIONS),
+        )
+        for topic_partition, own in segments.by_partition.items()
+    ]
+    return sorted(states, key=lambda state: (-state.dirty_ratio, state.topic_partition))

@@ -1,0 +1,262 @@
+"""The policies of a table, parsed from its properties (C21), and whether they can hold ``max.compaction.lag.ms``."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from pydantic import ValidationError
+
+from firnlake.errors import RefusedError
+from firnlake.table.policy import DEFAULT, LONG_MAX, NAMES, NEVER, TABLE_ONLY, UNLIMITED, Policy, Samples, Validation
+from firnlake.table.profiles import with_defaults
+from firnlake.table.records import COLUMNS
+
+PREFIX = "firn."
+TOPIC_PREFIX = "firn.topic."
+OVERRIDABLE = frozenset(
+    {
+        "clean.segments",
+        "clean.tail.fraction",
+        "cleaner.dedupe.buffer.size",
+        "cleaner.io.buffer.load.factor",
+        "cleaner.threads",
+        "full.interval.ms",
+        "leave.to.full.fraction",
+        "lighten.equality.deletes",
+        "mask.max.fraction",
+        "mask.max.lag.ms",
+        "mask.max.tail.bytes",
+        "max.compaction.lag.ms",
+        "max.input.bytes",
+        "merge.segments",
+        "min.cleanable.dirty.ratio",
+        "plan.max.bytes",
+        "plan.max.records",
+        "position.deletes.max",
+        "profile",
+        "run.max.bytes",
+        "run.max.jobs",
+        "run.max.keys",
+        "run.max.records",
+        "run.max.wait.ms",
+        "tier.runs",
+        "tier.size.ratio",
+        "tombstone.fraction",
+    }
+)
+"""Configs that one run may set instead of its table: when a lane works (thresholds), and on how much (budgets).
+
+What may go is the table's to say, so a config that is not listed here is not overridable.
+"""
+_TOPIC_WITHOUT_PREFIX = re.compile(rf"topic\..+\.({'|'.join(map(re.escape, NAMES))})")
+_SHOWN = 200
+"""Maximum number of characters shown of a wrong value."""
+
+
+@dataclass(frozen=True)
+class Policies:
+    """The policy of every topic of one table."""
+
+    default: Policy
+    topics: Mapping[str, Policy]
+
+    def of(self, topic: str) -> Policy:
+        """The policy of ``topic``."""
+        return self.topics.get(topic, self.default)
+
+    @classmethod
+    def parse(
+        cls, identifier: str, properties: Mapping[str, str], overrides: Mapping[str, str] = MappingProxyType({})
+    ) -> "Policies":
+        """Read the ``firn.`` properties of table ``identifier``, and those that one run sets instead of them.
+
+        Raises RefusedError naming the property, the value and what is allowed, also for unknown names, known names
+        without their prefix, contradictions (a silently ignored threshold is worse than none), and overrides that are
+        not ``OVERRIDABLE``.
+        """
+        common: dict[str, str] = {}
+        topics: dict[str, dict[str, str]] = {}
+        for key, value in {**properties, **overrides}.items():
+            if key.startswith(TOPIC_PREFIX):
+                topic, name = _split(identifier, key, value)
+                if name in topics.setdefault(topic, {}):
+                    raise RefusedError(
+                        f"table {identifier}: property {key} = {_short(value)} is set twice for topic {topic}, with "
+                        "and without quotes; allowed: only one of them"
+                    )
+                topics[topic][name] = value
+            elif key.startswith(PREFIX):
+                name = key.removeprefix(PREFIX)
+                if name not in NAMES:
+                    raise _unknown(identifier, key, value)
+                common[name] = value
+            elif key in NAMES or _TOPIC_WITHOUT_PREFIX.fullmatch(key):
+                raise RefusedError(
+                    f"table {identifier}: property {key} = {_short(value)} has no effect; did you mean {PREFIX}{key}?"
+                )
+            else:
+                name = key
+            if key in overrides and name not in OVERRIDABLE:
+                raise RefusedError(
+                    f"table {identifier}: property {key} can't be overridden; allowed: set it on the table; a run "
+                    f"overrides {', '.join(sorted(OVERRIDABLE))}"
+                )
+        if COLUMNS in properties:
+            # Others look after an adopted table until its owner says otherwise.
+            common.setdefault("care.enabled", "false")
+        return cls(
+            default=_policy(identifier, PREFIX, common, common),
+            topics={
+                topic: _policy(identifier, f"{TOPIC_PREFIX}{topic}.", common | own, own)
+                for topic, own in topics.items()
+            },
+        )
+
+
+def samples_of(properties: Mapping[str, str]) -> Samples:
+    """The ``Samples`` setting in a table's ``properties``; shows nothing when the setting is invalid.
+
+    Planning refuses invalid policies. Reports on failed work must still be written, so this does not raise.
+    """
+    match properties.get(f"{PREFIX}report.samples", DEFAULT.report_samples):
+        case "keys" | "full" as said:
+            return said
+        case _:
+            return "none"
+
+
+def validation_of(properties: Mapping[str, str]) -> Validation:
+    """The ``Validation`` setting in a table's ``properties``; the stricter value when the setting is invalid."""
+    match properties.get(f"{PREFIX}validate", DEFAULT.validate_by):
+        case "fingerprint" as said:
+            return said
+        case _:
+            return "full"
+
+
+def _split(identifier: str, key: str, value: str) -> tuple[str, str]:
+    """Split a topic property into topic and config name. Topics may contain dots, so the longest known name wins.
+
+    To override that, put the topic in double quotes, which no Kafka topic contains.
+    """
+    rest = key.removeprefix(TOPIC_PREFIX)
+    topic, _, name = rest[1:].rpartition('".')
+    if rest.startswith('"') and topic and name in NAMES and name not in TABLE_ONLY:
+        return topic, name
+    for name in sorted(NAMES, key=len, reverse=True):
+        topic = rest.removesuffix(f".{name}")
+        if topic and topic != rest and name not in TABLE_ONLY:
+            return topic, name
+    raise _unknown(identifier, key, value)
+
+
+def _policy(identifier: str, prefix: str, values: Mapping[str, str], own: Mapping[str, str]) -> Policy:
+    given = with_defaults(values, DEFAULT.cleaner_threads)
+    try:
+        policy = Policy.model_validate(given)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = str(problem["loc"][0])
+        owner = prefix if name in own else PREFIX
+        raise RefusedError(
+            f"table {identifier}: property {owner}{name} is {_short(given[name])}; allowed: {_allowed(problem['msg'])}"
+        ) from error
+    for name, value, allowed in _contradictions(policy):
+        raise RefusedError(f"table {identifier}: property {prefix}{name} is {value}; allowed: {allowed}")
+    return policy
+
+
+def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
+    """Yield contradictory settings: the property, the value found, and what is allowed beside the other setting."""
+    lag = policy.min_compaction_lag_ms
+    if lag > policy.max_compaction_lag_ms:  # as Kafka's LogConfig.validate
+        yield (
+            "min.compaction.lag.ms",
+            lag,
+            f"at most max.compaction.lag.ms, which is {policy.max_compaction_lag_ms}",
+        )
+    if NEVER < policy.mask_max_lag_ms < lag:
+        # What is too young to be cleaned supersedes nothing (C11).
+        yield "mask.max.lag.ms", policy.mask_max_lag_ms, f"at least min.compaction.lag.ms, which is {lag}, or {NEVER}"
+    if policy.mask_max_lag_ms != NEVER and not policy.side_branches:
+        reason = f"{NEVER}, as what was compared is told on a side branch, and side.branches is false"
+        yield "mask.max.lag.ms", policy.mask_max_lag_ms, reason
+    if policy.compacts and policy.deletes and UNLIMITED < policy.retention_ms < lag:
+        # Retention would drop records within the time in which cleaning must leave them alone.
+        yield "retention.ms", policy.retention_ms, f"at least min.compaction.lag.ms, which is {lag}, or {UNLIMITED}"
+    for name in ("max.input.bytes", "plan.max.bytes", "run.max.bytes"):
+        limit = getattr(policy, NAMES[name])
+        # Firn must be able to read its own segments again. A default adapts to that, an explicit value is refused.
+        if "segment_bytes" in policy.model_fields_set and policy.segment_bytes > limit:
+            yield "segment.bytes", policy.segment_bytes, f"at most {name}, which is {limit}"
+    if policy.keys_per_plan < 1:
+        room = (
+            f"room for a key of {policy.bytes_per_key} bytes in each of {policy.cleaner_threads} cleaner.threads at "
+            f"cleaner.io.buffer.load.factor {policy.cleaner_io_buffer_load_factor}"
+        )
+        yield "cleaner.dedupe.buffer.size", policy.cleaner_dedupe_buffer_size, room
+
+
+def _unknown(identifier: str, key: str, value: str) -> RefusedError:
+    return RefusedError(
+        f"table {identifier}: property {key} = {_short(value)} is unknown; allowed: {', '.join(sorted(NAMES))}"
+    )
+
+
+def _short(value: str) -> str:
+    return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
+
+
+def _allowed(message: str) -> str:
+    """The allowed X in pydantic's message "Input should be X"."""
+    return message.removeprefix("Input should be ")
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A reason why a lag can't be held, and the remedy."""
+
+    about: str
+    """The property to look at first."""
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.problem}; remedy: {self.remedy}"
+
+
+def doubts(policies: Policies) -> Iterator[str]:
+    """The doubts about a table's policies: for its topics together, and for each with properties of its own."""
+    common = set()
+    for doubt in by_itself(policies.default):
+        common.add(doubt)
+        yield str(doubt)
+    for topic, policy in sorted(policies.topics.items()):
+        yield from (f"topic {topic}: {doubt}" for doubt in by_itself(policy) if doubt not in common)
+
+
+def by_itself(policy: Policy) -> Iterator[Doubt]:
+    """The reasons why ``policy`` can't hold its lag, whatever arrives; none where it declares none."""
+    lag, young, gap = policy.max_compaction_lag_ms, policy.min_compaction_lag_ms, policy.run_interval_ms
+    if not policy.compacts or lag >= LONG_MAX:
+        return
+    if young >= lag:
+        yield Doubt(
+            "min.compaction.lag.ms",
+            f"max.compaction.lag.ms {lag} can't be met: records are not cleaned for min.compaction.lag.ms {young}",
+            f"a smaller min.compaction.lag.ms than {lag}",
+        )
+    if gap >= lag:
+        yield Doubt(
+            "run.interval.ms",
+            f"max.compaction.lag.ms {lag} can't be met: runs start every {gap} ms (run.interval.ms)",
+            f"runs closer together than {lag} ms, with run.interval.ms set to match",
+        )
+    if policy.active_segments:
+        yield Doubt(
+            "active.segments",
+            f"max.compaction.lag.ms {lag} can't be met for the newest {policy.active_segments} segments "
+            "(active.segments) while nothing lands",
+            "active.segments 0",
+        )

@@ -1,0 +1,317 @@
+"""A topic's configs and their allowed values (C21), with Kafka's name, meaning and default where Kafka has one."""
+
+from math import inf
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from firnlake.table.profiles import BYTES_PER_KEY
+
+LONG_MAX = 2**63 - 1
+Long = Annotated[int, Field(le=LONG_MAX)]
+"""An integer as Java's long holds it."""
+DAY_MS = 86_400_000
+GIB = 1 << 30
+UNLIMITED = -1
+"""Kafka's value for "no limit" in ``retention.ms`` and ``retention.bytes``."""
+
+
+def _as_list(value: object) -> object:
+    """Normalize Kafka's list syntax (any order, spaces around the comma). Unknown words stay and are refused later."""
+    words = [word.strip() for word in value.split(",")] if isinstance(value, str) else []
+    return ",".join(sorted(words)) if words else value
+
+
+CleanupPolicy = Annotated[Literal["compact", "delete", "compact,delete"], BeforeValidator(_as_list)]
+Samples = Literal["none", "keys", "full"]
+"""Parts of records that may be shown outside their table, from nothing to keys and values."""
+Validation = Literal["fingerprint", "full"]
+
+NEVER = -1
+"""Value of an interval that never ends."""
+
+
+class Policy(BaseModel):
+    """The configs of one topic. Durations are milliseconds, sizes are bytes of data files."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, alias_generator=lambda name: name.replace("_", ".")
+    )
+
+    cleanup_policy: CleanupPolicy = Field(
+        default="compact",
+        description="`compact`: keep the newest record per key; `delete`: drop segments past retention.",
+    )
+    retention_ms: Long = Field(
+        default=7 * DAY_MS,
+        ge=UNLIMITED,
+        description="Under `delete`, a segment is dropped when its newest record is older; -1: no limit.",
+    )
+    retention_bytes: Long = Field(
+        default=UNLIMITED,
+        ge=UNLIMITED,
+        description="Under `delete`, the oldest segments beyond this many bytes per topic partition go; -1: no limit.",
+    )
+    min_cleanable_dirty_ratio: float = Field(
+        default=0.65,
+        ge=0,
+        le=1,
+        description="`full` is due when cleanable head bytes / (tail + cleanable head bytes) is greater than this.",
+    )
+    min_compaction_lag_ms: Long = Field(
+        default=0,
+        ge=0,
+        description="A segment whose newest timestamp is younger is not cleaned, nor is any segment after it.",
+    )
+    max_compaction_lag_ms: Long = Field(
+        default=LONG_MAX,
+        ge=1,
+        description="`full` is due when the oldest record of the head is older, whatever the dirty ratio.",
+    )
+    delete_retention_ms: int = Field(
+        default=DAY_MS,
+        ge=0,
+        le=1000 * 365 * DAY_MS,
+        description="How long a tombstone stays after the first cleaning that found it clean. At most 1000 years.",
+    )
+    segment_bytes: Long = Field(
+        default=GIB,
+        ge=1,
+        description="Target size of the segments that Firn writes.",
+    )
+    active_segments: Long = Field(
+        default=0,
+        ge=0,
+        description="Number of newest landed segments that are not cleaned.",
+    )
+    merge_segments: Long = Field(default=32, ge=2, description="L0 segments merged into one L1 segment.")
+    clean_segments: Long = Field(default=32, ge=1, description="L1 segments cleaned into one L2 run.")
+    clean_tail_fraction: float = Field(
+        default=inf,
+        gt=0,
+        description="`clean` is also due when L1 bytes reach this fraction of the tail's bytes.",
+    )
+    leave_to_full_fraction: float = Field(
+        default=0.25,
+        gt=0,
+        description="Segments of at least this fraction of the bytes that `full` still waits for are left to it.",
+    )
+    full_interval_ms: Long = Field(
+        default=DAY_MS,
+        ge=NEVER,
+        description="`full` is due this long after the last one if anything is cleanable; -1: never for this reason.",
+    )
+    tombstone_fraction: float = Field(
+        default=0.05,
+        ge=0,
+        le=1,
+        description="`full` is due when tombstones past their delete horizon exceed this fraction of the tail.",
+    )
+    mask_max_lag_ms: Long = Field(
+        default=NEVER,
+        ge=NEVER,
+        description="`mask` hides superseded records this long after the newer one has landed; -1: never.",
+    )
+    mask_max_fraction: float = Field(
+        default=0.9,
+        gt=0,
+        le=1,
+        description="`full` is due when more than this fraction of a tail segment or run is hidden; 1: never for this.",
+    )
+    mask_max_tail_bytes: Long = Field(
+        default=128 * GIB,
+        ge=1,
+        description="`mask` leaves a topic partition alone whose tail is larger: its keys cost too much to compare.",
+    )
+    tier_runs: Long = Field(default=10, ge=2, description="L2 runs of similar size combined into one.")
+    tier_size_ratio: float = Field(
+        default=2.0,
+        ge=1,
+        description="Runs are of similar size when the largest is at most this many times the smallest.",
+    )
+    max_input_bytes: Long = Field(default=128 * GIB, ge=1, description="A larger segment is never an input.")
+    plan_max_bytes: Long = Field(default=64 * GIB, ge=1, description="Maximum head bytes per plan.")
+    plan_max_records: Long = Field(default=1_000_000_000, ge=1, description="Maximum head records per plan.")
+    null_keys: Literal["quarantine", "fail"] = Field(
+        default="quarantine",
+        description="Records without a key: moved to the branch `firn_quarantine`, or the topic partition waits.",
+    )
+    profile: Literal["firn", "kafka", "warpstream"] = Field(
+        default="firn",
+        description="Set of defaults for properties that are not set.",
+    )
+    cleaner_dedupe_buffer_size: Long = Field(
+        default=128 * GIB,
+        ge=1,
+        description="Bytes for the keys of all plans that run at a time, 24 per key (warpstream: 41).",
+    )
+    cleaner_threads: int = Field(
+        default=4,
+        ge=1,
+        le=1000,
+        description="Number of plans that run at a time and share the buffer.",
+    )
+    cleaner_io_buffer_load_factor: float = Field(
+        default=0.9,
+        gt=0,
+        le=1,
+        description="Maximum load of a plan's share of the buffer.",
+    )
+    stage_max_age_ms: int = Field(
+        default=DAY_MS,
+        ge=60_000,
+        le=2 * DAY_MS,
+        description="A stage older than this is discarded by the next run.",
+    )
+    run_max_bytes: Long = Field(default=16 << 40, ge=1, description="Maximum bytes per run of a lane.")
+    run_max_records: Long = Field(
+        default=100_000_000_000,
+        ge=1,
+        description="Maximum records per run of a lane.",
+    )
+    run_max_keys: Long = Field(
+        default=100_000_000_000,
+        ge=1,
+        description="Maximum keys of the head per run of a lane.",
+    )
+    run_max_jobs: Long = Field(
+        default=1000,
+        ge=1,
+        description="Maximum jobs per run of a lane; small plans share a job.",
+    )
+    run_max_wait_ms: Long = Field(
+        default=DAY_MS,
+        ge=0,
+        description="A plan that has been due for longer is overdue, like a plan past max.compaction.lag.ms.",
+    )
+    report_samples: Samples = Field(
+        default="keys",
+        description="What reports, listings and errors show of a record: nothing, its key's digest, or key and value.",
+    )
+    validate_by: Validation = Field(
+        default="fingerprint",
+        alias="validate",
+        description="How values are validated: by fingerprints taken as they are read, or by reading both sides again.",
+    )
+    run_interval_ms: Long = Field(
+        default=900_000,
+        ge=1,
+        description="Interval of scheduled runs, used to check that max.compaction.lag.ms can be met.",
+    )
+
+    care_enabled: bool = Field(
+        default=True,
+        description="Whether `firn care` expires snapshots, rewrites manifests and deletes orphans.",
+    )
+    care_snapshots: bool = Field(
+        default=True,
+        description="Whether snapshots expire by `history.expire.*`, with the files that only they reach.",
+    )
+    care_manifests: bool = Field(
+        default=True,
+        description="Whether manifests are rewritten when they are many and small.",
+    )
+    care_orphans: bool = Field(
+        default=False,
+        description="Whether files below the table's location that it never named are deleted, whoever wrote them.",
+    )
+    care_stages_bytes: Long = Field(
+        default=UNLIMITED,
+        ge=UNLIMITED,
+        description="When all stages together hold more, the oldest idle ones are discarded; -1: no limit.",
+    )
+    care_orphans_age_ms: Long = Field(
+        default=3 * DAY_MS,
+        ge=DAY_MS,
+        description="A file that nothing reaches is deleted when it is older.",
+    )
+    care_quarantine_age_ms: Long = Field(
+        default=UNLIMITED,
+        ge=UNLIMITED,
+        description="Records that have been quarantined for longer are dropped for good; -1: never.",
+    )
+    late_max_ms: Long = Field(
+        default=30 * DAY_MS,
+        ge=UNLIMITED,
+        description="How late an older record may land and still be superseded by its removed tombstone; -1: no limit.",
+    )
+    erase_within_ms: Long = Field(
+        default=30 * DAY_MS,
+        ge=1,
+        description="How long after a request to erase keys no file may hold them any more, unless the request says.",
+    )
+    erase_history: Literal["keep", "expire"] = Field(
+        default="keep",
+        description="Whether older snapshots expire for a request, at half its time, whatever `history.expire.*` says.",
+    )
+    erase_object_versions: Literal["unknown", "none"] = Field(
+        default="unknown",
+        description="`none`: the operator's word that the object store keeps no older versions of deleted files.",
+    )
+    lighten_equality_deletes: Long = Field(
+        default=16,
+        ge=1,
+        description="`lighten` is due when this many equality delete files reach a segment; one where they hold up the "
+        "other lanes.",
+    )
+    position_deletes_max: Long = Field(
+        default=8,
+        ge=1,
+        description="Position delete files per Iceberg partition beyond which a lane that hides records merges them "
+        "into its own.",
+    )
+    side_branches: bool = Field(
+        default=True,
+        description="The catalog accepts several snapshots per commit. Set by `firn create` and `firn adopt`.",
+    )
+
+    @property
+    def masks(self) -> bool:
+        """True when superseded records are hidden before a cleaning removes them (C28)."""
+        return self.compacts and self.mask_max_lag_ms != NEVER
+
+    @property
+    def compacts(self) -> bool:
+        """True when cleaning removes older records of a key (C19)."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """True when retention drops segments, even with the newest record of a key (C19)."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def segment_target(self) -> int:
+        """Bytes at which Firn closes a segment, small enough for a later plan to take."""
+        return min(self.segment_bytes, self.max_input_bytes, self.plan_max_bytes, self.run_max_bytes)
+
+    @property
+    def bytes_per_key(self) -> int:
+        """Bytes per key in the buffer."""
+        return BYTES_PER_KEY[self.profile]
+
+    @property
+    def keys_per_plan(self) -> int:
+        """Maximum distinct keys per plan, counted as Kafka does: whole slots, filled up to the load factor."""
+        slots = self.cleaner_dedupe_buffer_size // self.cleaner_threads // self.bytes_per_key
+        return int(slots * self.cleaner_io_buffer_load_factor)
+
+
+DEFAULT = Policy()
+NAMES = {field.alias: name for name, field in Policy.model_fields.items() if field.alias}
+"""Field names by property name without prefix."""
+
+TABLE_ONLY = frozenset(
+    {
+        "stage.max.age.ms",
+        "cleaner.dedupe.buffer.size",
+        "cleaner.threads",
+        "cleaner.io.buffer.load.factor",
+        "report.samples",
+        "validate",
+        "late.max.ms",
+        "side.branches",
+    }
+    | {name for name in NAMES if name.startswith(("run.", "care.", "erase."))}
+)
+"""Configs that apply to all topics of a table together."""

@@ -1,0 +1,262 @@
+"""The plans that Firn's commits published, their record counts (C24), and the summary properties that hold them."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Final, Protocol, Self
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.files import Document
+from firnlake.iceberg.snapshots import ancestors
+from firnlake.table.topic_partition import TopicPartition
+
+SUMMARY_PREFIX: Final = "firn."
+PLAN_ID: Final = f"{SUMMARY_PREFIX}plan-id"
+JOB_ID: Final = f"{SUMMARY_PREFIX}job-id"
+"""Id of the job; only where the commit published several plans."""
+LANE: Final = f"{SUMMARY_PREFIX}lane"
+ERASE: Final = "erase"
+"""The lane whose commits only take requested keys out of segments: what it writes was cleaned before, or was not."""
+REASON: Final = f"{SUMMARY_PREFIX}reason"
+TOPIC_PARTITION: Final = f"{SUMMARY_PREFIX}topic-partition"
+PLANS: Final = f"{SUMMARY_PREFIX}plans"
+"""Number of plans that the commit published; only for several."""
+PLANS_DOCUMENT: Final = f"{SUMMARY_PREFIX}plans-document"
+"""Reference to the document of several plans (`firnlake.iceberg.files`)."""
+FENCE: Final = f"{SUMMARY_PREFIX}fence"
+"""Marks an empty snapshot that fences off commits prepared on its parent (`firnlake.job.collect`)."""
+CORE_MS: Final = f"{SUMMARY_PREFIX}core-ms"
+"""Core time that compacting took, milliseconds: its duration times the tasks that could run at once."""
+NOW_MS: Final = f"{SUMMARY_PREFIX}now-ms"
+"""Clock of the plan, epoch milliseconds; the earliest of several plans."""
+WAITING_SEGMENTS: Final = f"{SUMMARY_PREFIX}waiting-segments"
+"""Number of cleanable segments that had no room in the plans."""
+WAITING_TOPIC_PARTITIONS: Final = f"{SUMMARY_PREFIX}waiting-topic-partitions"
+"""Topic partitions of those segments (a JSON list of names), where the commit published several plans."""
+
+
+def properties_of(snapshot: Snapshot) -> Mapping[str, str]:
+    """Properties in the summary of ``snapshot``, Iceberg's own included; empty where it has no summary."""
+    # Not by truth value: a summary's length is costly to find out.
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
+class RecordCounts(BaseModel):
+    """Records, bytes and segments that a plan read and wrote; published in the snapshot summary.
+
+    ``records_in`` counts the records of the input segments as readers saw them and the ``restored`` ones: tombstones
+    that an earlier cleaning removed and that return because an older record of their key arrived. ``deleted`` counts
+    the records beside them that other writers' row-level deletes hid (C27): these stay behind with their segments.
+    ``erased`` counts records of keys that were erased on request (C30), and ``records_in`` with them tombstones that
+    had been removed before. ``superseded`` includes the ``repeated`` records, copies of a record written more than
+    once. ``aborted`` counts records of aborted transactions, ``markers_removed`` the markers of transactions without
+    remaining records (C10). Segments ``in_place`` stayed in the table because the plan changes nothing in them: they
+    count neither as read nor as written. Bytes are file sizes. Lanes that hide records leave all segments in place:
+    ``records_in`` are the records that readers saw in them, and ``bytes_out`` those of the delete files.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    records_in: int = Field(ge=0)
+    records_out: int = Field(ge=0)
+    superseded: int = Field(ge=0)
+    tombstones_removed: int = Field(ge=0)
+    expired: int = Field(default=0, ge=0)
+    quarantined: int = Field(ge=0)
+    aborted: int = Field(default=0, ge=0)
+    markers_removed: int = Field(default=0, ge=0)
+    erased: int = Field(default=0, ge=0)
+    repeated: int = Field(default=0, ge=0)
+    restored: int = Field(default=0, ge=0)
+    deleted: int = Field(default=0, ge=0)
+    bytes_in: int = Field(ge=0)
+    bytes_out: int = Field(ge=0)
+    segments_in: int = Field(ge=0)
+    segments_out: int = Field(ge=0)
+    records_in_place: int = Field(default=0, ge=0)
+    bytes_in_place: int = Field(default=0, ge=0)
+    segments_in_place: int = Field(default=0, ge=0)
+
+    @classmethod
+    def total(cls, counts: Iterable["RecordCounts"]) -> Self:
+        """Sum of the record counts of several plans."""
+        sums: Counter[str] = Counter(dict.fromkeys(cls.model_fields, 0))
+        for one in counts:
+            sums.update(one.model_dump())
+        return cls.model_validate(sums)
+
+    def check(self, subject: str) -> Self:
+        """Return self when the counts add up; RefusedError naming ``subject`` when they do not."""
+        terms = {
+            "out": self.records_out,
+            "superseded": self.superseded,
+            "tombstones removed": self.tombstones_removed,
+            "expired": self.expired,
+            "quarantined": self.quarantined,
+            "of aborted transactions": self.aborted,
+            "transaction markers removed": self.markers_removed,
+            "erased": self.erased,
+        }
+        total = sum(terms.values())
+        if total != self.records_in:
+            figures = " + ".join(f"{count} {name}" for name, count in terms.items())
+            raise RefusedError(
+                f"{subject}: {self.records_in} records in, but {figures} = {total}; "
+                f"allowed: records in = {' + '.join(terms)}"
+            )
+        return self
+
+    @classmethod
+    def of_summary(cls, properties: Mapping[str, str]) -> Self:
+        """Parse the counts from ``summary``; pydantic's ValidationError when they are missing or wrong."""
+        return cls.model_validate(
+            {name: properties[_key(name)] for name in cls.model_fields if _key(name) in properties}
+        )
+
+    def summary(self) -> dict[str, str]:
+        """The counts as properties of an Iceberg snapshot summary: ``firn.records-in`` and so on."""
+        return {_key(name): str(value) for name, value in self.model_dump().items()}
+
+
+def _key(name: str) -> str:
+    return f"{SUMMARY_PREFIX}{name.replace('_', '-')}"
+
+
+COMMITS_LOOKED_AT: Final = 100
+"""Number of snapshots searched for a plan: a run retries a plan soon after."""
+
+
+class Planned(Protocol):
+    """The fields of a plan that its commit records; ``now_ms`` is the plan's clock in epoch milliseconds."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+
+    @property
+    def lane(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
+
+    @property
+    def now_ms(self) -> int: ...
+
+    @property
+    def waiting_segments(self) -> int: ...
+
+
+class PublishedPlan(BaseModel):
+    """One plan of a commit, with its record counts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    topic: str
+    partition: int
+    lane: str
+    reason: str
+    counts: RecordCounts
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The topic partition of its topic and partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @classmethod
+    def of(cls, plan: Planned, counts: RecordCounts) -> "PublishedPlan":
+        """What a commit records of ``plan``."""
+        return cls(
+            id=plan.id,
+            topic=plan.topic,
+            partition=plan.partition,
+            lane=str(plan.lane),
+            reason=plan.reason,
+            counts=counts,
+        )
+
+
+_DOCUMENT = TypeAdapter(tuple[PublishedPlan, ...])
+
+
+def commits_folder(target: Table) -> str:
+    """Folder of the documents that commits on ``target`` refer to."""
+    return f"{target.location().rstrip('/')}/commits"
+
+
+def write_document(target: Table, job_id: str, plans: Sequence[PublishedPlan]) -> Document:
+    """Write the document of ``plans``, which one commit is going to publish."""
+    return Document.write(target, commits_folder(target), job_id, _DOCUMENT.dump_json(tuple(plans)).decode())
+
+
+def document_of(snapshot: Snapshot) -> str | None:
+    """Location of the plans document of ``snapshot``; None when it has none."""
+    text = properties_of(snapshot).get(PLANS_DOCUMENT)
+    return Document.parse(text, f"snapshot {snapshot.snapshot_id}").location if text else None
+
+
+def plans_of(target: Table, snapshot: Snapshot) -> tuple[PublishedPlan, ...]:
+    """The plans that ``snapshot`` published; empty when it is not Firn's.
+
+    Raises RefusedError when the document of several plans is gone, or when plans can't be read.
+    """
+    properties = properties_of(snapshot)
+    subject = f"snapshot {snapshot.snapshot_id} of table {'.'.join(target.name())}: its plans"
+    try:
+        if PLANS_DOCUMENT in properties:
+            return _DOCUMENT.validate_json(Document.parse(properties[PLANS_DOCUMENT], subject).read(target, subject))
+        return (_alone(properties),) if PLAN_ID in properties else ()
+    except ValidationError as error:
+        raise RefusedError(f"{subject} are not readable: {error.errors()[0]['msg']}") from error
+
+
+def published(target: Table, job_id: str) -> int | None:
+    """Id of main's snapshot that published the job; None when ``target``'s history has none.
+
+    A job of one plan has the plan's id.
+    """
+    for snapshot in ancestors(target):
+        properties = properties_of(snapshot)
+        if job_id in (properties.get(PLAN_ID), properties.get(JOB_ID)):
+            return snapshot.snapshot_id
+    return None
+
+
+def published_plans(target: Table, plan_ids: Collection[str]) -> dict[str, tuple[int, PublishedPlan]]:
+    """Published plans among ``plan_ids``, with the id of their snapshot, from main's last COMMITS_LOOKED_AT snapshots.
+
+    Searches from the newest backwards until all are found, and reads the documents of commits of several plans.
+    """
+    by_id: dict[str, tuple[int, PublishedPlan]] = {}
+    for snapshot in islice(ancestors(target), COMMITS_LOOKED_AT):
+        if len(by_id) == len(set(plan_ids)):
+            break
+        by_id |= {one.id: (snapshot.snapshot_id, one) for one in plans_of(target, snapshot) if one.id in plan_ids}
+    return by_id
+
+
+def _alone(properties: Mapping[str, str]) -> PublishedPlan:
+    """The plan of a single-plan commit, which is entirely in the summary."""
+    place = TopicPartition.parse(properties.get(TOPIC_PARTITION, ""))
+    return PublishedPlan.model_validate(
+        {
+            "id": properties[PLAN_ID],
+            "topic": place.topic,
+            "partition": place.partition,
+            "lane": properties.get(LANE),
+            "reason": properties.get(REASON),
+            "counts": RecordCounts.of_summary(properties),
+        }
+    )

@@ -1,0 +1,295 @@
+"""The table of records: the columns of Spark's Kafka source and two of Firn's, partitioned for cleaning.
+
+The eight record columns are those of Spark's "Structured Streaming + Kafka Integration Guide". An adopted table has a
+column mapping in the property ``firn-columns``. It holds field ids, so a column may be renamed or moved; its names date
+from the adoption and serve messages and the text of the tombstone condition.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, Self
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pyiceberg.exceptions import TableAlreadyExistsError
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.parquet import DICTIONARY_OF
+from firnlake.iceberg.side_branches import create_side_branches
+
+
+def check_name(identifier: str) -> None:
+    """Raise RefusedError for a name that is not ``namespace.name``, or that could leave its folder."""
+    namespace, _, name = identifier.rpartition(".")
+    parts = [*namespace.split("."), name]
+    if not all(parts):
+        raise RefusedError(f"table {identifier!r} is not a table name; allowed: namespace.name")
+    if not identifier.isprintable() or set("/\\") & set(identifier):
+        raise RefusedError(
+            f"table {identifier!r} has a name that can't be a folder; allowed: printable characters without / and \\"
+        )
+
+
+COLUMNS = "firn-columns"
+"""Table property of an adopted table: its mapping, as JSON."""
+
+RELEASED = "firn-released"
+"""Table property of a released table that kept Firn's columns: its former mapping."""
+
+
+class Column(BaseModel):
+    """A column of the table: its field id, and its name at the time of adoption."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: int
+    name: str
+
+    @classmethod
+    def of(cls, field: NestedField) -> Self:
+        return cls(id=field.field_id, name=field.name)
+
+
+class Tombstone(BaseModel):
+    """The condition that makes a record a tombstone, as given, and the columns that it names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    condition: str
+    columns: tuple[Column, ...]
+
+
+class Added(BaseModel):
+    """Additions of an adoption to the table, which a release can remove again."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    columns: tuple[int, ...] = ()
+    partition_fields: tuple[int, ...] = ()
+    properties: tuple[str, ...] = ()
+
+
+class StoredRoles(BaseModel):
+    """The document in the property ``firn-columns``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    key: tuple[Column, ...] = Field(min_length=1)
+    offset: Column
+    timestamp: Column | None
+    topic: Column | None
+    partition: Column | None
+    topic_name: str
+    """Topic of every record of a table without a topic column."""
+    tombstone: Tombstone | None
+    level: Column
+    delete_horizon: Column
+    added: Added
+    levels_apart: bool = True
+    """False where equality deletes must reach cleaned records: then the table is not partitioned by level."""
+
+    @classmethod
+    def parse(cls, text: str, identifier: str, name: str = COLUMNS) -> Self:
+        """Parse the mapping from the property ``name`` of table ``identifier``."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            place = ".".join(str(part) for part in problem["loc"]) or "the document"
+            raise RefusedError(
+                f"table {identifier}: property {name} is not readable: {place}: {problem['msg']}; allowed: what "
+                "`firn adopt` writes"
+            ) from error
+
+    def roles(self) -> Iterator[tuple[str, Column]]:
+        """Yield every mapped column with its role; the key's columns one by one."""
+        yield from (("key", column) for column in self.key)
+        named = {
+            "offset": self.offset,
+            "timestamp": self.timestamp,
+            "topic": self.topic,
+            "partition": self.partition,
+            "level": self.level,
+            "delete_horizon": self.delete_horizon,
+        }
+        yield from ((role, column) for role, column in named.items() if column)
+
+
+_HEADER = StructType(
+    NestedField(9, "key", StringType(), required=False),
+    NestedField(10, "value", BinaryType(), required=False),
+)
+_COLUMNS = (
+    NestedField(1, "key", BinaryType(), required=False),
+    NestedField(2, "value", BinaryType(), required=False),
+    NestedField(3, "topic", StringType(), required=False),
+    NestedField(4, "partition", IntegerType(), required=False),
+    NestedField(5, "offset", LongType(), required=False),
+    NestedField(6, "timestamp", TimestamptzType(), required=False),
+    NestedField(7, "timestampType", IntegerType(), required=False),
+    NestedField(8, "headers", ListType(11, _HEADER, element_required=False), required=False),
+    NestedField(12, "level", IntegerType(), required=False),
+    NestedField(13, "delete_horizon", TimestamptzType(), required=False),
+)
+
+_TRANSACTION_COLUMNS = (
+    NestedField(14, "is_control", BooleanType(), required=False),
+    NestedField(15, "is_transactional", BooleanType(), required=False),
+    NestedField(16, "producer_id", LongType(), required=False),
+    NestedField(17, "producer_epoch", IntegerType(), required=False),
+)
+
+SCHEMA = Schema(*_COLUMNS)
+"""Schema of a table that ``firn create`` makes. Columns are optional, as Kafka's source writes them."""
+
+TRANSACTIONS_SCHEMA = Schema(*_COLUMNS, *_TRANSACTION_COLUMNS)
+"""Schema of a table for topics that transactional producers write (C10)."""
+
+SPEC = PartitionSpec(
+    PartitionField(3, 1000, IdentityTransform(), "topic"),
+    PartitionField(4, 1001, IdentityTransform(), "partition"),
+    PartitionField(12, 1002, IdentityTransform(), "level"),
+)
+"""Identity partitioning: each data file belongs to one topic partition and level, which makes it a segment."""
+
+KAFKA_COLUMNS = tuple(field.name for field in _COLUMNS[:8])
+TRANSACTION_COLUMNS = tuple(field.name for field in _TRANSACTION_COLUMNS)
+"""Optional columns for topics that transactional producers write (C10), named as in Kafka's batches.
+
+NULL means false, or no producer.
+"""
+
+DECIDING_COLUMNS = TRANSACTION_COLUMNS[:3]
+"""Columns that tell committed from aborted records. The epoch is kept as it is and decides nothing."""
+PARTITION_FIELDS = tuple(field.name for field in SPEC.fields)
+
+FORMAT_VERSION = 2
+_PROPERTIES = {
+    "format-version": str(FORMAT_VERSION),
+    # Offsets and timestamps drive every decision, null counts of key and value count tombstones and null keys.
+    "write.metadata.metrics.default": "truncate(16)",
+    "write.metadata.metrics.column.offset": "full",
+    "write.metadata.metrics.column.timestamp": "full",
+    "write.metadata.metrics.column.delete_horizon": "full",
+    "write.parquet.compression-codec": "zstd",
+    # Parquet builds a dictionary and gives it up where values do not repeat, as these hardly ever do. Together with
+    # keys and offsets, which a cleaning excludes itself, that took a quarter of the time of a write.
+    f"{DICTIONARY_OF}value": "false",
+    f"{DICTIONARY_OF}timestamp": "false",
+    # Sense and publish read every manifest, and PyIceberg appenders merge them only with this (Iceberg's default).
+    "commit.manifest-merge.enabled": "true",
+}
+# These bounds tell which segments may hold transactions (`firnlake.table.classifier`). Iceberg refuses the setting for
+# a column that the table lacks.
+_TRANSACTION_PROPERTIES = {f"write.metadata.metrics.column.{name}": "full" for name in DECIDING_COLUMNS}
+
+
+def arrow_schema(transactions: bool = False) -> pa.Schema:
+    """The Kafka columns as Arrow types, without field ids; ``firn land`` reads files into them.
+
+    With ``transactions`` the four columns of transactional topics follow.
+    """
+    full = schema_to_pyarrow(TRANSACTIONS_SCHEMA, include_field_ids=False)
+    return pa.schema([full.field(name) for name in KAFKA_COLUMNS + (TRANSACTION_COLUMNS if transactions else ())])
+
+
+def create(lake: Lake, identifier: str, properties: Mapping[str, str], transactions: bool = False) -> Table:
+    """Create the record table ``identifier`` and its namespace, with ``properties`` on top of Firn's own.
+
+    ``transactions`` adds the columns that topics of transactional producers need (C10). The caller has checked the
+    properties. Raises RefusedError when the table exists already.
+    """
+    check_name(identifier)
+    lake.create_namespace(identifier.rpartition(".")[0])
+    schema = TRANSACTIONS_SCHEMA if transactions else SCHEMA
+    own = _PROPERTIES | (_TRANSACTION_PROPERTIES if transactions else {})
+    try:
+        lake.when_free(
+            lambda: lake.catalog.create_table(
+                identifier, schema, partition_spec=SPEC, properties=own | dict(properties)
+            )
+        )
+    except TableAlreadyExistsError as error:
+        raise RefusedError(f"table {identifier} already exists in catalog {lake.name}; allowed: a new name") from error
+    return create_side_branches(lake, identifier)
+
+
+def check(table: Table, identifier: str) -> None:
+    """Refuse a table that Firn can't maintain: other columns or types, another partitioning, another format version.
+
+    Raises RefusedError naming each column with what was found and what is allowed (C26).
+    """
+    columns = {field.name: field.field_type for field in table.schema().fields}
+    optional = [field for field in _TRANSACTION_COLUMNS if field.name in columns]
+    wrong = [
+        f"{field.name} is {columns.get(field.name, 'missing')}, allowed {field.field_type}"
+        for field in (*_COLUMNS, *optional)
+        if not _same_type(columns.get(field.name), field.field_type)
+    ]
+    if wrong:
+        raise RefusedError(
+            f"table {identifier} does not have the record columns: {'; '.join(wrong)} "
+            "(to map other columns: firn adopt)"
+        )
+    missing = [name for name in DECIDING_COLUMNS if name not in columns]
+    if 0 < len(missing) < len(DECIDING_COLUMNS):
+        raise RefusedError(
+            f"table {identifier} has some of the columns for transactions; missing: {', '.join(missing)}; allowed: all "
+            f"of {', '.join(DECIDING_COLUMNS)}, or none"
+        )
+    names = {field.field_id: field.name for field in table.schema().fields}
+    spec = [f"{field.transform}({names.get(field.source_id)}) as {field.name}" for field in table.spec().fields]
+    allowed = [f"identity({name}) as {name}" for name in PARTITION_FIELDS]
+    if spec != allowed:
+        raise RefusedError(
+            f"table {identifier} is partitioned by {', '.join(spec) or 'nothing'}; allowed: {', '.join(allowed)}"
+        )
+    check_format_version(table, identifier)
+
+
+def check_format_version(table: Table, identifier: str) -> None:
+    """Refuse a table whose format version Firn can't maintain."""
+    if table.metadata.format_version != FORMAT_VERSION:
+        raise RefusedError(
+            f"table {identifier} has format version {table.metadata.format_version}; allowed: {FORMAT_VERSION} "
+            "(version 1 has no sequence numbers; version 3 needs a PyIceberg that writes it, and deletion vectors read)"
+        )
+
+
+def has_transactions(table: Table) -> bool:
+    """True when ``table``, which passed ``check``, has the columns that tell committed from aborted records (C10)."""
+    names = {field.name for field in table.schema().fields}
+    # In an adopted table columns of these names may mean anything.
+    return COLUMNS not in table.properties and names.issuperset(DECIDING_COLUMNS)
+
+
+def _same_type(actual: object, allowed: object) -> bool:
+    """True when the types are equal except for field ids, which differ between tables."""
+    return actual is not None and _shape(actual) == _shape(allowed)
+
+
+def _shape(kind: object) -> object:
+    match kind:
+        case StructType():
+            return tuple((field.name, _shape(field.field_type)) for field in kind.fields)
+        case ListType():
+            return [_shape(kind.element_type)]
+        case _:
+            return kind

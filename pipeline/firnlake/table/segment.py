@@ -1,0 +1,176 @@
+"""Segments and strays. All their facts come from file metadata; no record is read."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from firnlake.iceberg.needless_deletes import EqualityReach
+from firnlake.table.topic_partition import TopicPartition
+
+LANDED, MERGED, RUN, TAIL = 0, 1, 2, 3
+"""The levels: 0 landed, 1 merged, 2 cleaned run, 3 tail. NULL in the table means 0."""
+
+LEVELS = range(LANDED, TAIL + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One live data file. Offsets are inclusive, times are epoch milliseconds, sizes are file bytes.
+
+    A segment without records has ``base_offset`` = ``last_offset`` = -1 and meaningless timestamps (0). So has one
+    whose metadata lacks them: then ``problem`` says what is missing.
+    """
+
+    path: str
+    topic_partition: TopicPartition
+    level: int
+    base_offset: int
+    last_offset: int
+    records: int
+    bytes: int
+    tombstones: int | None
+    """Number of tombstones; None where only the records tell (an adopted table's condition)."""
+    null_keys: int
+    oldest_ms: int
+    newest_ms: int
+    sequence_number: int
+    """File sequence number: that of the commit that added the file."""
+    row_deletes: int
+    """Number of row-level delete files that may apply to this segment."""
+    committed_ms: int | None = None
+    """Clock of the commit that added the file; None when its snapshot has expired."""
+    written_ms: int | None = None
+    """The store's time of writing of the file; None where every record has a timestamp, or the store does not say."""
+    by_firn: bool = False
+    """True when Firn made that commit: then the clock is the plan's. Not for lane `erase`, which keeps levels."""
+    whole: bool = False
+    """True when Firn's commit left out nothing cleanable for lack of room: only then was a full clean full."""
+    keys: int | None = None
+    """Number of distinct user keys where metadata tells; None: at most as many as records."""
+    stamped: int = 0
+    """Number of records known to carry a delete horizon; 0 as well when the metrics do not say."""
+    first_horizon_ms: int | None = None
+    """The earliest delete horizon; None when there is none or the metrics do not say."""
+    last_horizon_ms: int | None = None
+    """The latest delete horizon; None when there is none or the metrics do not say."""
+    transactional: bool = False
+    """True when it may hold records of transactions, markers included (C10)."""
+    control: bool = False
+    """True when it may hold control records, such as transaction markers."""
+    problem: str | None = None
+    """Reason why this segment blocks cleaning of its topic partition, and what is allowed (C20), if it does."""
+    copies: int = 1
+    """Number of times the table lists the file; readers see its records that often; records and bytes count all."""
+    holding_deletes: int = 0
+    """Number of equality delete files that hold the segment: the table is partitioned by level, so a rewrite would take
+    its records out of the reach of later ones (C27)."""
+    hidden: int | None = 0
+    """At most so many records are hidden by row-level deletes; None: only the records tell (equality deletes)."""
+    deletes: int = 0
+    """Digest of the row-level delete files that may apply, 0 without any (``firnlake.iceberg.row_deletes``)."""
+    newest_delete: int = 0
+    """The highest data sequence number of a row-level delete file that may apply; 0 without any."""
+    equality_deletes: int = 0
+    """Number of equality delete files among those that may apply; 0 where each of these is needed by a data file that
+    no plan takes, so that it can't leave the table."""
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """Offset order; the path breaks ties so that plans are deterministic."""
+        return (self.base_offset, self.last_offset, self.path)
+
+    @property
+    def shown_from(self) -> int:
+        """Readers see a record of the segment at this offset or past it; -1: metadata does not tell (C27).
+
+        Row-level deletes may hide the last records, but not more of them than they have positions.
+        """
+        if not self.row_deletes:
+            return self.last_offset
+        return self.base_offset if self.hidden is not None and self.hidden < self.records else -1
+
+    def __str__(self) -> str:
+        """The segment's name in messages."""
+        known = self.base_offset >= 0 or not self.records
+        offsets = f"[{self.base_offset}..{self.last_offset}]" if known else "[offsets unknown]"
+        return f"{self.topic_partition} L{self.level} {offsets} {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnassignedFile:
+    """A live data file that metadata assigns to no single topic partition. Bounds are inclusive.
+
+    It is never an input, but its possible records count: a tombstone is not clean while a stray may hold an older
+    record of its topic partition (C7).
+    """
+
+    path: str
+    problem: str
+    topics: tuple[str | None, str | None] | None
+    """Lowest and highest topic it may hold, each None where unknown; None instead of the pair: no topic column."""
+    partitions: tuple[int | None, int | None] | None
+    """Lowest and highest partition it may hold; None as for ``topics``."""
+    base_offset: int
+    """Lowest offset it may hold; 0 when its metadata does not say."""
+    place: str = ""
+    """Partition spec and partition values, by which row-level deletes apply (``firnlake.iceberg.row_deletes``)."""
+    data_sequence_number: int = 0
+
+    def may_hold(self, topic_partition: TopicPartition) -> bool:
+        """True when it may hold a record of ``topic_partition``."""
+        return _within(self.topics, topic_partition.topic) and _within(self.partitions, topic_partition.partition)
+
+    def __str__(self) -> str:
+        """Description of the file, and what is allowed."""
+        return f"segment {self.path} {self.problem}"
+
+
+def _within(bounds: tuple[Any, Any] | None, value: str | int) -> bool:
+    if bounds is None:
+        return False
+    lowest, highest = bounds
+    return (lowest is None or lowest <= value) and (highest is None or value <= highest)
+
+
+@dataclass(frozen=True)
+class Segments:
+    """All segments of one snapshot, in offset order within their topic partition."""
+
+    identifier: str
+    table_uuid: str
+    snapshot_id: int | None
+    by_partition: Mapping[TopicPartition, tuple[Segment, ...]]
+    strays: tuple[UnassignedFile, ...] = ()
+    sequence_number: int | None = None
+    """Data sequence number that rewritten records keep, so that equality deletes which land meanwhile apply to them:
+    the snapshot's. None where the table is partitioned by level: there the commit's own."""
+    snapshot_number: int | None = None
+    """Sequence number of the snapshot; None where there is none."""
+    equality: EqualityReach | None = None
+    """The equality delete files of the snapshot; None without any."""
+    newest_clock_ms: int | None = None
+    """Latest clock (epoch milliseconds) of a plan that Firn published on the table; None where its history has none."""
+
+    @classmethod
+    def of(
+        cls,
+        identifier: str,
+        table_uuid: str,
+        snapshot_id: int | None,
+        segments: Iterable[Segment],
+        strays: Iterable[UnassignedFile] = (),
+    ) -> "Segments":
+        """Sort and group ``segments``."""
+        ordered = sorted(segments, key=lambda segment: (segment.topic_partition, segment.order))
+        grouped = groupby(ordered, key=lambda segment: segment.topic_partition)
+        by_partition = {key: tuple(group) for key, group in grouped}
+        return cls(identifier, table_uuid, snapshot_id, by_partition, tuple(strays))
+
+    def strays_of(self, topic_partition: TopicPartition) -> tuple[UnassignedFile, ...]:
+        """The strays that may hold records of ``topic_partition``."""
+        return tuple(stray for stray in self.strays if stray.may_hold(topic_partition))
+
+    def __iter__(self) -> Iterator[Segment]:
+        """Every segment, topic partition by topic partition."""
+        return (segment for segments in self.by_partition.values() for segment in segments)

@@ -1,0 +1,213 @@
+"""Reads the segments of a table's current snapshot from its manifests, without a JVM and without listing a bucket.
+
+Also those of given data files, changes to them since they were planned, the scan tasks of a snapshot (PyIceberg plans
+none for one with equality deletes), and the segments of branch ``firn_tombstones`` (C9).
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.table import FileScanTask, Table
+
+from firnlake.iceberg.branches import REMOVED_TOMBSTONES, at_snapshot, on_branch
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.manifests import Manifests, ahead
+from firnlake.iceberg.needless_deletes import EqualityReach
+from firnlake.iceberg.row_deletes import DeleteFile, FileDeletes, RowDeletes, place_of
+from firnlake.table.arrays import Arrays, ByPartition
+from firnlake.table.classifier import Classifier
+from firnlake.table.entries import Found
+from firnlake.table.manifest_rows import ListedFile, decode, fetch
+from firnlake.table.segment import Segment, Segments, UnassignedFile
+from firnlake.table.segment_cache import ManifestCache
+from firnlake.table.summaries import commit_clocks
+from firnlake.table.topic_partition import TopicPartition
+
+
+def read(
+    table: Table, identifier: str, manifests: Manifests | None = None, cache: ManifestCache | None = None
+) -> Segments:
+    """Read the segments of ``table``'s current snapshot; empty for a table without a snapshot.
+
+    Missing metadata that decisions need becomes the segment's ``problem``, which blocks only its topic partition (C20);
+    a file whose topic partition is unknown is a stray. ``manifests`` caches the entries of earlier snapshots for this
+    process, ``cache`` the facts made from them for every process; neither changes the result.
+    """
+    snapshot = table.current_snapshot()
+    listed = snapshot.manifests(table.io) if snapshot else []
+    teller = Classifier(table, identifier)
+    known = manifests or Manifests(table.io)
+    deletes = RowDeletes(known.live(one for one in listed if one.content == ManifestContent.DELETES), table.specs())
+    data = [one for one in listed if one.content == ManifestContent.DATA]
+    entries = _found(table, teller, data, manifests, cache)
+    equality = entries.reached_by_equality(deletes)
+    arrays = entries.arrays(commit_clocks(table), deletes, teller.times_of_commits, teller.levels_apart)
+    return Segments(
+        identifier,
+        str(table.metadata.table_uuid),
+        snapshot.snapshot_id if snapshot else None,
+        ByPartition(_relieved(arrays, equality) if equality else arrays),
+        tuple({stray.path: stray for stray in entries.strays}.values()),
+        sequence_number=None if teller.levels_apart or snapshot is None else snapshot.sequence_number,
+        snapshot_number=None if snapshot is None else snapshot.sequence_number,
+        equality=equality,
+    )
+
+
+def _relieved(arrays: Arrays, equality: EqualityReach) -> Arrays:
+    """``arrays`` with no equality deletes counted where none of them could leave the table: each reaches a stray, or a
+    segment that is listed twice or has another problem."""
+    listed = zip(arrays.path.to_pylist(), arrays.problem.to_pylist(), arrays.copies.tolist(), strict=True)
+    relieved = equality.relieved([path for path, problem, copies in listed if problem is None and copies == 1])
+    is_relieved = pc.is_in(arrays.path, value_set=pa.array(sorted(relieved), pa.string()))
+    counts = np.where(is_relieved.to_numpy(zero_copy_only=False), arrays.equality_deletes, 0)
+    return replace(arrays, equality_deletes=counts)
+
+
+def _found(
+    table: Table, teller: Classifier, data: list[ManifestFile], manifests: Manifests | None, cache: ManifestCache | None
+) -> Found:
+    """Contents of the ``data`` manifests, from the ``cache`` or else from the store."""
+    names = {_name(manifest, teller): manifest for manifest in data}
+    held = cache.load(str(table.metadata.table_uuid), names) if cache else None
+    known = held.found if held else {}
+    missing = {name: manifest for name, manifest in names.items() if name not in known}
+    fresh = dict(zip(missing, _read(table, teller, missing.values(), manifests), strict=True))
+    if held:
+        held.add({name: one for name, one in fresh.items() if not one.is_incomplete(teller)})
+    return Found.together(known[name] if name in known else fresh[name] for name in names)
+
+
+def _read(
+    table: Table, teller: Classifier, data: Iterable[ManifestFile], manifests: Manifests | None
+) -> Iterator[Found]:
+    """Yield the contents of each of the ``data`` manifests. Entries become rows at once, because all entries together
+    are ten times as large."""
+    if manifests:
+        for _, entries in ahead(manifests.of, data):
+            yield Found.of(teller, map(ListedFile.of, entries))
+    else:
+        for manifest, content in ahead(partial(fetch, table.io), data):
+            yield Found.of(teller, decode(content, manifest))
+
+
+def _name(manifest: ManifestFile, teller: Classifier) -> str:
+    """Cache key of the manifest's facts; includes the manifest-list values that entries inherit (Iceberg spec)."""
+    inherited = (manifest.sequence_number, manifest.added_snapshot_id, manifest.partition_spec_id)
+    version = teller.version(manifest.partition_spec_id)
+    return " ".join(map(str, (version, *inherited, manifest.manifest_length, manifest.manifest_path)))
+
+
+def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | UnassignedFile | None:
+    """Classify the data file of ``entry``, from any snapshot of ``table``; row-level deletes are not counted."""
+    teller = Classifier(table, identifier)
+    contents = Found.of(teller, [ListedFile.of(entry)])
+    segments = ByPartition(
+        contents.arrays(commit_clocks(table), RowDeletes((), {}), teller.times_of_commits, teller.levels_apart)
+    )
+    return next(iter(contents.strays), None) or next((own for (own,) in segments.values()), None)
+
+
+def read_entries(
+    table: Table, manifests: Manifests | None = None, among: Collection[str] | None = None
+) -> Iterator[tuple[ManifestEntry, list[DeleteFile]]]:
+    """Yield every live data file of the current snapshot, or those at the paths ``among``, with the row-level delete
+    files that may apply to it.
+
+    ``manifests`` caches the entries of earlier snapshots.
+    """
+    snapshot = table.current_snapshot()
+    files = snapshot.manifests(table.io) if snapshot else []
+    known = manifests or Manifests(table.io)
+    listed = known.live(manifest for manifest in files if manifest.content == ManifestContent.DELETES)
+    deletes = RowDeletes(listed, table.specs())
+    for entry in known.live(manifest for manifest in files if manifest.content == ManifestContent.DATA):
+        file = entry.data_file
+        if among is None or file.file_path in among:
+            number = entry.sequence_number or 0
+            yield entry, deletes.files(place_of(file), file.file_path, number) if deletes.any else []
+
+
+@dataclass(frozen=True)
+class LiveInputs:
+    """The live ones of some paths as ``files``, in the order requested, and the others as ``gone``.
+
+    A file that the table lists more than once is in ``files`` as often, as readers see it.
+    """
+
+    files: list[DataFile]
+    gone: list[str]
+    deletes: Mapping[str, FileDeletes]
+    """Row-level deletes that may apply to a file, by its path; only files with any."""
+
+    @classmethod
+    def find(cls, table: Table, paths: Sequence[str], manifests: Manifests | None = None) -> "LiveInputs":
+        """Look up ``paths`` in the current snapshot of ``table``; paths are compared literally."""
+        wanted = frozenset(paths)
+        by_path: dict[str, list[DataFile]] = defaultdict(list)
+        deletes: dict[str, FileDeletes] = {}
+        for entry, reaching in read_entries(table, manifests, wanted):
+            path = entry.data_file.file_path
+            by_path[path].append(entry.data_file)
+            if reaching:
+                # Plans leave alone a file that is listed twice and has deletes.
+                deletes[path] = FileDeletes(entry.sequence_number or 0, tuple(reaching))
+        return cls(
+            files=[file for path in paths for file in by_path.get(path, ())],
+            gone=[path for path in paths if path not in by_path],
+            deletes=deletes,
+        )
+
+
+@dataclass(frozen=True)
+class PlannedFiles:
+    """The scan tasks of data files by path, with their position deletes, and the row-level deletes of those files that
+    equality deletes reach, which a scan does not apply."""
+
+    tasks: Mapping[str, FileScanTask]
+    unapplied: Mapping[str, FileDeletes] = field(default_factory=dict)
+
+
+def planned(
+    table: Table, snapshot_id: int | None, row_filter: BooleanExpression, among: Collection[str] | None = None
+) -> PlannedFiles:
+    """The files of the snapshot that may hold rows of ``row_filter``, of those at the paths ``among`` if given.
+
+    With equality deletes in the snapshot no file is left out by its bounds.
+    """
+    snapshot = table.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
+    listed = snapshot.manifests(table.io) if snapshot else []
+    manifests = Manifests(table.io)
+    deletes: dict[str, DataFile] = {
+        entry.data_file.file_path: entry.data_file
+        for entry in manifests.live(one for one in listed if one.content == ManifestContent.DELETES)
+    }
+    if not any(one.content == DataFileContent.EQUALITY_DELETES for one in deletes.values()):
+        scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
+        by_path = {task.file.file_path: task for task in scan.plan_files()}
+        return PlannedFiles({path: task for path, task in by_path.items() if among is None or path in among})
+    tasks: dict[str, FileScanTask] = {}
+    unapplied: dict[str, FileDeletes] = {}
+    for entry, own in read_entries(at_snapshot(table, snapshot_id), manifests, among):
+        path = entry.data_file.file_path
+        tasks[path] = FileScanTask(entry.data_file, {deletes[one.path] for one in own if not one.is_equality})
+        if any(one.is_equality for one in own):
+            unapplied[path] = FileDeletes(entry.sequence_number or 0, tuple(own))
+    return PlannedFiles(tasks, unapplied)
+
+
+def removed_tombstones(
+    lake: Lake, identifier: str, cache: ManifestCache | None = None
+) -> Mapping[TopicPartition, tuple[Segment, ...]]:
+    """The segments of removed tombstones, by topic partition, in offset order."""
+    branch = on_branch(lake.table(identifier), REMOVED_TOMBSTONES)
+    # A cache of its own: in a shared one, each branch would count the other's rows as stale.
+    own = replace(cache, folder=cache.folder / REMOVED_TOMBSTONES) if cache else None
+    return read(branch, f"{identifier} ({REMOVED_TOMBSTONES})", cache=own).by_partition

@@ -1,0 +1,240 @@
+"""The snapshot summaries of a table's commits: Firn's properties, arrival times, bytes, and commits of other writers.
+
+A commit of one plan has everything in its summary. A commit of several has the sums there, and each plan in a document
+beside the table's metadata, because every reader loads the summaries of all snapshots with the table.
+"""
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+from pydantic import TypeAdapter, ValidationError
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from firnlake.iceberg.snapshots import ancestors
+from firnlake.table.published_plans import (
+    CORE_MS,
+    ERASE,
+    JOB_ID,
+    LANE,
+    NOW_MS,
+    PLAN_ID,
+    PLANS,
+    PLANS_DOCUMENT,
+    REASON,
+    SUMMARY_PREFIX,
+    TOPIC_PARTITION,
+    WAITING_SEGMENTS,
+    WAITING_TOPIC_PARTITIONS,
+    Planned,
+    PublishedPlan,
+    RecordCounts,
+    properties_of,
+    write_document,
+)
+
+
+def summary(
+    target: Table, job_id: str, plans: Sequence[Planned], counts: Mapping[str, RecordCounts], core_ms: int = 0
+) -> dict[str, str]:
+    """Summary properties of the snapshot that publishes ``plans``; ``counts`` are record counts (C24) by plan id.
+
+    ``core_ms`` is the core time that compacting them took; a lane that only drops segments takes none.
+    Writes the document of several plans; `firn care` removes one that no snapshot refers to.
+    """
+    common = RecordCounts.total(counts[plan.id] for plan in plans).summary() | {
+        LANE: str(plans[0].lane),
+        CORE_MS: str(core_ms),
+        # The earliest clock is the safe one: by it work falls due a little sooner.
+        NOW_MS: str(min(plan.now_ms for plan in plans)),
+        WAITING_SEGMENTS: str(sum(plan.waiting_segments for plan in plans)),
+    }
+    if [plan.id for plan in plans] == [job_id]:
+        (plan,) = plans
+        return common | {PLAN_ID: plan.id, TOPIC_PARTITION: str(plan.topic_partition), REASON: plan.reason}
+    document = write_document(target, job_id, [PublishedPlan.of(plan, counts[plan.id]) for plan in plans])
+    waiting = [str(plan.topic_partition) for plan in plans if plan.waiting_segments]
+    return (
+        common
+        | {JOB_ID: job_id, PLANS: str(len(plans)), PLANS_DOCUMENT: document.model_dump_json()}
+        | ({WAITING_TOPIC_PARTITIONS: json.dumps(waiting)} if waiting else {})
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSummary:
+    """The summary of a commit of Firn's, without the document of its plans."""
+
+    job_id: str
+    """The plan's id where the commit published one plan."""
+    lane: str
+    topic_partition: str | None
+    """None where the commit published several plans."""
+    reason: str | None
+    """None where the commit published several plans."""
+    plans: int
+    counts: RecordCounts
+    """The sums over the plans."""
+    core_ms: int = 0
+    """Core time that compacting took, milliseconds; 0 where the summary does not say."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self | None:
+        """Parse the summary of ``snapshot``; None where it is not Firn's, or malformed, as any writer may write one."""
+        properties = properties_of(snapshot)
+        job_id, lane, plans = (
+            properties.get(PLAN_ID, properties.get(JOB_ID)),
+            properties.get(LANE),
+            properties.get(PLANS),
+        )
+        core_ms = properties.get(CORE_MS, "0")
+        if job_id is None or lane is None or not (plans or "1").isdecimal():
+            return None
+        try:
+            counts = RecordCounts.of_summary(properties)
+        except ValidationError:
+            return None
+        return cls(
+            job_id,
+            lane,
+            properties.get(TOPIC_PARTITION),
+            properties.get(REASON),
+            int(plans or "1"),
+            counts,
+            int(core_ms) if core_ms.isdecimal() else 0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Numbers of records and file bytes that another writer appended."""
+
+    records: int
+    bytes: int
+
+
+def appended(snapshot: Snapshot) -> Appended | None:
+    """The additions of ``snapshot`` by Iceberg's own summary; None for one that is no append, or Firn's."""
+    if snapshot.summary is None or snapshot.summary.operation is not Operation.APPEND or CommitSummary.of(snapshot):
+        return None
+    properties = snapshot.summary.additional_properties
+    records, size = (properties.get(name, "0") for name in ("added-records", "added-files-size"))
+    return Appended(int(records) if records.isdecimal() else 0, int(size) if size.isdecimal() else 0)
+
+
+_CLOCK = re.compile("-?[0-9]{1,18}")
+_NAMES = TypeAdapter(tuple[str, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class CommitClock:
+    """A snapshot's clock in epoch milliseconds; ``by_firn`` when it is the clock of a plan that Firn published."""
+
+    at_ms: int
+    by_firn: bool
+    whole: bool = False
+    """True when its plan, or each of its plans, took everything cleanable."""
+    erases: bool = False
+    """True for a commit of lane `erase`: what it wrote counts as no work of any other lane."""
+    waiting_topic_partitions: frozenset[str] = frozenset()
+    """Topic partitions with waiting segments in a commit of several plans; the others were taken whole."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self:
+        properties = properties_of(snapshot)
+        text, waiting = properties.get(NOW_MS, ""), _names(properties.get(WAITING_TOPIC_PARTITIONS, "[]"))
+        if _CLOCK.fullmatch(text) and waiting is not None:
+            # Without a count a clean may have been partial: one more full clean is safe.
+            erases = properties.get(LANE) == ERASE
+            whole = properties.get(WAITING_SEGMENTS) == "0" and not erases
+            return cls(int(text), by_firn=True, whole=whole, erases=erases, waiting_topic_partitions=waiting)
+        # Any writer may write a summary: a malformed one is not Firn's.
+        return cls(snapshot.timestamp_ms, by_firn=False)
+
+
+def _names(text: str) -> frozenset[str] | None:
+    try:
+        return frozenset(_NAMES.validate_json(text))
+    except ValidationError:
+        return None
+
+
+def commit_clocks(table: Table) -> Mapping[int, CommitClock]:
+    """The clock of every snapshot of ``table``, on any branch, by snapshot id; expired ones are missing.
+
+    Every branch counts, because a file may have come to main from a snapshot of another branch.
+    """
+    return {snapshot.snapshot_id: CommitClock.of(snapshot) for snapshot in table.metadata.snapshots}
+
+
+def newest_clock(table: Table) -> int | None:
+    """Latest clock, epoch milliseconds, of a plan that Firn published; None where main's history has none."""
+    clocks = map(CommitClock.of, ancestors(table))
+    return max((clock.at_ms for clock in clocks if clock.by_firn), default=None)
+
+
+def others_since_firn(table: Table, most: int) -> int:
+    """Number of commits to main since Firn's last one, at most ``most``."""
+    count = 0
+    for snapshot in ancestors(table):
+        if count == most or _is_firns(snapshot):
+            break
+        count += 1
+    return count
+
+
+def others_since(table: Table, snapshot_ids: Collection[int], most: int) -> list[Snapshot]:
+    """Other writers' snapshots of main since the newest of ``snapshot_ids``: the newest ones, at most ``most``."""
+    snapshots: list[Snapshot] = []
+    for snapshot in ancestors(table):
+        if len(snapshots) == most or snapshot.snapshot_id in snapshot_ids:
+            break
+        if not _is_firns(snapshot):
+            snapshots.append(snapshot)
+    return snapshots
+
+
+def _is_firns(snapshot: Snapshot) -> bool:
+    return any(name.startswith(SUMMARY_PREFIX) for name in properties_of(snapshot))
+
+
+_ADDED: Final = ("added-files-size", ("added-data-files", "added-delete-files"))
+_REMOVED: Final = ("removed-files-size", ("deleted-data-files", "removed-delete-files"))
+"""The property with the bytes, and those that count the files."""
+_SOURCE: Final = "source-snapshot-id"
+"""Names the snapshot whose files a cherry-pick published on main."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileBytes:
+    """Bytes of data and delete files; None where the summary does not say."""
+
+    added: int | None
+    removed: int | None
+
+
+def file_bytes(snapshot: Snapshot) -> FileBytes:
+    """Bytes that ``snapshot`` added to its parent, and those that it took out of it."""
+    if snapshot.summary is None:
+        return FileBytes(None, None)
+    properties = properties_of(snapshot)
+    return FileBytes(_bytes(properties, *_ADDED), _bytes(properties, *_REMOVED))
+
+
+def cherry_picked(snapshot: Snapshot) -> int | None:
+    """Id of the snapshot whose files ``snapshot`` published again; None where it is no cherry-pick."""
+    return _number(properties_of(snapshot).get(_SOURCE))
+
+
+def _bytes(properties: Mapping[str, str], size: str, counts: tuple[str, ...]) -> int | None:
+    # Writers leave out what is zero. Iceberg's also leave out sizes alone, where they commit whole manifests.
+    if size not in properties:
+        return None if any(properties.get(name, "0") != "0" for name in counts) else 0
+    return _number(properties[size])
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() else None

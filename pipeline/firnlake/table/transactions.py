@@ -1,0 +1,210 @@
+"""The undecided transactions of a topic partition, and the markers that decide the inputs of a plan (C10).
+
+A transactional record is decided by the first marker of its producer past it, whatever the marker's epoch: a producer
+that was fenced off has its transaction aborted under the next one. The offset of the first undecided record is Kafka's
+last stable offset (KIP-98). What transactions left in a table is read as narrow columns of few segments, without a JVM:
+bounds of ``is_transactional`` and ``is_control`` tell which segments may hold what.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+
+from firnlake.errors import FirnError
+from firnlake.iceberg.branches import at_snapshot
+from firnlake.iceberg.data_files import DataFiles, Source
+from firnlake.iceberg.deleted_rows import DeletedFrom, HiddenRecords
+from firnlake.iceberg.manifests import READERS
+from firnlake.iceberg.row_deletes import FileDeletes
+from firnlake.table import records
+from firnlake.table.arrays import arrays_of
+from firnlake.table.segment import RUN, Segment, Segments
+from firnlake.table.segments import read_entries
+from firnlake.table.topic_partition import TopicPartition
+
+MARKERS = pa.schema([("producer_id", pa.int64()), ("offset", pa.int64()), ("commit", pa.bool_())])
+RECORDS = pa.schema([("producer_id", pa.int64()), ("offset", pa.int64())])
+
+_COMMIT, _ABORT = b"\x00\x01", b"\x00\x00"
+"""Type of a control record, after two bytes of version in its key (Kafka's ControlRecordType)."""
+
+
+class Marker(NamedTuple):
+    """The control record at ``offset`` that ends a transaction of ``producer_id``."""
+
+    producer_id: int
+    offset: int
+    commit: bool
+
+
+class Undecided(NamedTuple):
+    """The oldest record of which nobody knows whether it was committed. A record may lack its producer."""
+
+    offset: int
+    producer_id: int | None
+
+    def __str__(self) -> str:
+        """Its name in messages."""
+        return f"transaction of producer {self.producer_id} undecided since offset {self.offset}"
+
+
+@dataclass(frozen=True)
+class Transactions:
+    """The transactions of a topic partition, as read; by default there are none."""
+
+    undecided: Undecided | None = None
+    markers: Mapping[str, pa.Table] = field(default_factory=dict)
+    """Markers that may decide a record of levels 0 and 1, by the path of their segment, as ``MARKERS``."""
+    problem: str | None = None
+    """Why they can't be told, which blocks the topic partition (C20)."""
+
+    def is_aborted(self, producer_id: int, offset: int) -> bool:
+        """True when the first marker of ``producer_id`` past ``offset`` aborts the transaction of a record there."""
+        of_producer = (pc.field("producer_id") == producer_id) & (pc.field("offset") > offset)
+        past = pa.concat_tables([MARKERS.empty_table(), *self.markers.values()]).filter(of_producer).sort_by("offset")
+        return past.num_rows > 0 and not past["commit"][0].as_py()
+
+    def deciding(self, inputs: Collection[Segment]) -> tuple[Marker, ...]:
+        """The markers outside ``inputs`` that decide records among them, in offset order.
+
+        Records of levels 2 and 3 are decided: a cleaning took the aborted ones out. Past the last input the first
+        marker of each producer is enough, so the answer is small.
+        """
+        landed = [segment for segment in inputs if segment.transactional and segment.level < RUN]
+        taken = {segment.path for segment in inputs}
+        outside = [markers for path, markers in self.markers.items() if path not in taken]
+        if not landed or not outside:
+            return ()
+        first, last = min(one.base_offset for one in landed), max(one.last_offset for one in landed)
+        markers = pa.concat_tables(outside).filter(pc.field("offset") > first).sort_by("offset")
+        between, past = markers.filter(pc.field("offset") <= last), markers.filter(pc.field("offset") > last)
+        nearest = past.group_by("producer_id", use_threads=False).aggregate([("offset", "first"), ("commit", "first")])
+        rows = [
+            *zip(*(between[name].to_pylist() for name in MARKERS.names), strict=True),
+            *zip(*(nearest[name].to_pylist() for name in ("producer_id", "offset_first", "commit_first")), strict=True),
+        ]
+        return tuple(
+            sorted((Marker(*row) for row in set(rows)), key=lambda marker: (marker.offset, marker.producer_id))
+        )
+
+
+NO_TRANSACTIONS = Transactions()
+
+
+def markers_of(control: pa.Table) -> pa.Table:
+    """The markers among control records (columns producer_id, offset, key): other types of them decide nothing."""
+    kinds = pc.binary_slice(control["key"], 2, 4)
+    known = pc.or_(pc.equal(kinds, _COMMIT), pc.equal(kinds, _ABORT))
+    columns = [control["producer_id"], control["offset"], pc.equal(kinds, _COMMIT)]
+    return pa.table(columns, schema=MARKERS).filter(known)
+
+
+def last_of(markers: Iterable[pa.Table]) -> pa.Table:
+    """The last marker of every producer: columns ``producer_id`` and ``offset_max``."""
+    together = pa.concat_tables([MARKERS.empty_table(), *markers])
+    return together.group_by("producer_id").aggregate([("offset", "max")])
+
+
+def first_undecided(records: pa.Table, last: pa.Table) -> Undecided | None:
+    """The first of ``records`` (as ``RECORDS``) past the ``last_of`` its producer's markers; None when all are decided.
+
+    A record without a producer is never decided.
+    """
+    joined = records.join(last, "producer_id", join_type="left outer")
+    still_open = joined.filter(pc.field("offset") > pc.coalesce(pc.field("offset_max"), pc.scalar(-1)))
+    if not still_open.num_rows:
+        return None
+    first = still_open.sort_by("offset").slice(0, 1).to_pylist()[0]
+    return Undecided(first["offset"], first["producer_id"])
+
+
+def transactions_of(
+    table: Table, segments: Segments, only: Collection[TopicPartition] = ()
+) -> Mapping[TopicPartition, Transactions]:
+    """The transactions of each topic partition that may hold undecided ones (of ``only`` these, if any).
+
+    ``segments`` are those of a snapshot of ``table``, which is the one that is read.
+    """
+    if not records.has_transactions(table):
+        return {}
+    by_partition = {
+        where: segments.by_partition[where] for where in _may_be_undecided_in(segments) if not only or where in only
+    }
+    # A topic partition that waits for its equality deletes needs no other reason.
+    wanted = {where: own for where, own in by_partition.items() if not any(one.holding_deletes for one in own)}
+    if not wanted:
+        return {}
+    paths = {segment.path for own in wanted.values() for segment in own}
+    reader = _Reader(table, segments.snapshot_id, paths)
+    with ThreadPoolExecutor(READERS) as readers:
+        return dict(zip(wanted, readers.map(partial(_transactions, reader), wanted.values()), strict=True))
+
+
+def _may_be_undecided_in(segments: Segments) -> Iterator[TopicPartition]:
+    arrays = arrays_of(segments)
+    held = np.flatnonzero(arrays.transactional & (arrays.level < RUN))
+    places = np.unique(np.searchsorted(arrays.starts, held, side="right") - 1)
+    return map(arrays.topic_partition, places.tolist())
+
+
+def _may_be_undecided(segment: Segment) -> bool:
+    """A cleaning takes nothing that is undecided, so what has reached level 2 is not."""
+    return segment.transactional and segment.level < RUN
+
+
+def _transactions(reader: "_Reader", own: Iterable[Segment]) -> Transactions:
+    landed = [segment for segment in own if _may_be_undecided(segment)]
+    start = min(segment.base_offset for segment in landed)
+    try:
+        # Markers below the first record that may be undecided decide others.
+        markers = {one.path: reader.markers(one) for one in own if one.control and one.last_offset >= start}
+        last = last_of(markers.values())
+        pending = [undecided for segment in landed if (undecided := reader.undecided(segment, last))]
+    except FirnError as error:
+        return Transactions(problem=f"its transactions can't be read: {error}")
+    return Transactions(min(pending, key=lambda one: one.offset, default=None), markers)
+
+
+class _Reader:
+    """Reads narrow columns of data files of one snapshot."""
+
+    def __init__(self, table: Table, snapshot_id: int | None, paths: Collection[str]) -> None:
+        self._files = DataFiles.of(table)
+        entries = list(read_entries(at_snapshot(table, snapshot_id), among=paths))
+        self._sources = {entry.data_file.file_path: Source.of(entry.data_file) for entry, _ in entries}
+        reached = (
+            DeletedFrom(Source.of(entry.data_file), FileDeletes(entry.sequence_number or 0, tuple(deletes)))
+            for entry, deletes in entries
+            if deletes
+        )
+        self._hidden = HiddenRecords(self._files, reached)
+
+    def markers(self, segment: Segment) -> pa.Table:
+        """The markers in ``segment``."""
+        return markers_of(self._read(segment, "is_control", ("producer_id", "offset", "key")))
+
+    def undecided(self, segment: Segment, last: pa.Table) -> Undecided | None:
+        """The first record of ``segment`` that no marker decides."""
+        rows = self._read(segment, "is_transactional", ("producer_id", "offset", "is_control"))
+        data = rows.filter(~pc.coalesce(pc.field("is_control"), pc.scalar(False)))  # noqa: FBT003  # Arrow's false
+        return first_undecided(data.select(RECORDS.names).cast(RECORDS), last)
+
+    def _read(self, segment: Segment, flag: str, columns: Sequence[str]) -> pa.Table:
+        """The ``columns`` of the records that readers see and ``flag`` is true of."""
+        source, names = self._sources[segment.path], [flag, *columns]
+        hidden, first = self._hidden.of(source), 0
+        found = []
+        for batch in self._files.batches(source, names):
+            flagged = batch.column(flag)
+            if hidden is not None:
+                flagged = pc.and_(flagged, pa.array(~hidden[first : first + len(batch)]))
+            found.append(batch.filter(flagged))
+            first += len(batch)
+        return pa.Table.from_batches(found, self._files.arrow_schema(names)).select(list(columns))

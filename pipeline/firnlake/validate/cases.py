@@ -1,0 +1,296 @@
+"""The case of each plan: its claim, and the data files of every side, in the form that the judge reads."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Final, cast
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import UUIDType
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.data_files import DataFiles, Source
+from firnlake.job.lane import HIDING, Lane
+from firnlake.job.plan import LEVEL_OUT, Plan
+from firnlake.job.result import PlanResult
+from firnlake.job.stage import Stage
+from firnlake.lanes.erasure.requests import Erasures
+from firnlake.table.columns import ColumnRoles
+from firnlake.table.topic_partition import TopicPartition
+from firnlake.validate.deletes import JudgedDelete, ListedAs, SnapshotDeletes, live_paths, reading_for
+from firnlake_expectations.claim import Claim, JudgedColumns
+from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, SHOWN, Part
+
+if TYPE_CHECKING:
+    from firnlake_expectations.claim import Lane as JudgedLane
+    from firnlake_expectations.lane_views import Requested
+
+
+NOTHING: Final = Erasures()
+_BESIDE: Final = 64
+"""Bytes that the judge holds per record, beside the key."""
+_ENCODED: Final = 4
+"""Approximate ratio of the size of keys in memory to their size in a file."""
+
+
+@dataclass(frozen=True)
+class JudgedFile:
+    """A data file of one side, with facts from its manifest.
+
+    ``bytes`` are read of it when values are, and about ``narrow`` of them when not; ``held`` are the bytes that the
+    judge holds of its records, approximately. Side SHOWN: ``listed`` is its entry before, ``after`` the one afterwards.
+    """
+
+    side: str
+    source: Source
+    held: int
+    narrow: int
+    tombstones: bool = True
+    listed: ListedAs | None = None
+    after: ListedAs | None = None
+
+    @property
+    def bytes(self) -> int:
+        return self.source.bytes
+
+
+@dataclass(frozen=True)
+class Case:
+    """One plan to judge. ``fingerprint`` is the one that compacting took; None when its statements are not trusted."""
+
+    claim: Claim
+    files: tuple[JudgedFile, ...]
+    fingerprint: int | None
+    secret: bytes | None = field(default=None, repr=False)
+    """Lane `erase`: the key of the digests."""
+    digests: tuple[tuple[bytes, int], ...] = field(default=(), repr=False)
+    """Lane `erase`: the digest of each requested key, and the offset below which its records go."""
+
+    @property
+    def held(self) -> int:
+        """Bytes that the judge holds of all records, approximately."""
+        return sum(file.held for file in self.files)
+
+    @property
+    def read(self) -> int:
+        """File bytes that are read with values; of lane `erase` the keys as well of all that stays. Lanes that hide
+        read no values."""
+        if self.claim.lane in HIDING:
+            return sum(file.narrow for file in self.files)
+        values = sum(file.bytes for file in self.files if file.side == AFTER or self.fingerprint is None)
+        left = (file.bytes for file in self.files if file.side == IN_PLACE and self.secret is not None)
+        return values + sum(left) // _ENCODED
+
+
+@dataclass(frozen=True)
+class JudgedRecords:
+    """Reader of the records of cases; picklable."""
+
+    files: DataFiles = field(repr=False)
+    reading: JudgedColumns
+
+    @classmethod
+    def of(cls, files: DataFiles, columns: ColumnRoles) -> "JudgedRecords":
+        return cls(files, reading_of(files, columns))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema that records are read in."""
+        return self.files.arrow_schema()
+
+    def parts(self, cases: Sequence[Case]) -> list[Part]:
+        """All files that ``cases`` read and wrote; a part's plan is the index of its case."""
+        return [self.part(file, number, case.claim) for number, case in enumerate(cases) for file in case.files]
+
+    def part(self, file: JudgedFile, number: int, claim: Claim) -> Part:
+        """A data file in the judge's form."""
+        return Part(
+            file.side,
+            partial(_read, self.files, file.source, claim.plan_id),
+            number,
+            file.source.path,
+            file.source.records,
+            file.tombstones,
+            *(one.told(self.files, claim.plan_id) if one else None for one in (file.listed, file.after)),
+        )
+
+
+def _read(files: DataFiles, source: Source, plan: str, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    with reading_for(plan):
+        yield from files.batches(source, columns)
+
+
+def reading_of(files: DataFiles, columns: ColumnRoles) -> JudgedColumns:
+    """The columns in the judge's terms."""
+    condition = columns.is_tombstone
+    told_by = condition.reads if condition else ()
+    if len({name.lower() for name in told_by}) < len(told_by):
+        raise RefusedError(
+            f"{files.subject}: the tombstone condition reads the columns {', '.join(told_by)}; allowed: names that "
+            "differ in more than case"
+        )
+    return JudgedColumns(
+        key=columns.key,
+        offset=columns.offset,
+        topic=columns.topic,
+        partition=columns.partition,
+        topic_name=columns.topic_name,
+        tombstone=condition.sql if condition else None,
+        told_by=told_by,
+        level=columns.level,
+        delete_horizon=columns.delete_horizon,
+        transactions=not columns.adopted,
+        uuids=tuple(name for name in columns.key if isinstance(files.schema.find_field(name).field_type, UUIDType)),
+    )
+
+
+def cases_of(
+    stage: Stage,
+    target: Table,
+    inputs: Mapping[str, Sequence[DataFile]],
+    *,
+    trusted: bool,
+    erasures: Erasures = NOTHING,
+) -> list[Case]:
+    """The cases of the plans of ``stage`` that have both a result and ``inputs`` (by plan id) in ``target``.
+
+    ``trusted``: the fingerprint that compacting took vouches for the values that were read. ``erasures`` are the
+    table's, for lane `erase`.
+    """
+    if stage.result is None or not stage.result.plans:
+        raise RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)")
+    listing = ListedFacts(stage.table.schema(), ColumnRoles.of(stage.table, stage.identifier))
+    cases = []
+    deletes = SnapshotDeletes.of(target, target.current_snapshot(), _paths(inputs))
+    for plan in stage.plans:
+        own = stage.of_plan(plan.id)
+        if own is None or plan.id not in inputs:
+            continue
+        listed, erases = deletes.among(inputs[plan.id], plan.sequence_number), plan.lane is Lane.ERASE
+        if plan.lane in HIDING:
+            entries = {one.file_path: listed.get(one.file_path, deletes.entry(one)) for one in inputs[plan.id]}
+            _check_merged(stage, target, plan, own, entries.values())
+            shown = _shown(listing, plan, inputs[plan.id], entries, own, stage.files[plan.id].deletes)
+            cases.append(Case(_claim(plan, own), tuple(shown), int(own.fingerprint) if trusted else None))
+            continue
+        beside = [one.path for one in plan.removed_tombstones]
+        gone = {*stage.replaced(plan), *(stage.replaced_beside(plan) if erases else beside)}
+        sides = [(BEFORE if file.file_path in gone else IN_PLACE, file) for file in inputs[plan.id]]
+        files = [
+            # What stays must not hold a requested record even where row-level deletes hide it.
+            listing.file(side, file, None if erases and side == IN_PLACE else listed.get(file.file_path))
+            for side, file in sides
+        ]
+        files += [listing.file(AFTER, file) for file in stage.files[plan.id].all]
+        case = Case(_claim(plan, own), tuple(files), int(own.fingerprint) if trusted else None)
+        cases.append(with_requests(case, erasures, plan.searched.through) if erases else case)
+    return cases
+
+
+@dataclass(frozen=True)
+class ListedFacts:
+    """Facts from manifests about data files, by the columns of their table."""
+
+    schema: Schema
+    columns: ColumnRoles
+
+    def file(
+        self, side: str, file: DataFile, listed: ListedAs | None = None, after: ListedAs | None = None
+    ) -> JudgedFile:
+        """``file`` as a file of ``side``; ``listed`` and ``after`` where row-level deletes may apply to it."""
+        keys = self.columns.key_bytes_in(file, self.schema)
+        held = file.record_count * _BESIDE + (file.file_size_in_bytes if keys is None else keys * _ENCODED)
+        narrow = self._narrow(file)
+        return JudgedFile(side, Source.of(file), held, narrow, self._may_have_tombstones(file), listed, after)
+
+    def _narrow(self, file: DataFile) -> int:
+        """Bytes of the columns of ``file`` that are read without values; a share of all where its manifest does not
+        say."""
+        columns, sizes = self.columns, file.column_sizes or {}
+        if any(self._id(name) not in sizes for name in (*columns.key, columns.offset)):
+            return file.file_size_in_bytes // _ENCODED
+        places = (columns.topic, columns.partition, columns.level, columns.delete_horizon)
+        ids = {self._id(name) for name in (*columns.key, columns.offset, *places) if name is not None}
+        # A file lacks the columns that are partition values; flags of transactions take next to nothing.
+        return sum(sizes.get(one, 0) for one in ids)
+
+    def _may_have_tombstones(self, file: DataFile) -> bool:
+        condition = self.columns.is_tombstone
+        if condition is None:
+            return False
+        nulls = (file.null_value_counts or {}).get(self._id(condition.null_of)) if condition.null_of else None
+        return nulls != 0
+
+    def _id(self, name: str) -> int:
+        return int(self.schema.find_field(name).field_id)
+
+
+def _check_merged(stage: Stage, target: Table, plan: Plan, result: PlanResult, entries: Iterable[ListedAs]) -> None:
+    """Raise RefusedError when a delete file that leaves, as the plan merges it, names other live files than inputs."""
+    leaving = {one for entry in entries for one in entry.deletes if one.file.path in result.merged}
+    live = cache(partial(live_paths, target))
+    for one in leaving:
+        one.check_names(DataFiles.of(stage.table, stage.identifier), plan, live)
+
+
+def _shown(
+    listing: ListedFacts,
+    plan: Plan,
+    inputs: Sequence[DataFile],
+    entries: Mapping[str, ListedAs],
+    result: PlanResult,
+    staged: Sequence[DataFile],
+) -> Iterator[JudgedFile]:
+    """The files of a plan that hides, each with the deletes before and after."""
+    deletes, merged = [JudgedDelete.staged(one) for one in staged], frozenset(result.merged)
+    for file in inputs:
+        entry = entries[file.file_path]
+        yield listing.file(SHOWN, file, entry, entry.after(plan, merged, deletes))
+
+
+def _paths(inputs: Mapping[str, Sequence[DataFile]]) -> Iterator[str]:
+    return (file.file_path for own in inputs.values() for file in own)
+
+
+def requested(cases: Sequence[Case]) -> "Requested | None":
+    """The requests that ``cases`` serve, in the judge's terms; None unless they are of lane `erase`."""
+    from firnlake_expectations.lane_views import Requested
+
+    secret = next((case.secret for case in cases if case.secret is not None), None)
+    rows = ((number, *one) for number, case in enumerate(cases) for one in case.digests)
+    return None if secret is None else Requested(secret, tuple(rows))
+
+
+def with_requests(case: Case, erasures: Erasures, through: int) -> Case:
+    """``case`` of lane `erase` with its requests, those up to the id ``through``; of the segments that stay in place
+    the judge holds nothing."""
+    files = tuple(replace(one, held=0) if one.side == IN_PLACE else one for one in case.files)
+    owner = TopicPartition(case.claim.topic, case.claim.partition)
+    digests = tuple((one.digest, one.below) for one in erasures.of(owner) if one.id <= through)
+    return replace(case, files=files, secret=erasures.secret, digests=digests)
+
+
+def _claim(plan: Plan, result: PlanResult) -> Claim:
+    search = plan.search
+    return Claim(
+        table=plan.table,
+        # Lane retain has no stage, so it never makes a claim.
+        lane=cast("JudgedLane", plan.lane.value),
+        plan_id=plan.id,
+        topic=plan.topic,
+        partition=plan.partition,
+        now_ms=plan.now_ms,
+        level_out=LEVEL_OUT.get(plan.lane, 0),
+        clean_below=plan.clean_below,
+        log_end_offset=plan.log_end_offset,
+        kept_from=plan.kept_from,
+        delete_retention_ms=plan.delete_retention_ms,
+        transactional=plan.transactional,
+        markers=plan.markers,
+        erase_before=search.before if search else None,
+        end_kept=result.log_end_kept,
+        **result.counts.model_dump(exclude={"expired"}),
+    )

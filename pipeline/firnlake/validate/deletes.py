@@ -1,0 +1,223 @@
+"""Row-level deletes for the judge: what manifests say of data files and delete files, not yet what follows from it.
+
+Which delete applies to which record is the judge's own SQL (``firnlake_expectations.visible``). Here only deletes of
+other partitions and topics are left out, by partition values; and the files that a commit moved on one branch.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import VoidTransform
+
+from firnlake.errors import RefusedError, UnavailableError
+from firnlake.iceberg.data_files import DataFiles, Source
+from firnlake.iceberg.deleted_rows import PATH, compared, positions, values
+from firnlake.iceberg.manifests import Manifests
+from firnlake.iceberg.row_deletes import DeleteFile, only_path, place_of
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Plan
+from firnlake.table.columns import ColumnRoles
+from firnlake.table.topic_partition import TopicPartition
+from firnlake_expectations.visible import Deletes, Listed
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Entries of data files that the commit removed, left and added, repeated as listed."""
+
+    removed: Sequence[ManifestEntry]
+    stayed: Sequence[ManifestEntry]
+    added: Sequence[ManifestEntry]
+
+    @classmethod
+    def between(
+        cls, table: Table, columns: ColumnRoles, before: Snapshot | None, after: Snapshot | None, owner: TopicPartition
+    ) -> "Moved":
+        """The entries of ``owner`` in ``before`` and ``after``, two snapshots of one branch; None lists nothing."""
+        earlier, later = (_listed(table, columns, one, owner) for one in (before, after))
+        old, new = ({one.data_file.file_path for one in entries} for entries in (earlier, later))
+        return cls(
+            [one for one in earlier if one.data_file.file_path not in new],
+            [one for one in earlier if one.data_file.file_path in new],
+            [one for one in later if one.data_file.file_path not in old],
+        )
+
+    def searched(self, sequence_number: int) -> "list[DataFile]":
+        """The files that stayed and were added by a snapshot up to ``sequence_number``."""
+        return [
+            one.data_file
+            for one in self.stayed
+            if (one.file_sequence_number or one.sequence_number or 0) <= sequence_number
+        ]
+
+
+def files(entries: Sequence[ManifestEntry]) -> list[DataFile]:
+    """The data files of ``entries``."""
+    return [one.data_file for one in entries]
+
+
+def _listed(
+    table: Table, columns: ColumnRoles, snapshot: Snapshot | None, owner: TopicPartition
+) -> list[ManifestEntry]:
+    manifests = [one for one in snapshot.manifests(table.io) if one.content == ManifestContent.DATA] if snapshot else []
+    entries = Manifests(table.io).live(manifests)
+    return [one for one in entries if TopicPartition(*columns.owner(table, one.data_file)) == owner]
+
+
+_NEWEST: Final = 2**63 - 1
+"""Data sequence number past all others."""
+
+
+@dataclass(frozen=True)
+class JudgedDelete:
+    """A delete file as the snapshot lists it; ``scope`` None: of every partition, ``only``: of one data file."""
+
+    file: DeleteFile
+    scope: str | None
+    only: str | None
+
+    def is_past(self, number: int | None) -> bool:
+        """True for an equality delete with a data sequence number past ``number``."""
+        return number is not None and self.file.is_equality and self.file.sequence_number > number
+
+    @classmethod
+    def staged(cls, file: DataFile) -> "JudgedDelete":
+        """A position delete ``file`` that is not committed yet: it will be newer than all that the table holds."""
+        source = replace(Source.of(file), kind="delete file")
+        return cls(DeleteFile(source, _NEWEST), place_of(file), _only(file))
+
+    def check_names(self, files: DataFiles, plan: Plan, live: Callable[[], pa.Array]) -> None:
+        """Raise RefusedError when this position delete file, which ``plan`` merges, names another live data file than
+        its inputs: hidden records would be visible again. ``live`` gives the paths of all, as large strings."""
+        inputs = pa.array([one.path for one in plan.inputs], pa.large_string())
+        for rows in _rows(files, self.file, plan.id):
+            others = rows.column(PATH).filter(pc.invert(pc.is_in(rows.column(PATH), value_set=inputs)))
+            if len(others):
+                others = others.filter(pc.is_in(others, value_set=live()))
+            if len(others):
+                raise RefusedError(
+                    f"plan {plan.id} ({plan.title}) would remove delete file {self.file.path}, which names "
+                    f"{others[0].as_py()}; allowed: one that names inputs of the plan alone"
+                )
+
+    def told(self, files: DataFiles, plan: str) -> Deletes:
+        """The delete file in the judge's form; messages name the ``plan``."""
+        columns = tuple(compared(files, self.file)) if self.file.is_equality else ()
+        read = partial(_rows, files, self.file, plan)
+        return Deletes(self.file.path, self.file.sequence_number, self.scope, self.only, columns, read)
+
+
+@dataclass(frozen=True)
+class ListedAs:
+    """The entry of a data file, and the deletes that may apply to files of its case."""
+
+    sequence_number: int
+    scope: str
+    deletes: tuple[JudgedDelete, ...]
+
+    def after(self, plan: Plan, merged: Collection[str], staged: Sequence[JudgedDelete]) -> "ListedAs":
+        """The entry once ``plan`` of a lane that hides is published: the ``staged`` deletes have come, and those at the
+        paths ``merged`` are gone; after lane `lighten` all equality deletes that it knew."""
+        without_values = plan.lane is Lane.LIGHTEN
+        kept = (
+            one for one in self.deletes if one.file.path not in merged and not (without_values and one.file.is_equality)
+        )
+        return replace(self, deletes=(*kept, *staged))
+
+    def told(self, files: DataFiles, plan: str) -> Listed:
+        """The entry in the judge's form."""
+        return Listed(self.sequence_number, self.scope, tuple(one.told(files, plan) for one in self.deletes))
+
+
+@dataclass(frozen=True)
+class SnapshotDeletes:
+    """The row-level deletes of one snapshot, and the data sequence numbers of its data files by path."""
+
+    deletes: tuple[JudgedDelete, ...] = ()
+    numbers: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: Table, snapshot: Snapshot | None, paths: Iterable[str]) -> "SnapshotDeletes":
+        """Read the manifests of ``snapshot``; numbers are those of the data files ``paths``. A snapshot without
+        row-level deletes costs its manifest list."""
+        listed = snapshot.manifests(table.io) if snapshot else []
+        with_deletes = [one for one in listed if one.content == ManifestContent.DELETES]
+        if not with_deletes:
+            return cls()
+        manifests, wanted = Manifests(table.io), frozenset(paths)
+        deletes = tuple(
+            JudgedDelete(DeleteFile.of(entry), _scope(table, entry.data_file), _only(entry.data_file))
+            for entry in manifests.live(with_deletes)
+        )
+        data = manifests.live(one for one in listed if one.content == ManifestContent.DATA)
+        numbers = {
+            entry.data_file.file_path: entry.sequence_number or 0
+            for entry in data
+            if entry.data_file.file_path in wanted
+        }
+        return cls(deletes, numbers)
+
+    def first_by_value(self, file: DataFile) -> int | None:
+        """The lowest data sequence number of an equality delete that applies to ``file``; None when none does."""
+        number, scopes = self.numbers.get(file.file_path, 0), (None, place_of(file))
+        reaching = (one.file.sequence_number for one in self.deletes if one.file.is_equality and one.scope in scopes)
+        return min((one for one in reaching if one > number), default=None)
+
+    def entry(self, file: DataFile) -> ListedAs:
+        """The entry of ``file``, where none of these deletes applies to it."""
+        return ListedAs(self.numbers.get(file.file_path, 0), place_of(file), ())
+
+    def among(self, files: Iterable[DataFile], until: int | None = None) -> dict[str, ListedAs]:
+        """The entries of the data ``files`` of one case, by path; none where no delete can apply. Equality deletes
+        past the data sequence number ``until`` are left to what the case wrote, which has this number."""
+        scopes: dict[str, str] = {file.file_path: place_of(file) for file in files if file.file_path in self.numbers}
+        by_scope: dict[str | None, list[JudgedDelete]] = defaultdict(list)
+        deletes = [one for one in self.deletes if not one.is_past(until)]
+        for one in deletes:
+            by_scope[one.scope].append(one)
+        near = [one for scope in (None, *sorted(set(scopes.values()))) for one in by_scope[scope]]
+        near += [one for one in deletes if one.only in scopes and one not in near]
+        if not near:
+            return {}
+        return {path: ListedAs(self.numbers[path], scope, tuple(near)) for path, scope in scopes.items()}
+
+
+def live_paths(table: Table) -> pa.Array:
+    """Paths of the data files in the current snapshot of ``table``, as large strings."""
+    snapshot = table.current_snapshot()
+    listed = snapshot.manifests(table.io) if snapshot else []
+    data = (one for one in listed if one.content == ManifestContent.DATA)
+    return pa.array((entry.data_file.file_path for entry in Manifests(table.io).live(data)), pa.large_string())
+
+
+def _only(file: DataFile) -> str | None:
+    return only_path(file) if file.content == DataFileContent.POSITION_DELETES else None
+
+
+def _scope(table: Table, file: DataFile) -> str | None:
+    fields = table.specs()[file.spec_id].fields
+    everywhere = all(isinstance(one.transform, VoidTransform) for one in fields)
+    return None if everywhere and file.content == DataFileContent.EQUALITY_DELETES else place_of(file)
+
+
+def _rows(files: DataFiles, delete: DeleteFile, plan: str) -> Iterator[pa.RecordBatch]:
+    with reading_for(plan):
+        yield from values(files, delete) if delete.is_equality else positions(files, delete)
+
+
+@contextmanager
+def reading_for(plan: str) -> Iterator[None]:
+    """Name the ``plan`` in errors of reading a file."""
+    try:
+        yield
+    except (RefusedError, UnavailableError) as error:
+        raise type(error)(f"plan {plan} can't be validated: {error}") from error

@@ -1,0 +1,326 @@
+"""The rules of cleaning beside a judge of single records, written from the sentences of the contract (C2 to C10)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from firnlake.compact.keep_or_drop import NO_HORIZON, WRITTEN, Outcome, Parameters, Records, horizons, outcomes
+from firnlake.compact.keys import latest_per_key
+from firnlake.iceberg.keys import NO_KEY
+from firnlake.job.lane import Lane
+from firnlake.job.plan import Input, Plan
+from firnlake.table.segment import LANDED, MERGED, RUN, TAIL
+
+NOW = 1_000
+STAYS = (Outcome.KEPT, Outcome.RESTORED)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record among a plan's inputs, or a tombstone that an earlier cleaning removed (``removed``)."""
+
+    offset: int
+    key: int | None
+    tombstone: bool = False
+    level: int = RUN
+    horizon: int | None = None
+    control: bool = False
+    aborted: bool = False
+    ended: bool = False
+    repeated: bool = False
+    removed: bool = False
+    noise: bool = False
+    """Value of ``newest`` where it has no meaning."""
+
+    @property
+    def competes(self) -> bool:
+        """True when it is one of the versions of its key."""
+        return self.key is not None and not (self.control or self.aborted or self.repeated)
+
+    @property
+    def stamped(self) -> bool:
+        """True when an earlier cleaning has stamped it: landed records may hold anything in that column."""
+        return self.level in (RUN, TAIL) and self.horizon is not None
+
+
+@dataclass(frozen=True)
+class Case:
+    """All records of a plan, and the plan's figures."""
+
+    records: tuple[Record, ...]
+    plan: Parameters
+
+    def versions(self, key: int | None) -> list[Record]:
+        """The present records of ``key``."""
+        return [one for one in self.records if one.competes and not one.removed and one.key == key]
+
+    def restored(self, key: int | None) -> Record | None:
+        """The removed tombstone that comes back: older records are there again, and nothing newer."""
+        own = [one for one in self.records if one.removed and one.competes and one.key == key]
+        newest = max(own, key=lambda one: one.offset, default=None)
+        present = [one.offset for one in self.versions(key)]
+        return newest if newest and present and max(present) < newest.offset else None
+
+    def is_clean(self, one: Record) -> bool:
+        """C7: nothing outside the inputs can hold an older offset."""
+        return self.plan.clean_below is None or one.offset < self.plan.clean_below
+
+    def may_go(self, one: Record) -> bool:
+        """C9: stamped by an earlier commit, past its horizon, clean again, not the end of the log."""
+        past = one.stamped and one.horizon is not None and one.horizon <= self.plan.now
+        return past and self.is_clean(one) and one.offset != self.plan.log_end_offset
+
+    def supersedes_any(self, one: Record) -> bool:
+        """True when an older version of its key is there."""
+        return one.competes and any(other.offset < one.offset for other in self.versions(one.key))
+
+    def fate(self, one: Record) -> Outcome:
+        """The contract's outcome of one record."""
+        if one.removed:
+            return Outcome.RESTORED if one is self.restored(one.key) else Outcome.STILL_REMOVED
+        if one.repeated:
+            return Outcome.REPEATED
+        if one.control:
+            return Outcome.MARKER_REMOVED if one.ended and self.may_go(one) else Outcome.KEPT
+        if one.aborted:
+            return Outcome.ABORTED
+        if one.key is None:
+            return Outcome.KEPT if one.offset == self.plan.log_end_offset else Outcome.QUARANTINED
+        if self.restored(one.key) or any(other.offset > one.offset for other in self.versions(one.key)):
+            return Outcome.SUPERSEDED
+        goes = one.tombstone and self.may_go(one) and not self.supersedes_any(one)
+        return Outcome.TOMBSTONE_REMOVED if goes else Outcome.KEPT
+
+    def stamp(self, one: Record) -> int | None:
+        """The delete horizon that the contract gives a record that is written."""
+        if one.key is None and not one.control:
+            return one.horizon
+        if not (one.ended if one.control else one.tombstone):
+            return None
+        if one.stamped and not self.supersedes_any(one):
+            return one.horizon
+        return self.plan.stamp if self.is_clean(one) else None
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, transactions: bool = True, removed: bool = True) -> Case:
+    """Records of a few keys at distinct offsets, with copies of some, and removed tombstones at any."""
+    offsets = draw(st.lists(st.integers(0, 9), unique=True, max_size=8))
+    end = max(offsets, default=0) + draw(st.integers(0, 1))
+    found = []
+    for offset in offsets:
+        one = Record(
+            offset,
+            draw(st.sampled_from((0, 0, 0, 1, 1, None))),
+            tombstone=draw(st.integers(0, 3)) > 0,
+            level=draw(st.sampled_from((LANDED, MERGED, RUN, RUN, TAIL, TAIL))),
+            horizon=draw(st.sampled_from((None, NOW - 1, NOW, NOW, NOW + 1))),
+            noise=draw(st.booleans()),
+        )
+        if transactions:
+            kind = draw(st.integers(0, 9))
+            # The end of the log is never aborted: the marker that says so lies past it.
+            one = replace(one, control=kind < 2, ended=kind == 1, aborted=kind == 2 and offset != end)
+        found.append(one)
+        if draw(st.integers(0, 9)) == 0:
+            found.append(replace(one, repeated=True))
+    if removed:
+        # Below the end of the log, which nothing removes; one that came back once may be there twice.
+        places = st.tuples(st.integers(0, 1), st.integers(0, max(end - 1, 0)), st.booleans())
+        for key, offset, twice in draw(st.lists(places, unique_by=lambda place: place[:2], max_size=2)):
+            one = Record(offset, key, tombstone=True, horizon=NOW, removed=True, noise=True)
+            found += [one, replace(one, repeated=True)] if twice else [one]
+    below = draw(st.sampled_from((None, None, 3, 6)))
+    return Case(tuple(draw(st.permutations(found))), Parameters(end, below, NOW, NOW + draw(st.sampled_from((0, 5)))))
+
+
+def column(records: Sequence[Record], name: str) -> np.ndarray:
+    return np.array([getattr(one, name) for one in records], dtype=np.bool_)
+
+
+def judged(case: Case) -> list[tuple[Record, Outcome, int | None]]:
+    """Outcome and horizon of every record by the rules, asked level by level."""
+    codes = np.array([one.key if one.competes and one.key is not None else NO_KEY for one in case.records], np.int64)
+    offsets = np.array([one.offset for one in case.records], np.int64)
+    newest, has_older = latest_per_key(codes, offsets, column(case.records, "removed"))
+    # A plan that may hold records of transactions is told of all three states, any other of none.
+    has_transactions = any(one.control or one.aborted for one in case.records)
+    told = ("repeated", "control", "aborted", "ended") if has_transactions else ("repeated",)
+    newest |= (codes == NO_KEY) & column(case.records, "noise")
+    found: list[tuple[Record, Outcome, int | None]] = []
+    for level, removed in {(one.level, one.removed) for one in case.records}:
+        rows = [row for row, one in enumerate(case.records) if (one.level, one.removed) == (level, removed)]
+        own = [case.records[row] for row in rows]
+        asked = Records(
+            offset=offsets[rows],
+            keyless=np.array([one.key is None for one in own], np.bool_),
+            newest=newest[rows],
+            has_older=has_older[rows],
+            tombstone=column(own, "tombstone"),
+            horizon=np.array([NO_HORIZON if one.horizon is None else one.horizon for one in own], np.int64),
+            level=level,
+            **{name: column(own, name) for name in told},
+            removed_before=removed,
+        )
+        stamps = [None if one == NO_HORIZON else one for one in horizons(asked, case.plan).tolist()]
+        found += zip(own, map(Outcome, outcomes(asked, case.plan).tolist()), stamps, strict=True)
+    return found
+
+
+@given(cases())
+def test_c2_to_c5_and_c7_to_c10_every_record_meets_the_fate_that_the_contract_says(case: Case) -> None:
+    for one, outcome, _ in judged(case):
+        assert outcome is case.fate(one), one
+
+
+@given(cases())
+def test_c8_c9_every_record_that_is_written_carries_the_horizon_that_the_contract_says(case: Case) -> None:
+    for one, outcome, horizon in judged(case):
+        if outcome in WRITTEN:
+            assert horizon == case.stamp(one), one
+
+
+@given(cases())
+def test_c2_a_newer_record_of_the_key_is_in_the_table_after_the_same_commit(case: Case) -> None:
+    found = judged(case)
+    for one, outcome, _ in found:
+        if outcome is Outcome.SUPERSEDED:
+            assert [
+                other
+                for other, fate, _ in found
+                if fate in STAYS and other.competes and other.key == one.key and other.offset > one.offset
+            ]
+
+
+@given(cases())
+def test_c3_every_key_keeps_its_newest_record_until_that_is_a_tombstone_that_may_go(case: Case) -> None:
+    found = judged(case)
+    for key in {one.key for one in case.records if one.competes and not one.removed}:
+        newest = max(
+            (one for one in case.records if one.competes and one.key == key and not one.removed), key=offset_of
+        )
+        kept = [one for one, fate, _ in found if fate in STAYS and one.competes and one.key == key]
+        gone = [fate for one, fate, _ in found if one is newest and fate is Outcome.TOMBSTONE_REMOVED]
+        assert len(kept) + len(gone) == 1
+        assert all(one.offset >= newest.offset for one in kept)
+
+
+@given(cases())
+@example(Case((Record(8, None), Record(9, None)), Parameters(9, None, NOW, NOW))).via("rare among those that are drawn")
+def test_c4_the_end_of_the_log_stays(case: Case) -> None:
+    ends = [(one, fate) for one, fate, _ in judged(case) if one.offset == case.plan.log_end_offset and not one.removed]
+    assert {fate for one, fate in ends if not one.repeated} <= {Outcome.KEPT}
+
+
+@given(cases())
+def test_c5_a_record_without_a_key_is_never_dropped(case: Case) -> None:
+    for one, outcome, _ in judged(case):
+        if one.key is None and not (one.control or one.aborted or one.repeated):
+            assert outcome in (Outcome.QUARANTINED, Outcome.KEPT)
+            assert outcome in WRITTEN
+
+
+@given(cases())
+def test_c7_c9_what_is_not_clean_is_neither_removed_nor_stamped(case: Case) -> None:
+    for one, outcome, horizon in judged(case):
+        if not one.removed and not case.is_clean(one):
+            assert outcome not in (Outcome.TOMBSTONE_REMOVED, Outcome.MARKER_REMOVED)
+            if one.competes and outcome is Outcome.KEPT and not one.stamped:
+                assert horizon is None
+
+
+@given(cases())
+def test_c9_no_tombstone_goes_with_the_first_cleaning_that_finds_it_clean(case: Case) -> None:
+    """Even with delete.retention.ms = 0: what was not stamped before stays, and may go with the next."""
+    for one, outcome, _ in judged(case):
+        if not one.stamped and not one.removed:
+            assert outcome not in (Outcome.TOMBSTONE_REMOVED, Outcome.MARKER_REMOVED)
+
+
+@given(cases(transactions=False, removed=False))
+def test_c9_a_cleaning_after_a_cleaning_moves_no_horizon_and_supersedes_nothing(case: Case) -> None:
+    kept = [replace(one, horizon=horizon, level=TAIL) for one, fate, horizon in judged(case) if fate is Outcome.KEPT]
+    again = judged(Case(tuple(kept), replace(case.plan, stamp=case.plan.stamp + 7)))
+    for one, outcome, horizon in again:
+        assert outcome is not Outcome.SUPERSEDED
+        if one.horizon is not None and outcome is Outcome.KEPT:
+            assert horizon == one.horizon
+
+
+@given(cases())
+def test_c10_control_and_aborted_records_change_nothing_for_others(case: Case) -> None:
+    """They neither supersede nor are superseded, whatever is in their keys."""
+    others = tuple(one for one in case.records if not (one.control or one.aborted))
+    found = {id(one): (outcome, horizon) for one, outcome, horizon in judged(case)}
+    for one, outcome, horizon in judged(replace(case, records=others)):
+        assert found[id(one)] == (outcome, horizon)
+    assert not {fate for one, fate, _ in judged(case) if one.control or one.aborted} & {Outcome.SUPERSEDED}
+
+
+@given(cases())
+def test_c9_a_removed_tombstone_comes_back_only_above_an_older_record_of_its_key(case: Case) -> None:
+    for one, outcome, _ in judged(case):
+        if one.removed:
+            assert outcome in (Outcome.RESTORED, Outcome.STILL_REMOVED)
+            assert (outcome is Outcome.RESTORED) <= case.supersedes_any(one)
+
+
+@given(cases(), st.integers(1, 4))
+def test_records_are_judged_one_by_one(case: Case, size: int) -> None:
+    """Batches of any size: nothing is asked of a record but what is told of it."""
+    found = judged(case)
+    count = len(found)
+    whole = Records(
+        offset=np.array([one.offset for one, _, _ in found], np.int64),
+        keyless=np.array([one.key is None for one, _, _ in found], np.bool_),
+        newest=column(case.records, "noise"),
+        has_older=np.zeros(count, np.bool_),
+        tombstone=column(case.records, "tombstone"),
+        horizon=np.full(count, NOW, np.int64),
+        level=TAIL,
+    )
+    parts = [
+        Records(
+            **{
+                name: getattr(whole, name)[start : start + size]
+                for name in ("offset", "keyless", "newest", "has_older")
+            },
+            tombstone=whole.tombstone[start : start + size],
+            horizon=whole.horizon[start : start + size],
+            level=TAIL,
+        )
+        for start in range(0, count, size)
+    ]
+    for asked in (outcomes, horizons):
+        together = [value for part in parts for value in asked(part, case.plan).tolist()]
+        assert together == asked(whole, case.plan).tolist()
+
+
+def offset_of(one: Record) -> int:
+    return one.offset
+
+
+@pytest.mark.parametrize(("per_ms", "now", "stamp"), [(1, 50, 57), (1000, 50_000, 57_000)])
+def test_c8_horizons_are_asked_for_in_the_unit_of_the_column(per_ms: int, now: int, stamp: int) -> None:
+    one = Input(path="a", level=0, base_offset=0, last_offset=9, records=10, bytes=10)
+    plan = Plan(
+        table="db.t",
+        table_uuid="u",
+        snapshot_id=1,
+        lane=Lane.FULL,
+        topic="orders",
+        partition=0,
+        now_ms=50,
+        reason="asked for",
+        inputs=(one,),
+        inputs_per_segment=None,
+        segment_bytes=10,
+        clean_below=4,
+        log_end_offset=9,
+        delete_retention_ms=7,
+    )
+    assert Parameters.of(plan, per_ms) == Parameters(9, 4, now, stamp)

@@ -1,0 +1,139 @@
+"""The catalog applied a commit but did not say so: what the table needs is not cleared away (C25)."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from firnlake.errors import OutcomeUnknownError, RefusedError, UnavailableError
+from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, QUARANTINED, SIDE_BRANCHES
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.snapshots import ancestors
+from firnlake.ingest import quarantine
+from firnlake.ingest.land import land
+from firnlake.job.collect import discard, sweep
+from firnlake.job.stage import Stage, stages_of
+from firnlake.publish.publish import publish
+from firnlake.table import records
+from infra.foreign.files import files_under
+from tests.support import lakes
+from tests.support.forgetful import through
+from tests.support.lakes import TABLE, Fates, append, only_plan, ready, row
+from tests.support.stages import data_of
+from tests.support.templates import Templates
+
+WAYS = ["", "sql", "busy"]
+"""Python's words, SQLAlchemy's, and a catalog that says it is busy."""
+
+
+@pytest.fixture
+def stage(lake: Lake, table: str, templates: Templates) -> Stage:
+    assert table
+
+    def make(lake: Lake) -> str:
+        for rows in ([row(0, b"a"), row(1, b"b")], [row(2, b"a")], [row(3, b"z")]):
+            append(lake, rows)
+        kept = [row(1, b"b"), row(2, b"a"), row(3, b"z")]
+        return ready(lake, only_plan(lake), kept, Fates(superseded=1)).identifier
+
+    return Stage.load(lake, templates.step(lake, "answered", make))
+
+
+def keyless(lake: Lake) -> Stage:
+    """One that moves a record without a key to the quarantine."""
+    append(lake, [row(0, None, headers=[]), row(1, b"a", headers=[])])
+    kept = [row(0, None, headers=[], level=QUARANTINED), row(1, b"a", headers=[])]
+    return ready(lake, only_plan(lake), kept, Fates(quarantined=1))
+
+
+def commits(lake: Lake) -> int:
+    return len(list(ancestors(lake.table(TABLE))))
+
+
+@pytest.mark.parametrize("says", WAYS)
+def test_c25_a_lost_answer_is_found_out(lake: Lake, stage: Stage, says: str) -> None:
+    before = commits(lake)
+    published = publish(through(lake, "no", says=says), stage.identifier)
+    assert not published.repeated
+    assert published.snapshot_id == lakes.snapshot(lake)
+    assert lakes.offsets(lake) == [1, 2, 3]
+    assert commits(lake) == before + 1
+
+
+def test_c25_a_catalog_that_goes_down_leaves_everything(lake: Lake, stage: Stage) -> None:
+    with pytest.raises(OutcomeUnknownError):
+        publish(through(lake, "yes"), stage.identifier)
+    assert lakes.offsets(lake) == [1, 2, 3]
+    assert publish(lake, stage.identifier).repeated
+    assert lakes.offsets(lake) == [1, 2, 3]
+
+
+def test_c25_who_discards_then_deletes_nothing_that_is_published(lake: Lake, stage: Stage) -> None:
+    with pytest.raises(OutcomeUnknownError):
+        publish(through(lake, "yes"), stage.identifier)
+    assert discard(lake, stage.identifier) == 0
+    assert lakes.offsets(lake) == [1, 2, 3]
+    assert stages_of(lake, TABLE) == []
+
+
+@pytest.mark.parametrize("says", ["", "sql"])
+def test_c25_a_landing_without_an_answer_is_not_landed_twice(lake: Lake, table: str, tmp_path: Path, says: str) -> None:
+    path = tmp_path / "landed.parquet"
+    pq.write_table(lakes.kafka([row(0), row(1)]), path)
+    with pytest.raises(OutcomeUnknownError, match="no file was deleted"):
+        land(through(lake, "no", says=says), table, [path])
+    assert lakes.offsets(lake) == [0, 1]
+
+
+@pytest.mark.parametrize("says", WAYS)
+@pytest.mark.usefixtures("table")
+def test_c5_c25_what_is_quarantined_is_there_once(lake: Lake, says: str) -> None:
+    stage = keyless(lake)
+    assert not publish(through(lake, "no", says=says), stage.identifier).repeated
+    assert lakes.offsets(lake) == [1]
+    assert [one.offset for one in quarantine.records(lake, TABLE, 10)] == [0]
+
+
+@pytest.mark.usefixtures("table")
+def test_c5_c25_nor_is_it_moved_again_when_the_catalog_is_back(lake: Lake) -> None:
+    stage = keyless(lake)
+    with pytest.raises(OutcomeUnknownError):
+        publish(through(lake, "yes"), stage.identifier)
+    assert publish(lake, stage.identifier).repeated
+    assert [one.offset for one in quarantine.records(lake, TABLE, 10)] == [0]
+
+
+@pytest.mark.parametrize("says", WAYS)
+def test_c25_a_discard_whose_newer_snapshot_had_no_answer_is_carried_on(lake: Lake, stage: Stage, says: str) -> None:
+    before = commits(lake)
+    swept = sweep(through(lake, "no", says=says), TABLE, [stage.job_id])
+    if says != "busy":  # which is asked again, and finds that main has moved on
+        assert "the connection broke" in swept.kept[stage.identifier]
+        assert stages_of(lake, TABLE) == [stage.identifier]
+        assert files_under(data_of(stage)), "nothing is deleted before it is known"
+        sweep(lake, TABLE)
+    assert stages_of(lake, TABLE) == []
+    assert files_under(data_of(stage)) == set()
+    assert lakes.offsets(lake) == [0, 1, 2, 3]
+    assert commits(lake) == before + (1 if says == "busy" else 2)
+
+
+@pytest.mark.parametrize("says", ["", "sql"])
+def test_c25_a_table_that_was_created_without_an_answer_is_whole(lake: Lake, says: str) -> None:
+    """A catalog that does not answer is not taken for one that refuses."""
+    with pytest.raises(UnavailableError, match="the connection broke"):
+        records.create(through(lake, "no", says=says), TABLE, {})
+    table = lake.table(TABLE)
+    assert set(SIDE_BRANCHES) <= set(table.metadata.refs)
+    assert HAS_SIDE_BRANCHES not in table.properties
+    with pytest.raises(RefusedError, match="already exists"):
+        records.create(lake, TABLE, {})
+    publish(lake, keyless(lake).identifier)
+    assert [one.offset for one in quarantine.records(lake, TABLE, 10)] == [0]
+
+
+def test_c25_nor_is_one_that_is_busy(lake: Lake) -> None:
+    table = records.create(through(lake, "no", says="busy"), TABLE, {})
+    assert set(SIDE_BRANCHES) <= set(table.metadata.refs)
+    assert HAS_SIDE_BRANCHES not in table.properties
+    assert len(table.metadata.snapshots) == 1 + len(SIDE_BRANCHES)

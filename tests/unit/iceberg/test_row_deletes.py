@@ -1,0 +1,177 @@
+"""Which delete files reach which data files, and which of them a commit leaves without any (C27)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.conversions import to_bytes
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.typedef import Record as Values
+from pyiceberg.types import StringType
+
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.manifest_entries import RawManifest, without
+from firnlake.iceberg.manifests import fetch
+from firnlake.iceberg.needless_deletes import DataEntry, needless
+from firnlake.iceberg.row_deletes import FILE_PATH, DeleteFile, RowDeletes, digest_of_all, place_of
+from tests.support import lakes
+from tests.support.row_deletes import delete_at, places
+
+PARTED = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"), spec_id=1)
+VOID = PartitionSpec(PartitionField(1, 1000, VoidTransform(), "p"), spec_id=2)
+SPECS = {0: UNPARTITIONED_PARTITION_SPEC, 1: PARTED, 2: VOID}
+PLACES: Sequence[tuple[int, tuple[Any, ...]]] = ((0, ()), (1, ("a",)), (1, ("b",)), (1, (None,)), (2, (None,)))
+PATHS = ("d0", "d1", "d2", "d3")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A data or delete file as drawn; ``names`` are the data files that a position delete's bounds span."""
+
+    path: str
+    place: tuple[int, tuple[Any, ...]]
+    number: int
+    equality: bool = False
+    names: tuple[str, str] | None = None
+    ids: tuple[int, ...] | None = (1,)
+
+    @property
+    def entry(self) -> ManifestEntry:
+        bounds: dict[str, Any] = {}
+        if self.names:
+            low, high = (to_bytes(StringType(), name) for name in self.names)
+            bounds = {"lower_bounds": {FILE_PATH: low}, "upper_bounds": {FILE_PATH: high}}
+        is_delete = self.path.startswith("x")
+        kind = DataFileContent.EQUALITY_DELETES if self.equality else DataFileContent.POSITION_DELETES
+        file = DataFile.from_args(
+            content=kind if is_delete else DataFileContent.DATA,
+            file_path=self.path,
+            file_format=FileFormat.PARQUET,
+            partition=Values(*self.place[1]),
+            record_count=3,
+            file_size_in_bytes=1,
+            equality_ids=list(self.ids) if self.equality and self.ids else None,
+            **bounds,
+        )
+        file.spec_id = self.place[0]
+        return ManifestEntry.from_args(
+            status=ManifestEntryStatus.ADDED, snapshot_id=1, sequence_number=self.number, data_file=file
+        )
+
+    def reaches(self, data: "Listed") -> bool:
+        """The rule of the specification, and of Iceberg's own readers for a delete that names one file."""
+        if self.equality:
+            everywhere = self.place[0] in (0, 2)
+            return data.number < self.number and (everywhere or self.place == data.place)
+        if data.number > self.number:
+            return False
+        if self.names and self.names[0] == self.names[1]:
+            return data.path == self.names[0]
+        return self.place == data.place
+
+
+data_files = st.lists(
+    st.builds(Listed, st.sampled_from(PATHS), st.sampled_from(PLACES), st.integers(1, 6)),
+    max_size=4,
+    unique_by=lambda one: one.path,
+)
+names = st.none() | st.tuples(st.sampled_from(PATHS), st.sampled_from(PATHS)).map(lambda two: (min(two), max(two)))
+delete_files = st.lists(
+    st.builds(
+        Listed,
+        st.integers(0, 99).map("x{}".format),
+        st.sampled_from(PLACES),
+        st.integers(1, 6),
+        st.booleans(),
+        names,
+    ),
+    max_size=6,
+    unique_by=lambda one: one.path,
+)
+
+
+@given(data_files, delete_files)
+def test_figures_and_files_are_those_of_the_specification(data: list[Listed], deletes: list[Listed]) -> None:
+    found = RowDeletes([one.entry for one in deletes], SPECS)
+    assert found.any == bool(deletes)
+    for file in data:
+        expected = sorted((one for one in deletes if one.reaches(file)), key=lambda one: (one.number, one.path))
+        place = place_of(file.entry.data_file)
+        listed = found.files(place, file.path, file.number)
+        assert [one.path for one in listed] == [one.path for one in expected]
+        reach = found.reaching(place, file.path, file.number)
+        equality = [one for one in expected if one.equality]
+        assert (reach.files, reach.equality) == (len(expected), len(equality))
+        assert reach.hidden == 3 * (len(expected) - len(equality))
+        assert reach.digest == digest_of_all(listed)
+        assert (reach.digest == 0) == (not expected)
+
+
+@given(data_files, delete_files, st.sets(st.sampled_from(PATHS)), st.integers(1, 7))
+def test_what_reaches_nothing_any_more_goes_and_nothing_else(
+    data: list[Listed], deletes: list[Listed], going: set[str], number: int
+) -> None:
+    """Files that the commit adds have a number of their own; position deletes never name them."""
+    removed = [one for one in data if one.path in going]
+    left = [one for one in data if one.path not in going]
+    added = [Listed("new", one.place, number) for one in removed]
+    found = needless(
+        [one.entry for one in deletes],
+        SPECS,
+        [DataEntry.of(one.entry) for one in removed],
+        [DataEntry.of(one.entry) for one in left],
+        [DataEntry.of(one.entry) for one in added],
+    )
+    assert found == {
+        one.path
+        for one in deletes
+        if any(one.reaches(file) for file in removed)
+        and not any(one.reaches(file) for file in (*left, *(added if one.equality else ())))
+    }
+
+
+def test_equality_deletes_without_ids_are_no_position_deletes() -> None:
+    delete = DeleteFile.of(Listed("x0", PLACES[1], 1, equality=True, ids=None).entry)
+    assert delete.is_equality
+    assert delete.equality_ids == ()
+
+
+@pytest.mark.usefixtures("table")
+def test_a_delete_manifest_is_written_anew_as_one(lake: Lake) -> None:
+    """PyIceberg's writer says in every header that the manifest holds data; Java's readers may look there."""
+    lakes.append(lake, [lakes.row(offset) for offset in range(3)])
+    lakes.append(lake, [lakes.row(offset, partition=1) for offset in range(3)])
+    gone, stays = delete_at(lake, lakes.TABLE, places(lake, lakes.TABLE, [1]))
+    table = lake.table(lakes.TABLE)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    (listed,) = [one for one in snapshot.manifests(table.io) if one.content == ManifestContent.DELETES]
+    location = f"{table.location()}/metadata/anew.avro"
+    anew = without(table.io, listed, {gone}, location, 77)
+    assert anew is not None
+    assert anew.content == ManifestContent.DELETES
+    assert (anew.existing_files_count, anew.deleted_files_count, anew.added_files_count) == (1, 1, 0)
+    assert (anew.existing_rows_count, anew.deleted_rows_count) == (1, 1)
+    assert anew.min_sequence_number == listed.sequence_number
+    assert RawManifest.fetch(table.io, anew).metadata["content"] == "deletes"
+    assert anew.manifest_length == len(fetch(table.io, location))
+    anew.sequence_number = 9
+    found = {one.data_file.file_path: one for one in anew.fetch_manifest_entry(table.io, discard_deleted=False)}
+    assert found[gone].status == ManifestEntryStatus.DELETED
+    assert (found[gone].snapshot_id, found[gone].sequence_number) == (77, listed.sequence_number)
+    assert found[stays].status == ManifestEntryStatus.EXISTING
+    stayed = (found[stays].snapshot_id, found[stays].sequence_number)
+    assert stayed == (snapshot.snapshot_id, listed.sequence_number)
+    assert found[stays].data_file.content == DataFileContent.POSITION_DELETES

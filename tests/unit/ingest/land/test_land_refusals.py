@@ -1,0 +1,147 @@
+"""C26: a file that can't be landed is refused by name, and nothing of it is landed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.catalog import Lake
+from firnlake.ingest.files import read_records
+from firnlake.ingest.land import land
+from infra.foreign.files import files_under
+from tests.support.lakes import kafka, row
+from tests.support.landing_files import parquet, with_column
+
+GOOD_LINE = '{"key":"k","value":"v","topic":"orders","partition":0,"offset":1,"timestamp":1}\n'
+
+
+def write(name: str, content: str | bytes) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+        return folder / name
+
+    return make
+
+
+def column(name: str, values: Any) -> Callable[[Path], Path]:
+    return lambda folder: parquet(folder / "bad.parquet", with_column(name, pa.array(values)))
+
+
+def half_written(folder: Path) -> Path:
+    whole = parquet(folder / "whole.parquet", [row(offset) for offset in range(100)]).read_bytes()
+    return write("half.parquet", whole[: len(whole) // 2])(folder)
+
+
+def damaged(folder: Path) -> Path:
+    whole = bytearray(parquet(folder / "whole.parquet", [row(offset) for offset in range(100)]).read_bytes())
+    whole[-1500:-700] = bytes(800)  # within the footer, which says where everything is
+    return write("damaged.parquet", bytes(whole))(folder)
+
+
+REFUSALS: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "missing file": (lambda folder: folder / "none.parquet", "does not exist"),
+    "a folder": (lambda folder: folder, "is a folder"),
+    "wrong suffix": (write("a.csv", GOOD_LINE), "has suffix '.csv'; allowed: .parquet, .jsonl"),
+    "no suffix": (write("a", GOOD_LINE), "has suffix ''"),
+    "corrupt parquet": (write("a.parquet", "not parquet at all"), "can't be read"),
+    "empty parquet": (write("a.parquet", b""), "can't be read"),
+    "half-written parquet": (half_written, "can't be read"),
+    "damaged parquet": (damaged, "can't be read"),
+    "broken json": (
+        write("a.jsonl", GOOD_LINE + '{"key": "k", "val'),
+        "line 2 is not JSON (Unterminated string starting at at column 14)",
+    ),
+    "json that is no record": (write("a.jsonl", "[1, 2]"), "line 1 is a list; allowed: a JSON object"),
+    "json with other columns": (
+        write("a.jsonl", '{"id": 1}'),
+        "missing: key, value, topic, partition, offset, timestamp",
+    ),
+    "json without value": (write("a.jsonl", GOOD_LINE.replace('"value":"v",', "")), "missing: value, unknown: none"),
+    "json with a number as key": (write("a.jsonl", GOOD_LINE.replace('"k"', "5")), "can't be read"),
+    "json with headers as a map": (write("a.jsonl", GOOD_LINE.replace("}", ',"headers":{"a":"b"}}')), "can't be read"),
+    "json with a broken time": (write("a.jsonl", GOOD_LINE.replace(":1}", ':"noon"}')), "column timestamp is string"),
+    "json with a fraction as offset": (write("a.jsonl", GOOD_LINE.replace(":1,", ":1.5,")), "column offset is double"),
+    "json with an unknown column": (write("a.jsonl", GOOD_LINE.replace("{", '{"level":3,')), "unknown: level"),
+    "missing columns": (
+        lambda folder: parquet(folder / "a.parquet", kafka([row(1)]).drop_columns(["offset", "value"])),
+        "missing: value, offset, unknown: none",
+    ),
+    "unknown column": (
+        lambda folder: parquet(folder / "a.parquet", kafka([row(1)]).append_column("level", pa.array([3]))),
+        "missing: none, unknown: level",
+    ),
+    "key of another type": (column("key", [5]), "column key is int64"),
+    "topic of another type": (column("topic", [["x"]]), "column topic is list"),
+    "partition too large": (column("partition", [2**31]), "column partition is int64: Integer value 2147483648"),
+    "headers of another type": (column("headers", ["x"]), "column headers is string"),
+    "time of another type": (column("timestamp", [1.5]), "column timestamp is double"),
+    "time beyond microseconds": (column("timestamp", [2**63 - 1]), "column timestamp is timestamp[ms"),
+    "offset NULL": (column("offset", pa.array([None], pa.int64())), "column offset is NULL in 1 of 1 records"),
+    "topic NULL": (column("topic", pa.array([None], pa.string())), "column topic is NULL"),
+    "partition NULL": (column("partition", pa.array([None], pa.int32())), "column partition is NULL"),
+    "timestamp NULL": (column("timestamp", pa.array([None], pa.int64())), "column timestamp is NULL"),
+    "offset negative": (column("offset", [-1]), "column offset holds -1; allowed: 0 or more"),
+    "partition negative": (column("partition", [-2]), "column partition holds -2; allowed: 0 or more"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_c26_what_is_refused_leaves_table_and_folder_as_they_were(
+    lake: Lake, table: str, tmp_path: Path, case: str
+) -> None:
+    make, text = REFUSALS[case]
+    good, bad = parquet(tmp_path / "good.parquet", [row(1)]), make(tmp_path)
+    before = (lake.table(table).metadata_location, files_under(tmp_path))
+    with pytest.raises(RefusedError) as caught:
+        land(lake, table, [good, bad])
+    assert str(caught.value).startswith(f"file {bad}")
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert (lake.table(table).metadata_location, files_under(tmp_path)) == before
+
+
+def test_c26_a_table_that_is_none_of_records_is_refused(lake: Lake, table: str, tmp_path: Path) -> None:
+    with lake.table(table).update_schema() as update:
+        update.delete_column("delete_horizon")
+    with pytest.raises(
+        RefusedError, match=r"lake\.records does not have the record columns: delete_horizon is missing"
+    ):
+        land(lake, table, [parquet(tmp_path / "a.parquet", [row(1)])])
+
+
+def test_c26_an_unknown_table_is_refused(lake: Lake, tmp_path: Path) -> None:
+    lake.create_namespace("lake")
+    with pytest.raises(RefusedError, match=r"table lake\.none does not exist"):
+        land(lake, "lake.none", [parquet(tmp_path / "a.parquet", [row(1)])])
+
+
+@given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
+@example(b"null")
+@example(b"{}\nnull")
+def test_any_json_lines_are_records_or_refused(content: bytes) -> None:
+    path = Path("any.jsonl")
+    path.write_bytes(content)
+    try:
+        found = read_records(path).num_rows
+    except RefusedError:
+        found = 0
+    assert found == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0), st.binary(min_size=1, max_size=8))
+def test_a_damaged_parquet_file_is_read_or_refused(position: int, patch: bytes) -> None:
+    path = Path("damaged.parquet")
+    whole = parquet(path, [row(offset) for offset in range(3)]).read_bytes()
+    place = position % len(whole)
+    path.write_bytes(whole[:place] + patch + whole[place + len(patch) :])
+    try:
+        found = read_records(path).num_rows
+    except RefusedError:
+        found = 3
+    assert found == 3

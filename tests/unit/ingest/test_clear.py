@@ -1,0 +1,144 @@
+"""``clear`` takes records out of quarantine, those that are meant and no others (C5)."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from firnlake.errors import RefusedError
+from firnlake.iceberg.branches import QUARANTINE, QUARANTINED
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.snapshots import ancestors
+from firnlake.ingest import quarantine
+from firnlake.ingest.quarantine import Selection, as_of_now
+from firnlake.job.lane import Lane
+from firnlake.plan.make import plan_table
+from firnlake.publish.publish import publish
+from firnlake.table.topic_partition import TopicPartition
+from tests.support import lakes
+from tests.support.caring import files_on
+from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, append, ready, row
+from tests.support.late import late
+
+OTHER = TopicPartition("orders", 1)
+
+
+def quarantined(lake: Lake, start: int, partition: int = 0) -> str:
+    """Land a record without a key at offset ``start`` and one with a key, and move the former away; the job."""
+    append(
+        lake,
+        [row(start, key=None, partition=partition, headers=[]), row(start + 1, b"%d" % start, partition=partition)],
+    )
+    (plan,) = [one for one in plan_table(lake, TABLE, Lane.FULL, NOW, force=True) if one.partition == partition]
+    seen = lake.table(TABLE).scan(row_filter=f"partition = {partition}").to_arrow().to_pylist()
+    rows = [one | {"level": QUARANTINED if one["key"] is None else 3} for one in seen]
+    return publish(lake, ready(lake, plan, rows, Fates(quarantined=1)).identifier).plan_id
+
+
+@pytest.fixture
+def jobs(lake: Lake, table: str) -> list[str]:
+    """Jobs that moved offsets 0 and 10 of orders-0 and offset 5 of orders-1."""
+    assert table == TABLE
+    return [quarantined(lake, 0), quarantined(lake, 10), quarantined(lake, 5, partition=1)]
+
+
+def left(lake: Lake) -> list[tuple[int, int]]:
+    """Partition and offset of what is in quarantine."""
+    return [(one.topic_partition.partition, one.offset) for one in quarantine.records(lake, TABLE, 10)]
+
+
+def test_c5_all(lake: Lake, jobs: list[str]) -> None:
+    before = lakes.offsets(lake)
+    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE)) == len(jobs) == 3
+    assert (left(lake), quarantine.batches(lake, TABLE)) == ([], [])
+    assert lakes.offsets(lake) == before == [1, 6, 11], "readers of main see what they saw"
+
+
+@pytest.mark.parametrize(("where", "cleared", "stays"), [(TOPIC_PARTITION, 2, [(1, 5)]), (OTHER, 1, [(0, 0), (0, 10)])])
+@pytest.mark.usefixtures("jobs")
+def test_c5_one_topic_partition(lake: Lake, where: TopicPartition, cleared: int, stays: list[tuple[int, int]]) -> None:
+    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE, Selection(topic_partition=where))) == cleared
+    assert left(lake) == stays
+
+
+def test_c5_one_job(lake: Lake, jobs: list[str]) -> None:
+    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE, Selection(job=jobs[1]))) == 1
+    assert left(lake) == [(0, 0), (1, 5)]
+    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE, Selection(OTHER, jobs[0]))) == 0
+    assert left(lake) == [(0, 0), (1, 5)]
+
+
+def test_it_is_one_commit_and_clearing_again_is_none(lake: Lake, jobs: list[str]) -> None:
+    commits = len(list(ancestors(lake.table(TABLE))))
+    quarantine.clear(lake, TABLE, as_of_now(lake, TABLE))
+    assert len(list(ancestors(lake.table(TABLE)))) == commits + 1
+    place = lake.table(TABLE).metadata_location
+    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE)) == 0
+    assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE, Selection(job=jobs[0]))) == 0
+    assert lake.table(TABLE).metadata_location == place
+
+
+def test_where_nothing_was_ever_quarantined_there_is_nothing_to_clear(lake: Lake, table: str) -> None:
+    place = lake.table(table).metadata_location
+    assert quarantine.clear(lake, table, as_of_now(lake, table)) == 0
+    assert lake.table(table).metadata_location == place
+
+
+@pytest.mark.usefixtures("jobs")
+def test_a_mistake_can_be_undone(lake: Lake) -> None:
+    """The files stay until the branch's snapshots are expired."""
+    before, files = lake.table(TABLE).metadata.refs[QUARANTINE].snapshot_id, files_on(lake, QUARANTINE)
+    quarantine.clear(lake, TABLE, as_of_now(lake, TABLE))
+    assert all(file.exists() for file in files)
+    lake.table(TABLE).manage_snapshots().create_branch(before, QUARANTINE).commit()
+    assert left(lake) == [(0, 0), (0, 10), (1, 5)]
+
+
+@pytest.mark.usefixtures("jobs")
+def test_c22_an_appender_beside_it_is_not_refused(lake: Lake) -> None:
+    slow, catalog = late(lake, "records", "yes")
+    with ThreadPoolExecutor(1) as other:
+        appending = other.submit(append, slow, [row(20)])
+        assert catalog.came.wait(60)
+        assert quarantine.clear(lake, TABLE, as_of_now(lake, TABLE)) == 3
+        catalog.go.set()
+        appending.result()
+    assert (lakes.offsets(lake), left(lake)) == ([1, 6, 11, 20], [])
+
+
+@pytest.mark.usefixtures("jobs")
+def test_c22_nor_is_it_beside_an_appender(lake: Lake) -> None:
+    slow, catalog = late(lake, "records", "yes")
+    with ThreadPoolExecutor(1) as other:
+        clearing = other.submit(quarantine.clear, slow, TABLE, as_of_now(lake, TABLE))
+        assert catalog.came.wait(60)
+        append(lake, [row(20)])
+        catalog.go.set()
+        assert clearing.result() == 3
+    assert (lakes.offsets(lake), left(lake)) == ([1, 6, 11, 20], [])
+
+
+@pytest.mark.usefixtures("jobs")
+def test_c5_what_is_quarantined_at_the_same_time_is_not_lost(lake: Lake) -> None:
+    """Of one topic partition: what comes from another one meanwhile stays."""
+    slow, catalog = late(lake, "records", "yes")
+    with ThreadPoolExecutor(1) as other:
+        chosen = as_of_now(lake, TABLE, Selection(topic_partition=TOPIC_PARTITION))
+        clearing = other.submit(quarantine.clear, slow, TABLE, chosen)
+        assert catalog.came.wait(60)
+        quarantined(lake, 30, partition=1)
+        catalog.go.set()
+        assert clearing.result() == 2
+    assert left(lake) == [(1, 5), (1, 30)]
+
+
+@pytest.mark.usefixtures("jobs")
+def test_several_at_the_same_time_clear_once(lake: Lake) -> None:
+    chosen = as_of_now(lake, TABLE)
+    done = lakes.together(*[lambda: quarantine.clear(Lake.embedded(lake.home), TABLE, chosen)] * 3)
+    assert sorted(one for one in done if isinstance(one, int)) == [0, 0, 3]
+    assert (left(lake), lakes.offsets(lake)) == ([], [1, 6, 11])
+
+
+def test_c26_an_unknown_table_is_refused(lake: Lake) -> None:
+    with pytest.raises(RefusedError, match=r"lake\.other does not exist"):
+        quarantine.clear(lake, "lake.other", Selection(as_of=1))

@@ -1,0 +1,229 @@
+"""Snapshots, branches and tags expire by Iceberg's rules, and with them the files that nothing else reaches (C29)."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
+
+from firnlake import clock
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.deleter import Kind
+from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE
+from firnlake.maintain.expire import restore_lost_refs
+from firnlake.maintain.maintain import care_table
+from firnlake.table.policy import DAY_MS
+from infra.foreign.files import on_disk
+from tests.support import foreign, lakes
+from tests.support.caring import gone
+from tests.support.expiring import LATER, care, expire, first_of, replaced
+from tests.support.lakes import TABLE, append, row
+from tests.support.late import late
+
+
+def heads(table: Table) -> set[int]:
+    """The snapshots of branches and tags."""
+    return {ref.snapshot_id for ref in table.metadata.refs.values()}
+
+
+def commit_without(lake: Lake, snapshot_id: int) -> None:
+    """Remove a snapshot whatever refers to it, as a catalog that was asked before there was a ref."""
+    table = lake.table(TABLE)
+    asserted = AssertTableUUID(uuid=table.metadata.table_uuid)
+    removed = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": [snapshot_id]})
+    lake.catalog.commit_table(table, (asserted,), (removed,))
+
+
+class TestFiles:
+    """Snapshots and files that go, and those that stay."""
+
+    def test_c29_space_is_freed_and_readers_see_what_they_saw(self, lake: Lake, old: set[Path]) -> None:
+        found = care(lake)
+        assert gone(found, Kind.SNAPSHOTS)
+        assert not any(path.exists() for path in old)
+        table = lake.table(TABLE)
+        assert {one.snapshot_id for one in table.metadata.snapshots} == heads(table)
+        assert lakes.offsets(lake) == [3]
+        known = {on_disk(path) for path in lakes.held(table)}
+        for snapshot in table.metadata.snapshots:
+            known |= {on_disk(one.manifest_path) for one in snapshot.manifests(table.io)}
+            known |= {on_disk(snapshot.manifest_list)}
+        assert {path for path in lakes.table_files(lake) if ".metadata.json" not in path.name} == known
+
+    def test_c25_a_dry_run_finds_what_a_run_removes_and_a_second_run_nothing(self, lake: Lake, old: set[Path]) -> None:
+        before = lakes.table_files(lake)
+        now_ms = clock.now_ms() + LATER
+        shown = care_table(lake, TABLE, now_ms, remove=False)
+        assert lakes.table_files(lake) == before
+        assert care_table(lake, TABLE, now_ms, remove=True) == shown
+        files = [one.files for one in shown if one.kind is Kind.EXPIRED]
+        assert sum(files) == len(before - lakes.table_files(lake))
+        assert files[0] == len(old)
+        assert sum(one.bytes for one in shown if one.kind is Kind.EXPIRED) > 0
+        assert care_table(lake, TABLE, now_ms, remove=True) == []
+
+    def test_young_snapshots_stay(self, lake: Lake, old: set[Path]) -> None:
+        before = lakes.table_files(lake)
+        assert not [one for one in care(lake, after_ms=4 * DAY_MS) if one.goes]
+        assert lakes.table_files(lake) == before
+        assert all(path.exists() for path in old)
+
+    def test_the_tables_own_limit_holds(self, lake: Lake, old: set[Path]) -> None:
+        lake.set_properties(TABLE, {MAX_SNAPSHOT_AGE: "3600000"})
+        assert gone(care(lake, after_ms=7_200_000), Kind.SNAPSHOTS)
+        assert not any(path.exists() for path in old)
+
+    @pytest.mark.parametrize("kind", ["tag", "branch"])
+    def test_c29_a_ref_of_another_writer_keeps_all_it_reaches(self, lake: Lake, table: str, kind: str) -> None:
+        path = on_disk(lakes.append_file(lake, [row(0)]))
+        snapshot_id = lakes.snapshot(lake)
+        assert snapshot_id is not None
+        manage = lake.table(table).manage_snapshots()
+        (manage.create_tag if kind == "tag" else manage.create_branch)(snapshot_id, "audit").commit()
+        lake.table(table).delete("offset = 0")
+        old = replaced(lake)
+        care(lake)
+        assert path.exists()
+        assert not any(one.exists() for one in old)
+        assert lake.table(table).scan().use_ref("audit").to_arrow()["offset"].to_pylist() == [0]
+        assert lakes.offsets(lake) == [3]
+
+    def test_a_tag_past_its_age_goes_with_its_files(self, lake: Lake, table: str) -> None:
+        path = on_disk(lakes.append_file(lake, [row(0)]))
+        snapshot_id = lakes.snapshot(lake)
+        assert snapshot_id is not None
+        lake.table(table).manage_snapshots().create_tag(snapshot_id, "audit", max_ref_age_ms=DAY_MS).commit()
+        lake.table(table).delete("offset = 0")
+        append(lake, [row(1)])
+        assert list(gone(care(lake), Kind.REF)) == ["tag audit"]
+        assert "audit" not in lake.table(table).metadata.refs
+        assert not path.exists()
+
+    def test_statistics_go_with_their_snapshot(self, lake: Lake, old: set[Path]) -> None:
+        table = lake.table(TABLE)
+        paths = []
+        for snapshot in (table.metadata.snapshots[0], table.metadata.snapshots[-1]):
+            location = f"{table.location()}/metadata/{snapshot.snapshot_id}.stats"
+            on_disk(location).write_bytes(b"puffin")
+            paths.append(on_disk(location))
+            named = {
+                "snapshot-id": snapshot.snapshot_id,
+                "statistics-path": location,
+                "file-size-in-bytes": 6,
+                "file-footer-size-in-bytes": 1,
+                "blob-metadata": [],
+            }
+            with lake.table(TABLE).update_statistics() as update:
+                update.set_statistics(StatisticsFile.model_validate(named))
+        care(lake)
+        assert [path.exists() for path in paths] == [False, True]
+        assert not any(path.exists() for path in old)
+
+    def test_a_file_under_another_spelling_is_the_same_file(self, lake: Lake, table: str) -> None:
+        """Java writes `file:/a`, PyIceberg `file:///a`."""
+        location = lakes.append_file(lake, [row(0)])
+        foreign.append_again(lake, location, respelled=location.replace("file:///", "file:/"))
+        with lake.table(table).transaction() as change, change.update_snapshot().overwrite() as swap:
+            (entry,) = (task.file for task in lake.table(table).scan().plan_files() if task.file.file_path == location)
+            swap.delete_data_file(entry)
+        assert gone(care(lake), Kind.SNAPSHOTS)
+        assert on_disk(location).exists()
+        assert lakes.offsets(lake) == [0]
+
+    def test_checksums_of_hadoop_go_with_their_files(self, lake: Lake, old: set[Path]) -> None:
+        checksums = [path.with_name(f".{path.name}.crc") for path in old]
+        for path in checksums:
+            path.write_bytes(b"crc")
+        expire(lake)
+        assert not any(path.exists() for path in checksums)
+
+
+class TestOthers:
+    """Other processes at the same time, and what they leave."""
+
+    def test_c22_an_append_meanwhile_is_not_lost(self, lake: Lake, old: set[Path]) -> None:
+        slow, catalog = late(lake, "records", "yes")
+        with ThreadPoolExecutor(1) as other:
+            caring = other.submit(expire, slow)
+            assert catalog.came.wait(60)
+            append(lake, [row(4)])
+            catalog.go.set()
+            found = caring.result()
+        assert gone(found, Kind.SNAPSHOTS)
+        assert lakes.offsets(lake) == [3, 4]
+        assert not any(path.exists() for path in old)
+
+    def test_c29_what_main_is_rolled_back_to_meanwhile_stays(self, lake: Lake, old: set[Path]) -> None:
+        first = first_of(lake).snapshot_id
+        slow, catalog = late(lake, "records", "yes")
+        with ThreadPoolExecutor(1) as other:
+            caring = other.submit(expire, slow)
+            assert catalog.came.wait(60)
+            lake.table(TABLE).manage_snapshots().set_current_snapshot(first).commit()
+            catalog.go.set()
+            caring.result()
+        assert lakes.snapshot(lake) == first
+        assert lakes.offsets(lake) == [0]
+        assert [path.exists() for path in sorted(old)].count(True) == 1
+
+    @pytest.mark.parametrize("kind", ["tag", "branch"])
+    def test_c29_a_ref_that_is_created_meanwhile_keeps_its_snapshot(
+        self, lake: Lake, old: set[Path], kind: str
+    ) -> None:
+        """Catalogs remove the refs of a snapshot with it, and no commit can ask that there is none."""
+        first = first_of(lake).snapshot_id
+        slow, catalog = late(lake, "records", "yes")
+        with ThreadPoolExecutor(1) as other:
+            caring = other.submit(expire, slow)
+            assert catalog.came.wait(60)
+            manage = lake.table(TABLE).manage_snapshots()
+            if kind == "tag":
+                manage.create_tag(first, "audit", max_ref_age_ms=77 * DAY_MS).commit()
+            else:
+                manage.create_branch(first, "audit", max_ref_age_ms=77 * DAY_MS).commit()
+            catalog.go.set()
+            caring.result()
+        ref = lake.table(TABLE).metadata.refs["audit"]
+        assert (ref.snapshot_id, ref.snapshot_ref_type.value, ref.max_ref_age_ms) == (first, kind, 77 * DAY_MS)
+        assert lake.table(TABLE).scan().use_ref("audit").to_arrow()["offset"].to_pylist() == [0]
+        care(lake)
+        assert lake.table(TABLE).scan().use_ref("audit").to_arrow()["offset"].to_pylist() == [0]
+        assert [path.exists() for path in old].count(True) == 1
+        append(lake, [row(5)])
+        assert lakes.offsets(lake) == [3, 5]
+
+    def test_c29_a_snapshot_that_is_back_already_is_not_put_back_twice(self, lake: Lake, old: set[Path]) -> None:
+        """Two processes at once restore what they have lost, and the owner removes a tag in between."""
+        assert old
+        before, first = lake.table(TABLE), first_of(lake).snapshot_id
+        for name in ("audit", "report"):
+            lake.table(TABLE).manage_snapshots().create_tag(first, name).commit()
+        commit_without(lake, first)
+        restore_lost_refs(lake, before, [first])
+        lake.table(TABLE).manage_snapshots().remove_tag("audit").commit()
+        restore_lost_refs(lake, before, [first])
+        metadata = lake.table(TABLE).metadata
+        assert [one.snapshot_id for one in metadata.snapshots].count(first) == 1
+        assert {name for name, ref in metadata.refs.items() if ref.snapshot_id == first} == {"audit", "report"}
+
+    def test_what_another_tool_expires_meanwhile_is_no_error(self, lake: Lake, old: set[Path]) -> None:
+        first = first_of(lake).snapshot_id
+        slow, catalog = late(lake, "records", "yes")
+        with ThreadPoolExecutor(1) as other:
+            caring = other.submit(expire, slow)
+            assert catalog.came.wait(60)
+            lake.table(TABLE).maintenance.expire_snapshots().by_id(first).commit()
+            catalog.go.set()
+            found = caring.result()
+        assert gone(found, Kind.SNAPSHOTS)
+        care(lake)
+        assert not any(path.exists() for path in old)
+        assert lakes.offsets(lake) == [3]
+
+    def test_several_at_a_time_do_no_harm(self, lake: Lake, old: set[Path]) -> None:
+        done = lakes.together(*[lambda: expire(Lake.embedded(lake.home))] * 3)
+        assert not [one for one in done if isinstance(one, Exception)]
+        assert not any(path.exists() for path in old)
+        assert lakes.offsets(lake) == [3]

@@ -1,0 +1,241 @@
+"""Records of the quarantine and removed tombstones go when they are older than the table's limits (C5, C9)."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from firnlake import clock
+from firnlake.errors import ConflictError, FirnError
+from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
+from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.deleter import Finding, Kind
+from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE, ancestors
+from firnlake.ingest import quarantine
+from firnlake.maintain.maintain import care_table
+from firnlake.table.policy import DAY_MS
+from tests.support import lakes
+from tests.support.caring import (
+    HOUR_MS,
+    collect,
+    files_on,
+    gone,
+    kept,
+    offsets_on,
+    quarantined,
+    removed_tombstone,
+)
+from tests.support.lakes import TABLE, append, only_plan, row
+from tests.support.late import late
+from tests.support.topics import DAY, NOW, Topic, updates
+
+AGE = "firn.care.quarantine.age.ms"
+LATE = "firn.late.max.ms"
+
+
+def expire(lake: Lake) -> None:
+    """Expire all snapshots that are neither the current one nor a branch's, as the table's owner does."""
+    maintenance = lake.table(TABLE).maintenance
+    maintenance.expire_snapshots().older_than(clock.from_ms(clock.now_ms() + DAY_MS)).commit()
+
+
+def going(found: list[Finding]) -> list[Finding]:
+    """Records that go; files that only past snapshots refer to are named from then on."""
+    return [one for one in found if one.goes]
+
+
+class TestQuarantine:
+    """The only copy of records without a key: kept for ever unless the table says otherwise."""
+
+    @pytest.mark.parametrize("limit", [None, "-1"])
+    def test_c5_without_a_limit_it_is_kept_for_ever(self, lake: Lake, table: str, limit: str | None) -> None:
+        if limit:
+            lake.set_properties(table, {AGE: limit})
+        quarantined(lake)
+        found = collect(lake, 10_000 * DAY_MS)
+        assert gone(found, Kind.QUARANTINE) == {}
+        assert kept(found, Kind.QUARANTINE) == {f"{table} ({QUARANTINE})": f"within {AGE} = -1"}
+        assert len(quarantine.records(lake, table, 10)) == 1
+
+    def test_c5_what_is_older_than_the_limit_leaves_the_branch(self, lake: Lake, table: str) -> None:
+        file = quarantined(lake)
+        lake.set_properties(table, {AGE: str(5 * DAY_MS), MAX_SNAPSHOT_AGE: str(9 * DAY_MS)})
+        now_ms = clock.now_ms() + 6 * DAY_MS
+        commits = len(list(ancestors(lake.table(table))))
+        shown = care_table(lake, table, now_ms, remove=False)
+        assert offsets_on(lake, QUARANTINE) == [0]
+        assert going(care_table(lake, table, now_ms, remove=True)) == going(shown)
+        assert gone(shown, Kind.QUARANTINE) == {f"{table} ({QUARANTINE})": f"older than {AGE} = {5 * DAY_MS}"}
+        assert quarantine.records(lake, table, 10) == []
+        assert lakes.offsets(lake) == [1], "readers of main see what they saw"
+        assert len(list(ancestors(lake.table(table)))) == commits + 1
+        assert file.exists(), "a snapshot of the branch still refers to it"
+        assert gone(collect(lake, 6 * DAY_MS), Kind.QUARANTINE) == {}
+
+    def test_a_mistake_is_undone_with_icebergs_own_means(self, lake: Lake, table: str) -> None:
+        """Until its snapshots are expired the branch can be put back to where it was."""
+        quarantined(lake)
+        before = lake.table(table).metadata.refs[QUARANTINE].snapshot_id
+        lake.set_properties(table, {AGE: "0"})
+        collect(lake, HOUR_MS)
+        assert lake.table(table).scan(snapshot_id=before).to_arrow()["offset"].to_pylist() == [0]
+        lake.table(table).manage_snapshots().create_branch(before, QUARANTINE).commit()
+        assert [one.offset for one in quarantine.records(lake, table, 10)] == [0]
+
+    def test_c5_what_is_younger_stays(self, lake: Lake, table: str) -> None:
+        """A file is as old as the snapshot that added it, whatever the time on its store."""
+        first = quarantined(lake)
+        second = quarantined(lake, start=10)
+        os.utime(second, (0, 0))
+        added = {one.snapshot_id: one.timestamp_ms for one in lake.table(table).metadata.snapshots}
+        newest_ms = added[lake.table(table).metadata.refs[QUARANTINE].snapshot_id]
+        lake.set_properties(table, {AGE: str(DAY_MS)})
+        found = care_table(lake, table, newest_ms + DAY_MS, remove=True)
+        assert [(one.goes, one.files) for one in found if one.kind is Kind.QUARANTINE] == [(True, 1), (False, 1)]
+        assert files_on(lake, QUARANTINE) == {second}
+        assert first.exists()
+        assert [one.offset for one in quarantine.records(lake, table, 10)] == [10]
+
+    def test_where_its_snapshot_is_expired_a_file_is_as_old_as_itself(self, lake: Lake, table: str) -> None:
+        first = quarantined(lake)
+        second = quarantined(lake, start=10)
+        expire(lake)
+        then = clock.now_ms() / 1000 - 10 * DAY_MS / 1000
+        for file in (first, second):
+            os.utime(file, (then, then))
+        lake.set_properties(table, {AGE: str(DAY_MS)})
+        collect(lake)
+        assert files_on(lake, QUARANTINE) == {second}
+
+    def test_it_goes_for_good_once_nothing_refers_to_it(self, lake: Lake, table: str) -> None:
+        file = quarantined(lake)
+        lake.set_properties(table, {AGE: "0"})
+        collect(lake, HOUR_MS)
+        expire(lake)
+        assert file.exists()
+        assert len(gone(collect(lake, 4 * DAY_MS), Kind.DATA)) == 1
+        assert not file.exists()
+        assert collect(lake, 4 * DAY_MS) == []
+
+    def test_tags_hold_what_left_the_branch(self, lake: Lake, table: str) -> None:
+        file = quarantined(lake)
+        snapshot_id = lake.table(table).metadata.refs[QUARANTINE].snapshot_id
+        lake.table(table).manage_snapshots().create_tag(snapshot_id, "audit").commit()
+        lake.set_properties(table, {AGE: "0"})
+        collect(lake, HOUR_MS)
+        expire(lake)
+        assert gone(collect(lake, 4 * DAY_MS), Kind.DATA) == {}
+        assert file.exists()
+        assert lake.table(table).scan(snapshot_id=snapshot_id).to_arrow()["offset"].to_pylist() == [0]
+
+    def test_c5_what_is_quarantined_at_the_same_time_is_not_lost(self, lake: Lake, table: str) -> None:
+        first = quarantined(lake)
+        added_ms = lake.table(table).metadata.last_updated_ms
+        lake.set_properties(table, {AGE: str(DAY_MS)})
+        slow, catalog = late(lake, "records", "yes")
+        with ThreadPoolExecutor(1) as other:
+            collecting = other.submit(care_table, slow, table, added_ms + DAY_MS + 1, remove=True)
+            assert catalog.came.wait(60)
+            second = quarantined(lake, start=10)
+            catalog.go.set()
+            collecting.result()
+        assert files_on(lake, QUARANTINE) == {second}
+        assert first.exists()
+        assert lakes.offsets(lake) == [11]
+
+    def test_c22_an_appender_beside_it_is_not_refused(self, lake: Lake, table: str) -> None:
+        quarantined(lake)
+        lake.set_properties(table, {AGE: "0"})
+        slow, catalog = late(lake, "records", "yes")
+        with ThreadPoolExecutor(1) as other:
+            appending = other.submit(append, slow, [row(5)])
+            assert catalog.came.wait(60)
+            collect(lake, HOUR_MS)
+            catalog.go.set()
+            appending.result()
+        assert (lakes.offsets(lake), offsets_on(lake, QUARANTINE)) == ([1, 5], [])
+
+    def test_several_collectors_at_the_same_time_do_no_harm(self, lake: Lake, table: str) -> None:
+        quarantined(lake)
+        lake.set_properties(table, {AGE: "0"})
+        done = lakes.together(*[lambda: collect(Lake.embedded(lake.home), HOUR_MS)] * 3)
+        assert not [one for one in done if isinstance(one, FirnError)]
+        assert (lakes.offsets(lake), offsets_on(lake, QUARANTINE)) == ([1], [])
+
+
+class TestRemovedTombstones:
+    """Kept for records that turn up late (C9): ``firn.late.max.ms`` says how late, 30 days if nothing else."""
+
+    def test_c9_by_default_they_are_kept_for_30_days(self, lake: Lake, table: str) -> None:
+        file = removed_tombstone(lake)
+        assert gone(collect(lake, 30 * DAY_MS - HOUR_MS), Kind.TOMBSTONES) == {}
+        assert files_on(lake, REMOVED_TOMBSTONES) == {file}
+        found = gone(collect(lake, 30 * DAY_MS + HOUR_MS), Kind.TOMBSTONES)
+        assert found == {f"{table} ({REMOVED_TOMBSTONES})": f"older than {LATE} = {30 * DAY_MS}"}
+        assert files_on(lake, REMOVED_TOMBSTONES) == set()
+
+    def test_c9_minus_one_keeps_them_for_ever(self, lake: Lake, table: str) -> None:
+        lake.set_properties(table, {LATE: "-1"})
+        file = removed_tombstone(lake)
+        assert gone(collect(lake, 10_000 * DAY_MS), Kind.TOMBSTONES) == {}
+        assert files_on(lake, REMOVED_TOMBSTONES) == {file}
+
+    def test_c9_one_that_was_removed_within_the_limit_stays(self, lake: Lake, table: str) -> None:
+        file = removed_tombstone(lake)
+        lake.set_properties(table, {LATE: str(90 * DAY_MS)})
+        assert gone(collect(lake, 89 * DAY_MS), Kind.TOMBSTONES) == {}
+        assert files_on(lake, REMOVED_TOMBSTONES) == {file}
+        assert len(gone(collect(lake, 91 * DAY_MS), Kind.TOMBSTONES)) == 1
+
+    def test_the_limit_forgets_them_and_nothing_else(self, lake: Lake, table: str) -> None:
+        lost = quarantined(lake)
+        file = removed_tombstone(lake, start=10)
+        lake.set_properties(table, {LATE: "0", MAX_SNAPSHOT_AGE: str(9 * DAY_MS)})
+        now_ms = clock.now_ms() + 6 * DAY_MS
+        shown = care_table(lake, table, now_ms, remove=False)
+        assert files_on(lake, REMOVED_TOMBSTONES) == {file}
+        assert going(care_table(lake, table, now_ms, remove=True)) == going(shown)
+        assert {one.kind for one in going(shown)} == {Kind.TOMBSTONES}
+        assert files_on(lake, REMOVED_TOMBSTONES) == set()
+        assert files_on(lake, QUARANTINE) == {lost}
+        assert files_on(lake, MAIN_BRANCH)
+        assert lakes.offsets(lake) == [11], "readers of main see what they saw"
+
+    def test_c9_a_plan_that_reads_one_which_goes_meanwhile_is_planned_again(self, lake: Lake, table: str) -> None:
+        removed_tombstone(lake, start=10)
+        append(lake, [row(5)])
+        plan = only_plan(lake)
+        assert plan.removed_tombstones
+        lake.set_properties(table, {LATE: "0"})
+        collect(lake, 2 * HOUR_MS)
+        with pytest.raises(ConflictError, match=f"is no longer live on the branch {REMOVED_TOMBSTONES}; plan again"):
+            lakes.opened(lake, plan)
+        again = only_plan(lake)
+        assert not again.removed_tombstones
+        assert lakes.opened(lake, again).plans == (again,)
+
+    @pytest.mark.parametrize(("days", "offsets"), [(29, [1, 2, 3]), (31, [0, 1, 3])])
+    def test_c9_a_record_that_lands_later_than_that_may_bring_its_value_back(
+        self, topic: Topic, days: int, offsets: list[int]
+    ) -> None:
+        history = updates("a=1", "b=1", "a=", "c=1")
+        topic.land(history).clean("full")
+        topic.clean("full", NOW + DAY, force=True)
+        assert (topic.offsets(), len(topic.removed_tombstones())) == ([1, 3], 1)
+        care_table(topic.lake, topic.table, clock.now_ms() + days * DAY_MS, remove=True)
+        topic.land(history[:1]).clean("full", NOW + DAY, force=True)
+        assert topic.offsets() == offsets
+
+
+def test_c25_a_dry_run_counts_the_commit_of_each_branch(lake: Lake, table: str) -> None:
+    """Each adds a snapshot to main, which pushes an older one out of those that are kept for their number."""
+    quarantined(lake)
+    removed_tombstone(lake, start=2)
+    lake.set_properties(
+        table, {AGE: str(5 * DAY_MS), LATE: str(5 * DAY_MS), "history.expire.min-snapshots-to-keep": "4"}
+    )
+    now_ms = clock.now_ms() + 6 * DAY_MS
+    shown = care_table(lake, table, now_ms, remove=False)
+    assert {one.kind for one in going(shown)} >= {Kind.QUARANTINE, Kind.TOMBSTONES, Kind.SNAPSHOTS}
+    assert going(care_table(lake, table, now_ms, remove=True)) == going(shown)

@@ -1,0 +1,100 @@
+"""Profiles give other defaults: when Kafka or WarpStream would clean, and how much at once (C21)."""
+
+import pytest
+
+from firnlake.errors import RefusedError
+from firnlake.job.lane import Lane
+from firnlake.lanes.due import due
+from firnlake.table.partition import PartitionState
+from firnlake.table.policies import Policies
+from firnlake.table.policy import NAMES, Policy
+from firnlake.table.profiles import PROFILES
+from firnlake.table.segment import LANDED, MERGED, RUN, TAIL, Segment
+from tests.support.lakes import NOW, TOPIC_PARTITION, segment
+
+
+def policy(profile: str, **properties: str) -> Policy:
+    named = {f"firn.{name.replace('_', '.')}": value for name, value in properties.items()}
+    return Policies.parse("lake.t", {"firn.profile": profile} | named).default
+
+
+def at(chosen: Policy, *segments: Segment) -> PartitionState:
+    return PartitionState(TOPIC_PARTITION, tuple(sorted(segments, key=lambda one: one.order)), chosen, NOW)
+
+
+def many(level: int, count: int = 100, **facts: int) -> list[Segment]:
+    return [segment(f"s{n:03}", 1000 + n, 1000 + n, level, sequence_number=n, **facts) for n in range(count)]
+
+
+OLD_TAIL = segment("tail", 0, 999, TAIL, bytes=100_000, committed_ms=0)
+EXPIRED_TAIL = segment(
+    "tail", 0, 99, TAIL, tombstones=99, stamped=99, first_horizon_ms=NOW, last_horizon_ms=NOW, bytes=100_000
+)
+
+
+def test_c21_firn_is_the_default() -> None:
+    assert policy("firn") == Policies.parse("lake.t", {}).default == Policy()
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_c21_a_profile_names_properties_that_exist(profile: str) -> None:
+    assert set(PROFILES[profile]) <= set(NAMES)
+    assert policy(profile).profile == profile
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_c21_what_is_set_wins(profile: str) -> None:
+    chosen = policy(profile, merge_segments="7", cleaner_dedupe_buffer_size="4100", cleaner_threads="2")
+    assert (chosen.merge_segments, chosen.cleaner_dedupe_buffer_size, chosen.cleaner_threads) == (7, 4100, 2)
+
+
+def test_c12_kafkas_dirty_ratio_is_that_of_kafkas_profile() -> None:
+    assert policy("kafka").min_cleanable_dirty_ratio == 0.5
+
+
+def test_c21_a_topic_may_have_another_profile() -> None:
+    policies = Policies.parse("lake.t", {"firn.topic.a.b.profile": "kafka", "firn.clean.segments": "9"})
+    assert policies.default.profile == "firn"
+    assert (policies.of("a.b").profile, policies.of("a.b").full_interval_ms) == ("kafka", -1)
+    assert policies.of("a.b").clean_segments == 9
+    assert policies.of("other").full_interval_ms > 0
+
+
+def test_c26_an_unknown_profile_is_refused() -> None:
+    with pytest.raises(RefusedError, match=r"firn\.profile is 'redpanda'; allowed: 'firn', 'kafka' or 'warpstream'"):
+        policy("redpanda")
+
+
+def test_c26_a_wrong_number_of_threads_is_refused_whatever_the_profile() -> None:
+    with pytest.raises(RefusedError, match=r"firn\.cleaner\.threads is 'many'; allowed: a valid integer"):
+        policy("warpstream", cleaner_threads="many")
+
+
+@pytest.mark.parametrize(("lane", "level"), [(Lane.MERGE, LANDED), (Lane.CLEAN, MERGED), (Lane.TIER, RUN)])
+def test_kafka_has_no_lane_but_full(lane: Lane, level: int) -> None:
+    assert due(lane, at(policy("kafka"), *many(level), OLD_TAIL)) is None
+    assert due(lane, at(policy("warpstream"), *many(level), OLD_TAIL)) is not None
+    assert due(lane, at(policy("kafka"), *many(level)), force=True) is not None
+
+
+def test_kafka_cleans_by_dirty_ratio_and_max_lag_alone() -> None:
+    kafka = policy("kafka")
+    assert due(Lane.FULL, at(kafka, *many(LANDED, bytes=1), OLD_TAIL)) is None
+    assert due(Lane.FULL, at(kafka, EXPIRED_TAIL)) is None
+    ratio = due(Lane.FULL, at(kafka, *many(LANDED, bytes=2000), OLD_TAIL))
+    lag = due(Lane.FULL, at(policy("kafka", max_compaction_lag_ms="1000"), *many(LANDED, bytes=1), OLD_TAIL))
+    assert ratio is not None
+    assert lag is not None
+    assert ratio.reason.startswith("dirty ratio")
+    assert lag.reason.startswith("oldest dirty record")
+
+
+def test_warpstream_cleans_once_a_day_and_by_no_ratio() -> None:
+    warpstream = policy("warpstream")
+    fresh = segment("tail", 0, 999, TAIL, bytes=1)
+    assert due(Lane.FULL, at(warpstream, *many(LANDED, bytes=2000), fresh)) is None
+    daily = due(Lane.FULL, at(warpstream, *many(LANDED, bytes=1), OLD_TAIL))
+    assert daily is not None
+    assert daily.reason.startswith("the last full clean is")
+    counts = (warpstream.merge_segments, warpstream.clean_segments, warpstream.tier_runs)
+    assert counts == (32, 32, 10)
