@@ -1,6 +1,6 @@
 """The next snapshot of one branch, as part of a commit: what all kinds of changes have in common.
 
-``replace`` is the change that lists the same files by other manifests (Iceberg's operation ``replace``).
+`Replacement` is the change that lists the same files by other manifests (Iceberg's operation ``replace``).
 """
 
 import uuid

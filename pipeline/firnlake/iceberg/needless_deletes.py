@@ -1,8 +1,8 @@
 """Row-level delete files that no data file needs after a commit: they leave the table with it (C27).
 
-``needless_deletes`` decides by the entries of the very snapshot that the commit is made on. Data files that lane
+``needless`` decides by the entries of the very snapshot that the commit is made on. Data files that lane
 `lighten` leaves in place are *covered* up to a data sequence number, and need no equality delete up to it.
-``equality_reach`` foresees the same for planning, for all segments of a table at once.
+`EqualityReach` foresees the same for planning, for all segments of a table at once.
 """
 
 from bisect import bisect_right

@@ -1,7 +1,7 @@
 """Writes position delete files: the places of records in data files that readers skip.
 
 On-disk form: Iceberg spec, "Position Delete Files". Deletion vectors would be one more writer beside this one. Reading
-is in ``row_deletes`` and ``delete_rows``.
+is in ``row_deletes`` and ``deleted_rows``.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Whether the inputs of plans still match the plans, and what became of plans that another process overtook (C22)."""
+"""Checks that the inputs of plans still match the plans, and tells what became of overtaken ones (C22)."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """Orphans: files below a table's location that nothing refers to, and that are old enough to go.
 
 Those that the table named before go: another tool expired their snapshots, or care was interrupted. So do those in
-Firn's own folders, by the rule of ``jobs``. A writer in mid-commit has files that nothing refers to yet, so age tells;
-its default is that of Iceberg's ``remove_orphan_files``, three days.
+Firn's own folders, by the rule of `job.collect`. A writer in mid-commit has files that nothing refers to yet, so age
+tells; its default is that of Iceberg's ``remove_orphan_files``, three days.
 
 All others are a dead writer's, or another table's, or of this table's life in another catalog, and nobody can tell. So
 they stay, unless the operator says that they may go, and no other table of the catalog can be meant. Files in Firn's
@@ -147,8 +147,8 @@ def orphans(
     old = [file for file in old if file.path not in held]
     if remove and old:
         if any(places.job_of(file) for file in old):
-            # The rule of ``jobs``. A job without a stage can't be published: a publisher that loaded it before finds
-            # its documents gone. A new stage of the same job writes files of its own.
+            # The rule of `job.collect`. A job without a stage can't be published: a publisher that loaded it before
+            # finds its documents gone. A new stage of the same job writes files of its own.
             newer_snapshot(lake, identifier)
         unreferenced.look(lake, identifier)
     going = [file for file in old if file.path in unreferenced]
