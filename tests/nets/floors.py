@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.nets.layout import PRODUCT, box_of, modules
+from tests.nets.layout import PRODUCT, box_of, imported_modules, modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,16 +31,11 @@ FLOORS = (
 
 def against(code: Iterable[Module]) -> Iterator[Import]:
     """The imports of what does not stand on a lower floor."""
-    code = list(code)
-    names = {module.name for module in code}
     height = {box: floor for floor, boxes in enumerate(FLOORS) for box in boxes}
-    for module in code:
-        box = box_of(module.name)
-        for imported in module.imported:
-            other = box_of(imported)
-            if box and other in height and other != box and height[other] >= height[box]:
-                name = imported if imported in names else imported[:-1]
-                yield ".".join(module.name), ".".join(name)
+    for importing, imported in imported_modules(list(code)):
+        box, other = box_of(importing), box_of(imported)
+        if box and other in height and other != box and height[other] >= height[box]:
+            yield ".".join(importing), ".".join(imported)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE_ROOTS = {"pipeline": "firnlake", "expectations": "firnlake_expectations"}
@@ -151,17 +151,19 @@ def imports_of(code: Iterable[Module], listed: Collection[Import] = ()) -> Impor
     code = list(code)
     boxes = {box for module in code if (box := box_of(module.name))}
     imports: Imports = {box: set() for box in boxes}
-    for module in code:
-        if box := box_of(module.name):
-            names = (name for name in module.imported if not {*pairs(module, name)} & {*listed})
-            imports[box] |= {box_of(name) for name in names} & boxes - {box}
+    for importing, imported in imported_modules(code):
+        box = box_of(importing)
+        if box and (".".join(importing), ".".join(imported)) not in listed:
+            imports[box] |= {box_of(imported)} & boxes - {box}
     return imports
 
 
-def pairs(module: Module, imported: tuple[str, ...]) -> Iterator[Import]:
-    """An import as the list may have it: of a module, or of a name in one."""
-    for name in (imported, imported[:-1]):
-        yield ".".join(module.name), ".".join(name)
+def imported_modules(code: Sequence[Module]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Each module and what it imports, by dotted names split at the dots; a name of a module counts as that module."""
+    names = {module.name for module in code}
+    for module in code:
+        for imported in module.imported:
+            yield module.name, imported[:-1] if imported not in names and imported[:-1] in names else imported
 
 
 def circles(imports: Mapping[str, set[str]]) -> list[set[str]]:

@@ -1,4 +1,4 @@
-"""Who may import whom: the table of floors holds, but for what is listed by name."""
+"""The table of floors, which says who may import whom, holds but for what is listed by name."""
 
 from tests.nets import floors
 from tests.nets.layout import PRODUCT, against_the_floors, box_of, modules
