@@ -26,7 +26,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 def main(
     seeds: Annotated[str, typer.Option(help="One seed, or the first and the last one: 1-1000.")] = "1-20",
-    kinds: Annotated[str, typer.Option(help=f"Kinds of seeds, of {','.join(KINDS)}; each seed draws one.")] = "",
+    kinds: Annotated[str, typer.Option(help=f"Kinds of seeds, of {','.join(KINDS)}; each has its turn.")] = "",
     processes: Annotated[int, typer.Option(min=1, help="How many run at a time.")] = 2,
 ) -> None:
     """Run the trials of all seeds."""

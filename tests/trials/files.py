@@ -56,7 +56,7 @@ class Files:
         self._reach: dict[str, Reach] = {}
         self._whole: dict[str, Reach] = {}
         self._rows: dict[str, tuple[int, list[Row]]] = {}
-        self._damaged: dict[str, tuple[bytes, list[Row]]] = {}
+        self._damaged: dict[str, bytes] = {}
 
     def document(self, location: str) -> dict[str, Any]:
         """The metadata file at ``location``."""
@@ -134,32 +134,33 @@ class Files:
         hidden: defaultdict[str, set[int]] = defaultdict(set)
         for entry in entries:
             if entry.data_file.content == DataFileContent.POSITION_DELETES:
-                for one in pq.read_table(on_disk(entry.data_file.file_path), partitioning=None).to_pylist():
+                for one in self._content(on_disk(entry.data_file.file_path)).to_pylist():
                     hidden[on_disk(one["file_path"])].add(one["pos"])
         paths = [on_disk(one.data_file.file_path) for one in entries if one.data_file.content == DataFileContent.DATA]
         return [row for path in paths for position, row in enumerate(self._held(path)) if position not in hidden[path]]
 
     def damage(self, location: str, change: Callable[[bytes], bytes]) -> None:
-        """Change the content of a data file behind everybody's back; its rows here stay those that it held."""
-        path = on_disk(location)
-        content, rows = Path(path).read_bytes(), self._held(path)
-        self._damaged[path] = content, rows
-        Path(path).write_bytes(change(content))
+        """Change the content of a file behind everybody's back; its rows here stay those that it held."""
+        path = Path(on_disk(location))
+        self._damaged[str(path)] = content = path.read_bytes()
+        path.write_bytes(change(content))
 
     def restore(self, location: str) -> None:
         """Put back the content of a damaged file, if that is still there."""
         path = Path(on_disk(location))
-        content, _ = self._damaged.pop(str(path))
+        content = self._damaged.pop(str(path))
         if path.exists():
             path.write_bytes(content)
 
     def _held(self, path: str) -> list[Row]:
-        if path in self._damaged:
-            return self._damaged[path][1]
         written = Path(path).stat().st_mtime_ns
         if path not in self._rows or self._rows[path][0] != written:
-            self._rows[path] = (written, _rows_of(pq.ParquetFile(path).read()))
+            self._rows[path] = (written, _rows_of(self._content(path)))
         return self._rows[path][1]
+
+    def _content(self, path: str) -> pa.Table:
+        """What a data file or delete file holds, or held before it was damaged."""
+        return pq.ParquetFile(pa.BufferReader(self._damaged[path]) if path in self._damaged else path).read()
 
 
 def _documents(summary: Mapping[str, str]) -> list[str]:

@@ -7,8 +7,8 @@ from tests.trials.product import ERASE, FULL
 from tests.trials.world import DAY, HOUR, World
 
 _HANDS = (
-    *(hands.roll_back, hands.roll_back, hands.roll_forward, hands.tag, hands.branch, hands.delete_key, hands.rewrite),
-    *(hands.expire, hands.overwrite, hands.delete_and_reload, hands.create_or_replace),
+    *(hands.roll_back, hands.roll_back, hands.roll_forward, hands.tag, hands.branch, hands.delete_key),
+    *(hands.rewrite, hands.rewrite, hands.expire, hands.overwrite, hands.delete_and_reload, hands.create_or_replace),
 )
 
 

@@ -12,7 +12,7 @@ from tests.trials.trial import Told
 from tests.trials.violation import Known, Violation, explanation
 
 ENOUGH: Final = 200
-"""Seeds of a kind after which a listed violation that did not show counts as mended."""
+"""Seeds of each of its kinds after which a listed violation that did not show counts as mended."""
 OFTEN: Final = 20
 """Times that an injection has to take effect in ``MANY`` seeds."""
 MANY: Final = 1000
@@ -49,7 +49,8 @@ def verdict(done: list[Told], listed: list[Known]) -> Verdict:
             else:
                 strange[told.kind, one._replace(details="")].append(told.seed)
     shown = {one.defect for one in seen}
-    gone = [entry for entry in listed if of_kind[entry.kind] >= ENOUGH and entry.defect not in shown]
+    few = {one.defect for one in listed if of_kind[one.kind] < ENOUGH}
+    gone = [entry for entry in listed if entry.defect not in shown | few]
     return Verdict(of_kind, seen, strange, gone)
 
 

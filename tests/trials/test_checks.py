@@ -2,6 +2,7 @@
 
 import gzip
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -124,6 +125,9 @@ def test_a_run_fails_on_the_unknown_and_on_what_no_longer_shows() -> None:
     assert not verdict([Told(0, "commit", [SHOWS])], [LISTED]).passed
     assert verdict(quiet[1:], [LISTED]).passed
     assert not verdict(quiet, [LISTED]).passed
+    twice = [replace(LISTED, kind=kind, why="the same defect") for kind in ("history", "store")]
+    assert verdict(quiet, twice).passed
+    assert not verdict([*quiet, *(Told(seed, "store") for seed in range(ENOUGH))], twice).passed
 
 
 def test_a_request_is_held_until_what_it_waits_for() -> None:

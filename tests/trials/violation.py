@@ -34,9 +34,9 @@ class Known:
     """What it is, where no finding has a number for it."""
 
     @property
-    def defect(self) -> tuple[str, str, str]:
-        """What several entries may show in several ways: the finding, in seeds of one kind."""
-        return self.finding, self.kind, self.why
+    def defect(self) -> tuple[str, str]:
+        """What several entries may show in several ways: the finding in seeds of one kind, or what has no number."""
+        return self.finding, self.why or self.kind
 
     @property
     def title(self) -> str:

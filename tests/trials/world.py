@@ -71,6 +71,7 @@ class World:
 
     random: Random
     folder: Path
+    seed: int
     now: int = NOW
     skew: int = 0
     """By how much Firn's machine is ahead of the store, milliseconds."""

@@ -9,7 +9,6 @@ Files are laid out as in the Avro specification, "Object Container Files".
 """
 
 import os
-import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from pyiceberg.typedef import StructProtocol
 from pyiceberg.types import StructType
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.manifests import HEADER, blocks, fetch
+from firnlake.iceberg.manifests import DAMAGED, HEADER, blocks, fetch
 
 LAYOUT: Final = "avro.schema"
 """Key of the file's metadata: the Avro schema of the entries. Entries of one layout may share a manifest."""
@@ -209,7 +208,7 @@ def _undamaged(listed: ManifestFile) -> Iterator[None]:
     """Turn whatever decoding raises into one RefusedError that names the manifest."""
     try:
         yield
-    except (EOFError, LookupError, TypeError, ValueError, zlib.error) as error:
+    except DAMAGED as error:
         reason = " ".join(str(error).split())
         raise RefusedError(
             f"manifest {listed.manifest_path} is damaged: {reason}; allowed: a manifest as it was written"

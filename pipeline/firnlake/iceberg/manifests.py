@@ -4,6 +4,7 @@ A few columns of a manifest's or manifest list's records are read quickly, witho
 """
 
 import json
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -84,6 +85,11 @@ class _Step:
     """Place among the wanted columns; None: skipped."""
 
 
+DAMAGED: Final = (EOFError, LookupError, MemoryError, OverflowError, SystemError, TypeError, ValueError, zlib.error)
+"""What reading the records of a damaged Avro file may raise. PyIceberg's decoder trusts the lengths that a file tells:
+a negative one is a SystemError of Python itself, a huge one is memory that nobody has."""
+
+
 def fetch(io: FileIO, location: str) -> bytes:
     """Read the file at ``location`` whole, not decoded. Raises FileNotFoundError when it is gone."""
     with io.new_input(location).open() as file:
@@ -93,7 +99,7 @@ def fetch(io: FileIO, location: str) -> bytes:
 def blocks(content: bytes, start: int, sync: bytes, codec: type[Codec] | None) -> Iterator[tuple[bytes, int]]:
     """Yield each block of the Avro file ``content``, unpacked by ``codec``, and the number of its records.
 
-    ``start`` is where the header ends, ``sync`` its sync marker. Raises ValueError or EOFError for a damaged file.
+    ``start`` is where the header ends, ``sync`` its sync marker. Raises one of ``DAMAGED`` for a damaged file.
     """
     decoder = new_decoder(content)
     decoder.skip(start)
@@ -107,7 +113,8 @@ def blocks(content: bytes, start: int, sync: bytes, codec: type[Codec] | None) -
 def records(content: bytes, columns: tuple[int, ...]) -> Iterator[Sequence[Any]]:
     """Yield the wanted ``columns`` of each record in the Avro file ``content``, by field id.
 
-    A column may lie in a struct that every record has; one that the file lacks is None.
+    A column may lie in a struct that every record has; one that the file lacks is None. Raises one of ``DAMAGED`` for a
+    damaged file.
     """
     decoder = new_decoder(content)
     header = HEADER.read(decoder)

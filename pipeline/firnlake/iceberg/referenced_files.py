@@ -3,7 +3,6 @@
 Both never change, so what was read stays valid.
 """
 
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,7 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.iceberg.files import name_of, path_of
-from firnlake.iceberg.manifests import ahead, fetch, records
+from firnlake.iceberg.manifests import DAMAGED, ahead, fetch, records
 
 Hashes = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
@@ -124,7 +123,7 @@ class Contents:
             try:
                 rows = None if content is None else list(records(content, columns))
                 reason = "it is gone"
-            except (EOFError, ValueError, TypeError, zlib.error) as error:
+            except DAMAGED as error:
                 rows, reason = None, f"it is damaged: {error}"
             if rows is None or content is None:
                 self._unreadable(location, reason, missing)

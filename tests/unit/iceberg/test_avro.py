@@ -1,15 +1,19 @@
 """A few columns of manifests and manifest lists, as PyIceberg reads them."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from pyiceberg.avro.file import AvroOutputFile
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.avro.file import MAGIC, AvroOutputFile
 from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestEntryStatus
 from pyiceberg.table import Table
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.manifests import records
+from firnlake.iceberg.manifests import DAMAGED, records
 from infra.foreign.files import on_disk
+from tests.support.examples import bounded
 from tests.support.lakes import TABLE, append, row
 
 
@@ -75,8 +79,19 @@ def test_a_torn_file_is_an_error(written: Table) -> None:
     whole = content(written, written.metadata.snapshots[-1].manifest_list)
     lost = on_disk(written.location()) / "torn.avro"
     lost.write_bytes(whole[:-8])
-    with pytest.raises((EOFError, ValueError)):
+    with pytest.raises(DAMAGED):
         found(written, f"file://{lost}", 500)
+
+
+@given(st.data())
+@bounded(200)
+def test_a_damaged_file_is_read_or_is_one_of_the_errors_of_damaged_files(written: Table, data: st.DataObject) -> None:
+    whole = content(written, written.metadata.snapshots[-1].manifest_list)
+    start = data.draw(st.integers(len(MAGIC), len(whole) - 1))
+    damage = data.draw(st.binary(min_size=1, max_size=24))
+    rest = whole[start + len(damage) :] if data.draw(st.booleans()) else b""
+    with suppress(*DAMAGED):
+        list(records(whole[:start] + damage + rest, (500, 501)))
 
 
 def test_no_record_is_no_record(lake: Lake, table: str) -> None:

@@ -4,7 +4,6 @@ Nothing is taken from the cleaner: each file is read, and each key in it is dige
 """
 
 import hashlib
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -16,7 +15,7 @@ from pyiceberg.table import Table
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.files import job_of, path_of
-from firnlake.iceberg.manifests import fetch, records
+from firnlake.iceberg.manifests import DAMAGED, fetch, records
 from firnlake.lanes.erasure.history import Bounds, Entry
 from firnlake.lanes.erasure.read import Answer, KeyMatcher, KnownKey, Reader, Task
 from firnlake.maintain.inventory import Blocker, Inventory, UnreferencedFiles, samples_in, together
@@ -175,7 +174,7 @@ class _Searching:
                 rows = list(records(fetch(self.table.io, file.path), _ENTRY))
             except FileNotFoundError:
                 continue
-            except (EOFError, ValueError, TypeError, zlib.error) as error:
+            except DAMAGED as error:
                 why = f"{file.path} is not readable: {error}"
                 self.found.everywhere += self._beside(file.path, why)
                 continue
