@@ -5,7 +5,6 @@ start of each group. ``Segment`` objects are made on demand, per topic partition
 not known.
 
     arrays = arrays_of(segments)                 # of the result of ``read``, or ``Arrays.of`` objects in any order
-    arrays = Arrays.filled(topics=("t",), topic=…, partition=…, starts=…, path=…, records=…, bytes=…)
     ByPartition(arrays)[TopicPartition("t", 0)]  # the segments of one, as objects
 """
 
@@ -13,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -50,9 +49,6 @@ _INTEGERS: Final = (
 _OPTIONAL: Final = ("tombstones", "committed_ms", "written_ms", "keys", "first_horizon_ms", "last_horizon_ms", "hidden")
 _BOOLEANS: Final = ("by_firn", "whole", "transactional", "control")
 _TEXTS: Final = ("path", "problem")
-_DEFAULTS: Final = dict.fromkeys((*_INTEGERS, *_OPTIONAL, *_BOOLEANS), 0) | dict.fromkeys(
-    ("committed_ms", "written_ms", "keys", "first_horizon_ms", "last_horizon_ms"), UNKNOWN
-)
 _FIELDS: Final = tuple(field.name for field in fields(Segment) if field.name != "topic_partition")
 
 SCHEMA: Final = pa.schema(
@@ -137,21 +133,6 @@ class Arrays:
             **{name: table[name].fill_null(UNKNOWN).to_numpy()[order] for name in _OPTIONAL},
             **{name: table[name].combine_chunks().take(pa.array(order)) for name in _TEXTS},
         )
-
-    @classmethod
-    def filled(
-        cls, topics: Sequence[str], topic: Ints, partition: Ints, starts: Ints, path: pa.Array, **facts: Any
-    ) -> "Arrays":
-        """Arrays of ``facts``, already sorted; missing ones default to 0, False or unknown, and copies to 1."""
-        count = len(path)
-        given: dict[str, Any] = {
-            name: np.asarray(facts[name], dtype=np.bool_ if name in _BOOLEANS else np.int64)
-            if name in facts
-            else np.full(count, 1 if name == "copies" else value, np.bool_ if name in _BOOLEANS else np.int64)
-            for name, value in _DEFAULTS.items()
-        }
-        problem = facts.get("problem", pa.nulls(count, pa.string()))
-        return cls(topics=topics, topic=topic, partition=partition, starts=starts, path=path, problem=problem, **given)
 
     def topic_partition(self, place: int) -> TopicPartition:
         """The topic partition at index ``place`` of the P."""
