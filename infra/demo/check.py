@@ -1,11 +1,9 @@
-"""Read the demo's table with PyIceberg alone, count what is in it, and compare it with the repository's tree."""
+"""Read the demo's table with PyIceberg, count what is in it by DuckDB, and compare it with the repository's tree."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 from infra.demo.changelog import Entry
@@ -27,37 +25,28 @@ class LevelCount:
     tombstones: int
 
 
-def count_levels(table: Table) -> Iterator[LevelCount]:
-    """Count every topic partition and level, in that order; duplicates take a read of all keys."""
-    files = [task.file for task in table.scan().plan_files()]
-    place = [(file.partition[0], file.partition[1], file.partition[2] or 0) for file in files]
-    segments = Counter(place)
-    size: Counter[tuple[str, int, int]] = Counter()
-    for where, file in zip(place, files, strict=True):
-        size[where] += file.file_size_in_bytes
-    records = table.scan(selected_fields=("topic", "partition", "level", "key", "value")).to_arrow()
-    rows = pa.table(
-        {
-            "topic": records["topic"],
-            "partition": records["partition"],
-            "level": pc.coalesce(records["level"], pa.scalar(0, pa.int32())),
-            "key": records["key"],
-            "tombstone": pc.cast(pc.is_null(records["value"]), pa.int64()),
-        }
-    )
-    grouped = rows.group_by(["topic", "partition", "level"]).aggregate(
-        [("key", "count"), ("key", "count_distinct"), ("tombstone", "sum")]
-    )
-    for row in sorted(grouped.to_pylist(), key=lambda row: (row["topic"], row["partition"], row["level"])):
-        where = (row["topic"], row["partition"], row["level"])
-        yield LevelCount(
-            *where,
-            segments=segments[where],
-            records=row["key_count"],
-            bytes=size[where],
-            duplicates=row["key_count"] - row["key_count_distinct"],
-            tombstones=row["tombstone_sum"],
+def count_levels(table: Table) -> list[LevelCount]:
+    """Every topic partition and level, in that order; duplicates take a read of all keys."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.register("files", table.inspect.data_files())
+        connection.register(
+            "seen", table.scan(selected_fields=("topic", "partition", "level", "key", "value")).to_arrow()
         )
+        counted = connection.execute("""
+            WITH placed AS (SELECT unnest(partition), file_size_in_bytes FROM files),
+            sizes AS (
+                SELECT topic, partition, coalesce(level, 0) AS level, count(*) AS segments,
+                    sum(file_size_in_bytes)::BIGINT AS bytes
+                FROM placed GROUP BY ALL),
+            counts AS (
+                SELECT topic, partition, coalesce(level, 0) AS level, count(*) AS records,
+                    count(*) - count(DISTINCT key) AS duplicates, count(*) FILTER (value IS NULL) AS tombstones
+                FROM seen GROUP BY ALL)
+            SELECT topic, partition, level, segments, records, bytes, duplicates, tombstones
+            FROM sizes JOIN counts USING (topic, partition, level) ORDER BY ALL""")
+        return [LevelCount(*row) for row in counted.fetchall()]
 
 
 def differences(table: Table, tree: Mapping[str, Entry]) -> list[str]:
