@@ -15,26 +15,19 @@ from firnlake_expectations.claim import Claim, Verdict
 from firnlake_expectations.fingerprint import Fingerprint
 from tests.support.judged import CLAIM as CLEANING
 from tests.support.judged import KAFKAS, NOW, PAST, RECORD_COUNTS, STAMP, judge_all
+from tests.support.judged import SCHEMA as RECORDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_MOMENT = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
-    {
-        "key": pa.large_binary(),
-        "value": pa.large_binary(),
-        "topic": pa.large_string(),
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-        "timestamp": _MOMENT,
-        "level": pa.int32(),
-        "delete_horizon": _MOMENT,
-        "is_control": pa.bool_(),
-        "is_transactional": pa.bool_(),
-        "producer_id": pa.int64(),
-        "producer_epoch": pa.int32(),
-    }
+    [
+        *(field for field in RECORDS if field.name not in ("timestampType", "headers")),
+        ("is_control", pa.bool_()),
+        ("is_transactional", pa.bool_()),
+        ("producer_id", pa.int64()),
+        ("producer_epoch", pa.int32()),
+    ]
 )
 
 
