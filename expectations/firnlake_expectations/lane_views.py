@@ -175,9 +175,6 @@ def erasure_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]
     return counts, fingerprints
 
 
-"""A stamp counts only if Firn wrote it: levels 0 and 1 come from any writer."""
-
-
 def derive_masking(duck: Duck, layout: Layout) -> None:
     """Create the tables and views that the promises of lane `mask` query, over `shown`, `before` and `plans`.
 
@@ -204,7 +201,8 @@ def derive_masking(duck: Duck, layout: Layout) -> None:
             SELECT plan, hashed FROM seen WHERE shown_after AND competes GROUP BY plan, hashed HAVING count(*) > 1)""",
         """CREATE TABLE compared AS SELECT plan, "offset", key, level, horizon FROM seen
             SEMI JOIN doubted USING (plan, hashed) WHERE shown_after AND competes""",
-        # A record below a stamped tombstone landed late: it stays, so that the tombstone is stamped anew (C9).
+        # A record below a stamped tombstone landed late: it stays, so that the tombstone is stamped anew (C9). A stamp
+        # counts only if Firn wrote it: levels 0 and 1 come from any writer.
         f"""CREATE TABLE visible_newest AS SELECT plan, key, max("offset") AS newest, count(*) AS visible,
             coalesce(max("offset") FILTER (level >= {_RUN} AND horizon IS NOT NULL) = newest, false) AS stamped
             FROM compared GROUP BY plan, key""",

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from firnlake.errors import RefusedError
@@ -43,9 +42,7 @@ class Engines:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def of(self, input_bytes: int) -> "Engine":

@@ -38,7 +38,6 @@ class Kind(StrEnum):
     ORPHANS = "orphans"
     METADATA = "old metadata"
     """Former metadata files that the table's metadata log no longer names."""
-    """To erase keys: old tombstones became one."""
     CERTIFICATE = "certificate"
     """Of an erasure: it is issued, or tells why it is not."""
     MANIFESTS = "manifests"

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from tempfile import SpooledTemporaryFile
-from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
@@ -53,9 +52,7 @@ class EntryOrder:
     def __enter__(self) -> "EntryOrder":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._spool.close()
 
     def __len__(self) -> int:

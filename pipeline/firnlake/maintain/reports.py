@@ -44,11 +44,6 @@ class KeepLimits:
     def __str__(self) -> str:
         return f"{self.age_setting} = {self.age_ms}, {self.bytes_setting} = {self.bytes}"
 
-    @property
-    def none(self) -> bool:
-        """True when nothing ever goes."""
-        return self.age_ms == self.bytes == UNLIMITED
-
     @classmethod
     def of_plans(cls) -> "KeepLimits":
         """Limits for plan files."""
