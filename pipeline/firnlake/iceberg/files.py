@@ -155,10 +155,14 @@ def files_in(files: FileSystem, folder: str, recursive: bool = True) -> list[Sto
     return [Stored.of(info) for info in infos if info.is_file]
 
 
-class Document(BaseModel):
-    """Reference to a document, held by a property: its location and the SHA-256 (hex) of its UTF-8 text."""
+class FrozenModel(BaseModel):
+    """Base of the documents that Firn writes: immutable; a name that is not known is refused, not guessed at."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Document(FrozenModel):
+    """Reference to a document, held by a property: its location and the SHA-256 (hex) of its UTF-8 text."""
 
     location: str
     sha256: str

@@ -10,12 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from firnlake import clock
 from firnlake.clock import show_ms
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import FrozenModel
 from firnlake.iceberg.manifests import READERS
 from firnlake.job.documents import JobDocuments
 from firnlake.job.plan import Plan, stage_name
@@ -28,10 +29,8 @@ SHOWS_RECORDS: Final = "allowed: one record per offset"
 """Part of a reason that describes records: two different ones at one offset. Such a document may tell a key."""
 
 
-class Failure(BaseModel):
+class Failure(FrozenModel):
     """A failed plan's room, reason, and time by the machine's clock (epoch milliseconds)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     room: str
     reason: str
@@ -116,10 +115,8 @@ def mark(lake: Lake, plan: Plan, room: str, reason: str) -> None:
         documents.write(FAILURE, Failure(room=room, reason=reason, clock_ms=clock.now_ms()).model_dump_json())
 
 
-class _Opening(BaseModel):
+class _Opening(FrozenModel):
     """The plans of a job, opened once: a job that is opened again after it was deleted has another nonce."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     nonce: str
     plans: tuple[Plan, ...]

@@ -8,10 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from firnlake.errors import RefusedError, printable
-from firnlake.iceberg.files import DATA_FOLDER, JOB_ID
+from firnlake.iceberg.files import DATA_FOLDER, JOB_ID, FrozenModel
 from firnlake.job.lane import HIDING, Lane
 from firnlake.table.segment import MERGED, RUN, TAIL, Segment
 from firnlake.table.topic_partition import TopicPartition
@@ -48,10 +48,8 @@ def stage_parts(name: str) -> tuple[str, str]:
     return table, job_id
 
 
-class Input(BaseModel):
+class Input(FrozenModel):
     """One input segment of a plan, with the facts that selected it. Offsets are inclusive."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: str
     level: Long
@@ -89,10 +87,8 @@ class Input(BaseModel):
         )
 
 
-class Search(BaseModel):
+class Search(FrozenModel):
     """What a plan of lane ``erase`` searches its inputs for (C30). The keys are in none of Firn's documents."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     through: Count
     """Id of the newest request that it serves."""
@@ -102,10 +98,8 @@ class Search(BaseModel):
     """That of the snapshot that the plan was made on."""
 
 
-class Comparison(BaseModel):
+class Comparison(FrozenModel):
     """How far the inputs of a plan of lane ``mask`` reach (C28)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     before: Long | None
     """Segments of the head that begin at this offset or past it are no inputs; None: all are."""
@@ -123,10 +117,8 @@ def span(inputs: Iterable[Input]) -> tuple[int, int] | None:
     return min(one.base_offset for one in held), max(one.last_offset for one in held)
 
 
-class Plan(BaseModel):
+class Plan(FrozenModel):
     """One lane's work on one topic partition. Times are epoch milliseconds, sizes are file bytes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Literal[1] = 1
     id: str = ""

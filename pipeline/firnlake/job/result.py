@@ -7,12 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import QUARANTINED, REMOVED
+from firnlake.iceberg.files import FrozenModel
 from firnlake.iceberg.manifest_writers import added_entry, manifest_writer, write_deletes
 from firnlake.iceberg.row_deletes import bounds_of_paths
 from firnlake.job.plan import Plan
@@ -24,11 +25,9 @@ from firnlake.table.topic_partition import TopicPartition
 MANIFEST_SUFFIX: Final = ".avro"
 
 
-class DestroyedFile(BaseModel):
+class DestroyedFile(FrozenModel):
     """A data file that leaves the table because it held ``records`` of requested keys (C30): its length in bytes, and
     the SHA-256 (hex) of its content."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: str
     bytes: int
@@ -36,10 +35,8 @@ class DestroyedFile(BaseModel):
     records: int
 
 
-class ComparedSegments(BaseModel):
+class ComparedSegments(FrozenModel):
     """Findings of lane `mask` about the segments of a plan, as they are once it is published."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     hidden: Mapping[str, int]
     """Number of hidden records by path of the segment, where there are any."""
@@ -49,7 +46,7 @@ class ComparedSegments(BaseModel):
     """Path of the segment that holds it; empty without one."""
 
 
-class PlanResult(BaseModel):
+class PlanResult(FrozenModel):
     """Outcome of the records of one plan (C24).
 
     ``fingerprint`` is the judge's, over the kept records as they were read: a decimal number. Segments ``in_place``
@@ -57,8 +54,6 @@ class PlanResult(BaseModel):
     requested record stays because it is the log end (C4). Of lanes that hide: position delete files (paths) that are
     ``merged`` into the plan's own and leave.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     counts: RecordCounts
     fingerprint: str
@@ -70,10 +65,8 @@ class PlanResult(BaseModel):
     """Lane `mask` only."""
 
 
-class Manifest(BaseModel):
+class Manifest(FrozenModel):
     """Location of a result's manifest, its length in bytes and its SHA-256 (hex)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     location: str
     bytes: int
@@ -86,7 +79,7 @@ class DeletesManifest(Manifest):
     spec_id: int
 
 
-class StagedResult(BaseModel):
+class StagedResult(FrozenModel):
     """Result of one try. A plan without one was refused, or must be made again because of ``conflicts``.
 
     ``opening`` is the digest of the document of plans that the try worked on. ``conflicts`` are messages by plan id.
@@ -94,8 +87,6 @@ class StagedResult(BaseModel):
     ``schema_id``, ``spec_id`` and ``columns`` describe the table as
     the files were written for it. ``core_ms`` is the core time that the try took, milliseconds.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     attempt: str
     opening: str

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from firnlake.errors import ConflictError, GoneError, RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.files import Stored, files_in, job_folder, store
+from firnlake.iceberg.files import FrozenModel, Stored, files_in, job_folder, store
 from firnlake.iceberg.row_deletes import FileDeletes
 from firnlake.job.documents import JobDocuments
 from firnlake.job.failures import ABANDONED, FAILURE, PLANS, Failure, plans_in, plans_text
@@ -40,10 +40,8 @@ Verdicts = Mapping[str, dict[str, Any]]
 """Verdicts as documents, by plan id."""
 
 
-class _Verdicts(BaseModel):
+class _Verdicts(FrozenModel):
     """Verdicts on the result with the digest ``result`` (C23), and on no other."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     result: str
     verdicts: dict[str, dict[str, Any]]

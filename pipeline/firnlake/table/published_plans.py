@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.files import Document
+from firnlake.iceberg.files import Document, FrozenModel
 from firnlake.iceberg.snapshots import ancestors
 from firnlake.table.topic_partition import TopicPartition
 
@@ -45,7 +45,7 @@ def properties_of(snapshot: Snapshot) -> Mapping[str, str]:
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
-class RecordCounts(BaseModel):
+class RecordCounts(FrozenModel):
     """Records, bytes and segments that a plan read and wrote; published in the snapshot summary.
 
     ``records_in`` counts the records of the input segments as readers saw them and the ``restored`` ones: tombstones
@@ -58,8 +58,6 @@ class RecordCounts(BaseModel):
     count neither as read nor as written. Bytes are file sizes. Lanes that hide records leave all segments in place:
     ``records_in`` are the records that readers saw in them, and ``bytes_out`` those of the delete files.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     records_in: int = Field(ge=0)
     records_out: int = Field(ge=0)
@@ -158,10 +156,8 @@ class Planned(Protocol):
     def waiting_segments(self) -> int: ...
 
 
-class PublishedPlan(BaseModel):
+class PublishedPlan(FrozenModel):
     """One plan of a commit, with its record counts."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     topic: str

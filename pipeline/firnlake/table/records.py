@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, Self
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -30,6 +30,7 @@ from pyiceberg.types import (
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import FrozenModel
 from firnlake.iceberg.parquet import DICTIONARY_OF
 from firnlake.iceberg.side_branches import create_side_branches
 
@@ -53,10 +54,8 @@ RELEASED = "firn-released"
 """Table property of a released table that kept Firn's columns: its former mapping."""
 
 
-class Column(BaseModel):
+class Column(FrozenModel):
     """A column of the table: its field id, and its name at the time of adoption."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: int
     name: str
@@ -66,29 +65,23 @@ class Column(BaseModel):
         return cls(id=field.field_id, name=field.name)
 
 
-class Tombstone(BaseModel):
+class Tombstone(FrozenModel):
     """The condition that makes a record a tombstone, as given, and the columns that it names."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     condition: str
     columns: tuple[Column, ...]
 
 
-class Added(BaseModel):
+class Added(FrozenModel):
     """Additions of an adoption to the table, which a release can remove again."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     columns: tuple[int, ...] = ()
     partition_fields: tuple[int, ...] = ()
     properties: tuple[str, ...] = ()
 
 
-class StoredRoles(BaseModel):
+class StoredRoles(FrozenModel):
     """The document in the property ``firn-columns``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Literal[1] = 1
     key: tuple[Column, ...] = Field(min_length=1)
