@@ -16,7 +16,6 @@ from pyiceberg.expressions import (
     AlwaysTrue,
     And,
     BooleanExpression,
-    BoundPredicate,
     EqualTo,
     GreaterThan,
     GreaterThanOrEqual,
@@ -38,7 +37,6 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.literals import Literal
 from pyiceberg.expressions.parser import parse
-from pyiceberg.expressions.visitors import BooleanExpressionVisitor, visit
 from pyiceberg.types import BooleanType, IntegerType, LongType, NestedField, StringType
 from pyparsing import ParseException
 
@@ -93,11 +91,11 @@ class Condition:
         except (ParseException, ValueError) as error:
             raise RefusedError(f"{subject} {text!r} is not understood; allowed: {ALLOWED}") from error
         writer = _Sql(text, fields, subject)
-        sql = visit(expression, writer)
+        sql = writer.write(expression)
         present = {name: fields[name].name for name in writer.seen}
         return cls(
             sql,
-            visit(expression, _Renamed(present)),
+            _renamed(expression, present),
             tuple(sorted(present)),
             tuple(sorted(present.values())),
             _null_of(expression, fields),
@@ -117,86 +115,60 @@ def _null_of(expression: BooleanExpression, fields: Mapping[str, NestedField]) -
 
 def mask(condition: BooleanExpression, batch: pa.RecordBatch | pa.Table) -> pa.BooleanArray:
     """Mask of the records of ``batch`` for which ``condition`` is true; NULL counts as false. Names are the batch's."""
-    meant = pc.fill_null(visit(condition, _Evaluated(batch)), fill_value=False)
+    meant = pc.fill_null(_evaluated(condition, batch), fill_value=False)
     return meant.combine_chunks() if isinstance(meant, pa.ChunkedArray) else meant
 
 
-@dataclass
-class _Renamed(BooleanExpressionVisitor[BooleanExpression]):
-    """Rewrites a condition with the current names of its columns."""
-
-    names: Mapping[str, str]
-
-    def visit_true(self) -> BooleanExpression:
-        return AlwaysTrue()
-
-    def visit_false(self) -> BooleanExpression:
-        return AlwaysFalse()
-
-    def visit_not(self, child_result: BooleanExpression) -> BooleanExpression:
-        return Not(child_result)
-
-    def visit_and(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
-        return And(left_result, right_result)
-
-    def visit_or(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
-        return Or(left_result, right_result)
-
-    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
-        raise TypeError(f"{predicate} is bound; allowed: what the parser makes")
-
-    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
-        column = Reference(self.names[_name(predicate)])
-        match predicate:
-            case SetPredicate():
-                return type(predicate)(column, predicate.literals)
-            case LiteralPredicate():
-                return type(predicate)(column, predicate.literal)
-            case _:
-                return type(predicate)(column)
+def _renamed(expression: BooleanExpression, names: Mapping[str, str]) -> BooleanExpression:
+    """``expression`` with the current ``names`` of its columns."""
+    match expression:
+        case Not():
+            return Not(_renamed(expression.child, names))
+        case And() | Or():
+            return type(expression)(_renamed(expression.left, names), _renamed(expression.right, names))
+        case SetPredicate():
+            return type(expression)(Reference(names[_name(expression)]), expression.literals)
+        case LiteralPredicate():
+            return type(expression)(Reference(names[_name(expression)]), expression.literal)
+        case UnboundPredicate():
+            return type(expression)(Reference(names[_name(expression)]))
+        case _:
+            return expression
 
 
-@dataclass
-class _Evaluated(BooleanExpressionVisitor[pa.BooleanArray]):
-    """Evaluates a condition for every record of a batch: true, false or NULL."""
+def _evaluated(expression: BooleanExpression, batch: pa.RecordBatch | pa.Table) -> pa.BooleanArray:
+    """``expression`` for every record of ``batch``: true, false or NULL."""
+    match expression:
+        case AlwaysTrue() | AlwaysFalse():
+            return pa.repeat(pa.scalar(isinstance(expression, AlwaysTrue)), batch.num_rows)
+        case Not():
+            return pc.invert(_evaluated(expression.child, batch))
+        case And():
+            return pc.and_kleene(_evaluated(expression.left, batch), _evaluated(expression.right, batch))
+        case Or():
+            return pc.or_kleene(_evaluated(expression.left, batch), _evaluated(expression.right, batch))
+        case UnboundPredicate():
+            return _compared(expression, batch[_name(expression)])
+        case _:
+            raise TypeError(f"{expression} is not what the parser makes")
 
-    batch: pa.RecordBatch | pa.Table
 
-    def visit_true(self) -> pa.BooleanArray:
-        return pa.repeat(pa.scalar(True), self.batch.num_rows)  # noqa: FBT003  # the value, not a switch
-
-    def visit_false(self) -> pa.BooleanArray:
-        return pa.repeat(pa.scalar(False), self.batch.num_rows)  # noqa: FBT003
-
-    def visit_not(self, child_result: pa.BooleanArray) -> pa.BooleanArray:
-        return pc.invert(child_result)
-
-    def visit_and(self, left_result: pa.BooleanArray, right_result: pa.BooleanArray) -> pa.BooleanArray:
-        return pc.and_kleene(left_result, right_result)
-
-    def visit_or(self, left_result: pa.BooleanArray, right_result: pa.BooleanArray) -> pa.BooleanArray:
-        return pc.or_kleene(left_result, right_result)
-
-    def visit_bound_predicate(self, predicate: BoundPredicate) -> pa.BooleanArray:
-        raise TypeError(f"{predicate} is bound; allowed: what the parser makes")
-
-    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> pa.BooleanArray:
-        values = self.batch[_name(predicate)]
-        match predicate:
-            case IsNull():
-                return pc.is_null(values)
-            case NotNull():
-                return pc.is_valid(values)
-            case StartsWith():
-                return pc.starts_with(values, predicate.literal.value)
-            case NotStartsWith():
-                return pc.invert(pc.starts_with(values, predicate.literal.value))
-            case SetPredicate():
-                return _among(values, predicate)
-            case LiteralPredicate():
-                return _COMPARED[type(predicate)](values, pa.scalar(predicate.literal.value))
-            case _:
-                raise TypeError(f"{predicate} is not among what a condition may say")
+def _compared(predicate: UnboundPredicate, values: pa.Array | pa.ChunkedArray) -> pa.BooleanArray:
+    match predicate:
+        case IsNull():
+            return pc.is_null(values)
+        case NotNull():
+            return pc.is_valid(values)
+        case StartsWith():
+            return pc.starts_with(values, predicate.literal.value)
+        case NotStartsWith():
+            return pc.invert(pc.starts_with(values, predicate.literal.value))
+        case SetPredicate():
+            return _among(values, predicate)
+        case LiteralPredicate():
+            return _COMPARED[type(predicate)](values, pa.scalar(predicate.literal.value))
+        case _:
+            raise TypeError(f"{predicate} is not among what a condition may say")
 
 
 def _among(values: pa.Array, predicate: SetPredicate) -> pa.BooleanArray:
@@ -213,7 +185,7 @@ def _name(predicate: UnboundPredicate) -> str:
 
 
 @dataclass
-class _Sql(BooleanExpressionVisitor[str]):
+class _Sql:
     """Writes a parsed condition as standard SQL and refuses whatever the two sides might evaluate differently."""
 
     text: str
@@ -221,25 +193,25 @@ class _Sql(BooleanExpressionVisitor[str]):
     subject: str
     seen: set[str] = field(default_factory=set)
 
-    def visit_true(self) -> str:
-        return "TRUE"
+    def write(self, expression: BooleanExpression) -> str:
+        """``expression`` as SQL."""
+        match expression:
+            case AlwaysTrue():
+                return "TRUE"
+            case AlwaysFalse():
+                return "FALSE"
+            case Not():
+                return f"NOT {self.write(expression.child)}"
+            case And():
+                return f"({self.write(expression.left)} AND {self.write(expression.right)})"
+            case Or():
+                return f"({self.write(expression.left)} OR {self.write(expression.right)})"
+            case UnboundPredicate():
+                return self._predicate(expression)
+            case _:
+                raise self._refused(f"{expression} is not what the parser makes")
 
-    def visit_false(self) -> str:
-        return "FALSE"
-
-    def visit_not(self, child_result: str) -> str:
-        return f"NOT {child_result}"
-
-    def visit_and(self, left_result: str, right_result: str) -> str:
-        return f"({left_result} AND {right_result})"
-
-    def visit_or(self, left_result: str, right_result: str) -> str:
-        return f"({left_result} OR {right_result})"
-
-    def visit_bound_predicate(self, predicate: BoundPredicate) -> str:
-        raise self._refused(f"{predicate} is bound")
-
-    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> str:
+    def _predicate(self, predicate: UnboundPredicate) -> str:
         column = self._column(predicate)
         name = quoted(column.name)
         match predicate:
@@ -252,7 +224,7 @@ class _Sql(BooleanExpressionVisitor[str]):
                 return starts if isinstance(predicate, StartsWith) else f"(NOT {starts})"
             case In() | NotIn():
                 # A set of literals has no order; the text must be the same in every process.
-                constants = ", ".join(sorted(self._constant(column, value) for value in _literals(predicate)))
+                constants = ", ".join(sorted(self._constant(column, value) for value in predicate.literals))
                 return f"({name} {'IN' if isinstance(predicate, In) else 'NOT IN'} ({constants}))"
             case LiteralPredicate() if type(predicate) in _OPERATORS:
                 return f"({name} {_OPERATORS[type(predicate)]} {self._constant(column, predicate.literal)})"
@@ -283,7 +255,3 @@ class _Sql(BooleanExpressionVisitor[str]):
 
     def _refused(self, problem: str) -> RefusedError:
         return RefusedError(f"{self.subject} {self.text!r}: {problem}; allowed: {ALLOWED}")
-
-
-def _literals(predicate: UnboundPredicate) -> set[Literal[Any]]:
-    return predicate.literals if isinstance(predicate, SetPredicate) else set()
