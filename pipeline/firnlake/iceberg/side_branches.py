@@ -6,8 +6,7 @@ JSON footer (Iceberg, "Puffin spec"); rows are those of a frozen dataclass, as a
 
 import logging
 import uuid
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
@@ -152,17 +151,13 @@ _SUFFIX: Final = ".puffin"
 class BranchFile(BranchSnapshot):
     """The part of a commit that writes the file of a branch anew, in every try on what the branch then holds."""
 
-    def __init__(self, name: str, snapshot_id: int, title: str) -> None:
+    def __init__(self, name: str, snapshot_id: int, title: str, blobs: Callable[[Table, int], Sequence[Blob]]) -> None:
+        """``blobs`` tells what the file holds after a commit on a table, by the sequence number of that commit's
+        snapshot on main; ConflictError when it does not fit there."""
         super().__init__(name, snapshot_id)
         self._title = title
+        self._blobs = blobs
         self._written: list[StatisticsFile] = []
-
-    @abstractmethod
-    def blobs(self, target: Table, committed: int) -> Sequence[Blob]:
-        """The content that the file has after a commit on ``target``; ConflictError when it does not fit there.
-
-        ``committed`` is the sequence number of the commit's snapshot on main.
-        """
 
     @property
     def prepared(self) -> list[str]:
@@ -174,7 +169,7 @@ class BranchFile(BranchSnapshot):
 
     def contents(self, target: Table, parent: Snapshot | None, manifests: Manifests) -> SnapshotContents:  # noqa: ARG002
         # Main's snapshot is the first of the commit.
-        blobs = self.blobs(target, target.metadata.next_sequence_number())
+        blobs = self._blobs(target, target.metadata.next_sequence_number())
         location = place(target, f"{self._title}-{self.snapshot_id}-{uuid.uuid4()}{_SUFFIX}")
         self._written.append(write_puffin(target, location, blobs, self.snapshot_id, self.sequence_number))
         totals = Summary(operation=Operation.APPEND, **SnapshotSummaryCollector().build())

@@ -1,5 +1,6 @@
 """The topic partition, Kafka's unit of order and Firn's unit of cleaning; and record times as numbers."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -25,6 +26,19 @@ class TopicPartition(NamedTuple):
         if not dash or not (partition.isascii() and partition.isdigit()):
             raise RefusedError(f"{text!r} is not a topic partition; allowed: <topic>-<partition>, such as orders-0")
         return cls(topic, int(partition))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """A row about one topic partition."""
+
+    topic: str
+    partition: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The topic partition of its topic and partition."""
+        return TopicPartition(self.topic, self.partition)
 
 
 def in_ms(records: pa.Table) -> pa.Table:

@@ -121,7 +121,12 @@ class ErasuresChange:
 
     def on(self, target: Table, branch: str) -> BranchSnapshot:
         """The branch's part of a commit to ``target``."""
-        return _Erasures(branch, target.metadata.new_snapshot_id(), self)
+        return BranchFile(branch, target.metadata.new_snapshot_id(), "erasures", self._blobs)
+
+    def _blobs(self, target: Table, committed: int) -> list[Blob]:
+        new = self.edit(self.known.of(target))
+        progress = tuple(one if one.committed else replace(one, committed=committed) for one in new.progress)
+        return blobs_of(replace(new, progress=progress))
 
 
 def change_erasures(lake: Lake, identifier: str, edit: Edit) -> None:
@@ -152,19 +157,6 @@ def check_has_branches(table: Table, identifier: str) -> None:
             f"table {identifier}: its catalog takes one snapshot per commit ({HAS_SIDE_BRANCHES} is false), so "
             "requests to erase keys can't be kept; allowed: a catalog that takes several"
         )
-
-
-class _Erasures(BranchFile):
-    """The part of a commit that writes the erasures anew."""
-
-    def __init__(self, name: str, snapshot_id: int, change: ErasuresChange) -> None:
-        super().__init__(name, snapshot_id, "erasures")
-        self._change = change
-
-    def blobs(self, target: Table, committed: int) -> list[Blob]:
-        new = self._change.edit(self._change.known.of(target))
-        progress = tuple(one if one.committed else replace(one, committed=committed) for one in new.progress)
-        return blobs_of(replace(new, progress=progress))
 
 
 LONGEST_WAIT_MS: Final = 3_600_000

@@ -23,7 +23,7 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.keys import bytes_of, joined
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.topic_partition import PartitionRow, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,13 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchProgress:
+class SearchProgress(PartitionRow):
     """How far the files of one topic partition were searched, on main and on `firn_tombstones`.
 
     Every file with a sequence number up to ``sequence_number`` was searched for all requests with an id up to
     ``through``, and after the commit none of them holds a record below offset ``before`` that these ask to erase.
     """
 
-    topic: str
-    partition: int
     through: int
     before: int | None
     """None: all offsets."""
@@ -72,20 +70,14 @@ class SearchProgress:
     log_end_kept: bool = False
     """True when the record at ``before`` is requested but stays, because it is the log end (C4)."""
 
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
 
 @dataclass(frozen=True, slots=True)
-class Destroyed:
+class Destroyed(PartitionRow):
     """A data file that held records of requested keys and left the table without them.
 
     ``through`` and ``snapshot_id`` are those of the progress that it belongs to.
     """
 
-    topic: str
-    partition: int
     through: int
     snapshot_id: int
     path: str
@@ -94,10 +86,6 @@ class Destroyed:
     """Of the file's content, hexadecimal."""
     records: int
     """Number of records that were erased."""
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)

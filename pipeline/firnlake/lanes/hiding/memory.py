@@ -18,19 +18,17 @@ from firnlake.iceberg.branches import MASKS, on_branch
 from firnlake.iceberg.side_branches import Blob, BranchFile, file_of, location_on, read_puffin, rows_as_bytes, rows_of
 from firnlake.iceberg.snapshots import ancestors
 from firnlake.table.segment import TAIL, Segment
-from firnlake.table.topic_partition import TopicPartition
+from firnlake.table.topic_partition import PartitionRow, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(PartitionRow):
     """How far the segments of one topic partition were compared with each other.
 
     Of all segments with a file sequence number up to ``sequence_number``, those of the tail and those that begin below
     offset ``before`` showed one record per key after the commit.
     """
 
-    topic: str
-    partition: int
     sequence_number: int
     """That of the snapshot which the comparison was planned on."""
     before: int | None
@@ -44,23 +42,13 @@ class Compared:
     committed: int = 0
     """Sequence number of main's snapshot; the commit itself fills it in."""
 
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class Hidden(PartitionRow):
     """``records`` of the segment ``path`` were hidden when it was compared last, by masks or by other deletes."""
 
-    topic: str
-    partition: int
     path: str
     records: int
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True)
@@ -172,18 +160,10 @@ class MasksChange:
 
     def on(self, target: Table, branch: str) -> BranchSnapshot:
         """The branch's part of a commit to ``target``."""
-        return _MasksFile(branch, target.metadata.new_snapshot_id(), self)
+        return BranchFile(branch, target.metadata.new_snapshot_id(), "masks", self._blobs)
 
-
-class _MasksFile(BranchFile):
-    """The part of a commit that writes the memory anew."""
-
-    def __init__(self, name: str, snapshot_id: int, change: MasksChange) -> None:
-        super().__init__(name, snapshot_id, "masks")
-        self._change = change
-
-    def blobs(self, target: Table, committed: int) -> list[Blob]:
-        new = self._change.edit(read_masks(target))
+    def _blobs(self, target: Table, committed: int) -> list[Blob]:
+        new = self.edit(read_masks(target))
         compared = tuple(one if one.committed else replace(one, committed=committed) for one in new.compared)
         return blobs_of(replace(new, compared=compared))
 
