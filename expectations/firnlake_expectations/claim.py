@@ -234,8 +234,7 @@ class Verdict:
         verdict = self
         for most in range(SAMPLES_IN_VERDICT, -1, -1):
             verdict = replace(
-                self,
-                expectations=tuple(replace(f, samples=f.samples[:most]) for f in self.expectations),
+                self, expectations=tuple(replace(one, samples=one.samples[:most]) for one in self.expectations)
             )
             if len(json.dumps(verdict.to_dict())) < MAX_VERDICT_BYTES:
                 break

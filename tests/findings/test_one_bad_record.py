@@ -100,7 +100,7 @@ def test_r17_text_that_is_no_utf_8_stops_its_file_alone(lake: Lake, engine: Engi
     list(run(lake, "texts.t", NOW, lambda _: engine))
     assert sorted(lake.table("texts.t").scan().to_arrow()["seq"].to_pylist()) == [2, 3]
     (status,) = status_of(lake, "texts.t", NOW)
-    named = [*status.strays, *(blocker for part in status.partitions for blocker in part.blockers)]
+    named = [*status.details().strays, *(blocker for part in status.partitions for blocker in part.blockers)]
     assert any(strange.file_path in text for text in named)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from firnlake_expectations.promises import record_counts
@@ -62,14 +63,8 @@ OUTPUT_LEVEL = Promise(
     rules=(Rule("level", "groups", f"CASE WHEN {KEYED} OR {CONTROL} THEN n_level END", *_LEVEL),),
 )
 
-COPIES_LEVEL = Promise(
-    number="C13",
-    name=OUTPUT_LEVEL.name,
-    lanes=("merge",),
-    sentence=OUTPUT_LEVEL.sentence,
-    kept=OUTPUT_LEVEL.kept,
-    checked="records_out",
-    rules=(Rule("level_of_copies", "groups", "n_level", *_LEVEL),),
+COPIES_LEVEL = replace(
+    OUTPUT_LEVEL, number="C13", lanes=("merge",), rules=(Rule("level_of_copies", "groups", "n_level", *_LEVEL),)
 )
 
 ONE_TOPIC_PARTITION = Promise(

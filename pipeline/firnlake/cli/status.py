@@ -146,7 +146,8 @@ def _show(status: Status) -> None:
     for part in parts:
         for text in (*(f"{lane}: {why}" for lane, why in part.due.items()), *part.blockers, *part.waiting):
             show.line(f"{part.name} {text}")
-    for text in (*status.strays, *status.doubts):
+    details = status.details()
+    for text in (*details.strays, *details.doubts):
         show.line(f"{status.table}: {text}")
 
 

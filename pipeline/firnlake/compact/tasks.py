@@ -7,6 +7,7 @@ plan and its survey alone, so the layout is the same on every engine.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from firnlake.compact.inputs import InputSegment, PlanInputs
@@ -97,16 +98,6 @@ class Result:
             counts.update(part.counts)
         files = tuple(file for part in parts for file in part.files)
         return cls(files, counts, sum(part.fingerprint for part in parts), in_place)
-
-
-@dataclass(frozen=True)
-class SurveyTask:
-    """Survey a plan in one task."""
-
-    inputs: PlanInputs
-
-    def __call__(self) -> Survey:
-        return survey(self.inputs)
 
 
 @dataclass(frozen=True)
@@ -209,7 +200,7 @@ def _first_round(
         elif is_copy(inputs):
             nothing[plan_id] = Survey({}, frozenset(), {})
         elif not is_wide(inputs):
-            tasks[plan_id] = SurveyTask(inputs)
+            tasks[plan_id] = partial(survey, inputs)
     weights = [plans[plan_id].bytes for plan_id in tasks]
     answers = engine.map(perform, list(tasks.values()), weights=weights, title=f"compact {title}")
     return nothing | dict(zip(tasks, answers, strict=True))

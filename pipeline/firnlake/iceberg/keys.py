@@ -136,7 +136,7 @@ def codes_of(keys: pa.ChunkedArray) -> tuple[Longs, pa.Array]:
 def places_in(keys: pa.Array | pa.ChunkedArray, known: pa.Array) -> Longs:
     """The code of each of ``keys`` among the ``known`` ones, which alone need a hash table; NO_KEY for others."""
     asked, among = (_Shards.of(part, len(known)) for part in (keys, known))
-    indices = _of_each(_index_in, asked.keys, among.keys)
+    indices = _of_each(lambda own, others: pc.index_in(own, value_set=others), asked.keys, among.keys)
     starts = np.cumsum([0, *(len(own) for own in among.keys)]).tolist()
     codes = [_codes(chunk, start) for own, start in zip(indices, starts[:-1], strict=True) for chunk in own.chunks]
     places = asked.in_order(codes)
@@ -194,10 +194,6 @@ def _sharded(keys: pa.ChunkedArray, start: int, count: int) -> tuple[list[pa.Arr
     return [taken.slice(low, high - low) for low, high in pairwise(ends)], [
         order[low:high] for low, high in pairwise(ends)
     ]
-
-
-def _index_in(keys: pa.ChunkedArray, known: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.index_in(keys, value_set=known)
 
 
 def _codes(indices: pa.Array, start: int) -> Longs:

@@ -97,7 +97,7 @@ def delete_jobs(lake: Lake, identifier: str, jobs: Sequence[JobRemoval]) -> Mapp
         prune(table, job_folder(table, job.job_id))
         if len(gone[job.job_id]) == len(going[job.job_id]):
             _delete_documents(table, job)
-    return {job_id: [file for file in own if not _is_document(file.path)] for job_id, own in gone.items()}
+    return {job_id: [file for file in own if not file.path.endswith(".json")] for job_id, own in gone.items()}
 
 
 def newer_snapshot(lake: Lake, identifier: str) -> None:
@@ -151,10 +151,6 @@ def _files(table: Table, job: JobRemoval) -> list[Stored]:
     lists = [] if job.published else files_in(*store(table, commits_folder(table)), recursive=False)
     own = [file for file in lists if name_of(file.path).startswith(f"{job.job_id}-")]
     return [file for file in (*data, *own) if name_of(file.path) not in job.published]
-
-
-def _is_document(path: str) -> bool:
-    return path.endswith(".json")
 
 
 def _delete_documents(table: Table, job: JobRemoval) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from pyarrow.fs import FileSelector, FileSystem
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -17,7 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import FirnError
 from firnlake.iceberg.branches import FIRN_BRANCHES
-from firnlake.iceberg.files import Stored, data_folder, path_of, store
+from firnlake.iceberg.files import Stored, data_folder, files_in, path_of, store
 from firnlake.iceberg.manifests import ahead
 from firnlake.iceberg.side_branches import read_puffin
 from firnlake.iceberg.snapshots import max_snapshot_age
@@ -133,7 +132,7 @@ class UnreferencedFiles:
         unreferenced = cls([], [], [], [], roots)
         for root in roots:
             files, folder = store(table, root)
-            for one in _files(files, folder):
+            for one in files_in(files, folder):
                 file = replace(one, path=f"{root}{one.path[len(folder) :]}")
                 if path_of(file.path) not in held and file.bytes and not file.path.endswith(_HARMLESS):
                     unreferenced._kind(table, file).append(file)
@@ -147,12 +146,6 @@ class UnreferencedFiles:
         if file.path.endswith(".puffin") and _is_sketch(table, file):
             return []
         return self.documents if ".json" in file.path.rpartition("/")[2] else self.unknown
-
-
-def _files(files: FileSystem, folder: str) -> Iterator[Stored]:
-    for info in files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True)):
-        if info.is_file:
-            yield Stored.of(info)
 
 
 def _is_sketch(table: Table, file: Stored) -> bool:

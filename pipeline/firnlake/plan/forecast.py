@@ -149,13 +149,9 @@ def _full_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[in
         yield min((one.first_horizon_ms for one in inputs if one.first_horizon_ms is not None), default=None)
 
 
-def _nothing(_state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[int | None]:
-    """Yield nothing: lane `retain` counts in no budget, so none of its plans wait."""
-    yield None
-
-
 _DUE_SINCE: Final[dict[Lane, Callable[[PartitionState, Sequence[Segment]], Iterator[int | None]]]] = {
-    Lane.RETAIN: _nothing,
+    # It counts in no budget, so none of its plans wait.
+    Lane.RETAIN: lambda _state, _inputs: iter(()),
     Lane.ERASE: _erase_since,
     Lane.MASK: _mask_since,
     Lane.LIGHTEN: _lighten_since,

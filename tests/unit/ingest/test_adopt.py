@@ -97,7 +97,7 @@ class TestAdopting:
         assert [held[2].may_hold(TopicPartition("web", shard)) for shard in (0, 1, 2)] == [True, True, False]
         assert held[4].may_hold(TopicPartition(long, 0))
         (status,) = status_of(lake, events, NOW)
-        assert all("allowed: partitioned by source, shard (rewrite it" in stray for stray in status.strays)
+        assert all("allowed: partitioned by source, shard (rewrite it" in stray for stray in status.details().strays)
 
     def test_facts_are_read_from_the_mapped_columns(self, lake: Lake, events: str) -> None:
         adopt(lake, events, BY_ENTITY)

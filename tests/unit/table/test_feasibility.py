@@ -48,7 +48,7 @@ class TestStatus:
         with lake.table(TABLE).transaction() as transaction:
             transaction.set_properties({f"firn.{name.replace('_', '.')}": value for name, value in properties.items()})
         (status,) = status_of(lake, TABLE, now_ms)
-        return status.doubts
+        return status.details().doubts
 
     @pytest.mark.usefixtures("table")
     def test_nothing_declared_is_nothing_said(self, lake: Lake) -> None:

@@ -239,9 +239,9 @@ class TestStrays:
         append(lake, [row(0), row(0, topic="payments")])
         path = written_under_no_spec(lake, [row(4), row(6, partition=3)])
         (status,) = status_of(lake, lakes.TABLE, NOW)
-        assert [path in stray and "allowed: partitioned by topic, partition" in stray for stray in status.strays] == [
-            True
-        ]
+        assert [
+            path in stray and "allowed: partitioned by topic, partition" in stray for stray in status.details().strays
+        ] == [True]
         orders, payments = status.partitions
         assert orders.blockers == (f"segment {path} may hold records from offset 4 on: tombstones at or past it stay",)
         assert orders.due

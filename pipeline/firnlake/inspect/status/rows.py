@@ -204,16 +204,6 @@ class Status:
         """The topic partitions as objects; suitable for thousands of them, not for a million."""
         return parts_of(self.rows)
 
-    @property
-    def strays(self) -> tuple[str, ...]:
-        """As in ``Details``."""
-        return self.details().strays
-
-    @property
-    def doubts(self) -> tuple[str, ...]:
-        """As in ``Details``."""
-        return self.details().doubts
-
     def to_dict(self) -> dict[str, Any]:
         """The status as JSON-ready names and values."""
         parts = [part.model_dump(mode="json") for part in self.partitions]
