@@ -293,5 +293,4 @@ def without(
         existing_rows_count=sum(entry.records for entry in existing),
         deleted_rows_count=sum(entry.records for entry in deleted),
         partitions=listed.partitions,
-        key_metadata=None,
     )

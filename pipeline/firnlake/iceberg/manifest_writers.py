@@ -104,7 +104,6 @@ def write_deletes(
         existing_rows_count=0,
         deleted_rows_count=0,
         partitions=construct_partition_summaries(spec, schema, [file.partition for file in files]),
-        key_metadata=None,
     )
 
 

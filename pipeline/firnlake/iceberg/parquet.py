@@ -193,9 +193,6 @@ class WrittenFile:
             file_format=FileFormat.PARQUET,
             partition=Record(*self.partition),
             file_size_in_bytes=self.bytes,
-            sort_order_id=None,
-            equality_ids=None,
-            key_metadata=None,
             **self.metrics,
         )
         file.spec_id = spec_id

@@ -70,9 +70,6 @@ class WrittenDeletes:
             null_value_counts=dict.fromkeys((FILE_PATH, POSITION), 0),
             lower_bounds=lower,
             upper_bounds=upper,
-            sort_order_id=None,
-            equality_ids=None,
-            key_metadata=None,
         )
         file.spec_id = self.spec_id
         return file

@@ -198,5 +198,4 @@ class _Rewriting:
             existing_rows_count=entries.records(own),
             deleted_rows_count=0,
             partitions=entries.partitions(own, spec, schema_of(self._table, spec)),
-            key_metadata=None,
         )
