@@ -35,10 +35,6 @@ class NotFoundError(GoneError):
     """The catalog has no such table."""
 
 
-class MetadataLostError(GoneError):
-    """The catalog names a metadata file that is gone, so the table is unreadable."""
-
-
 class ConflictError(FirnError):
     """The table changed under a plan, which must be made again (C22). The target table was not touched."""
 

@@ -108,7 +108,7 @@ class SparkEngine:
     ) -> list[R | Exception]:
         """See Engine. The task or bucket that kills a worker is unknown: after a second try all buckets are lost."""
         if not tasks:
-            return self.map(partial(_of_nothing, gather), range(buckets), title=title)
+            return self.map(lambda bucket: gather(bucket, ()), range(buckets), title=title)
         groups = balanced([0] * len(tasks), self.parallelism)
         partitions = min(buckets, self.parallelism * GATHERS_PER_WORKER)
         blobs = [pickled(task) for task in tasks]
@@ -202,10 +202,6 @@ def entry_of(expected: str, name: str, *work: object) -> Callable[[Iterable[Any]
         yield from getattr(worker, name)(batches, *work)
 
     return firn
-
-
-def _of_nothing(gather: "Callable[[int, Iterable[pa.Table]], R]", bucket: int) -> R:
-    return gather(bucket, ())
 
 
 def _schema() -> str:

@@ -32,7 +32,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from firnlake.errors import MetadataLostError, NotFoundError, RefusedError, UnavailableError
+from firnlake.errors import GoneError, NotFoundError, RefusedError, UnavailableError
 
 HIDDEN = "***"
 _CREDENTIAL = re.compile(
@@ -180,7 +180,7 @@ class Lake:
                 f"table {identifier} does not exist in catalog {self.name}; found: {self._neighbours(namespace)}",
             ) from error
         except FileNotFoundError as error:
-            raise MetadataLostError(identifier, f"table {identifier}: its metadata file is gone: {error}") from error
+            raise GoneError(identifier, f"table {identifier}: its metadata file is gone: {error}") from error
 
     def _loaded(self, identifier: str) -> Table:
         # Where writers delete old metadata files after a commit (write.metadata.delete-after-commit.enabled), the file

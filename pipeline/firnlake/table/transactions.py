@@ -154,13 +154,9 @@ def _may_be_undecided_in(segments: Segments) -> Iterator[TopicPartition]:
     return map(arrays.topic_partition, places.tolist())
 
 
-def _may_be_undecided(segment: Segment) -> bool:
-    """A cleaning takes nothing that is undecided, so what has reached level 2 is not."""
-    return segment.transactional and segment.level < RUN
-
-
 def _transactions(reader: "_Reader", own: Iterable[Segment]) -> Transactions:
-    landed = [segment for segment in own if _may_be_undecided(segment)]
+    # A cleaning takes nothing that is undecided, so what has reached level 2 is not.
+    landed = [segment for segment in own if segment.transactional and segment.level < RUN]
     start = min(segment.base_offset for segment in landed)
     try:
         # Markers below the first record that may be undecided decide others.

@@ -84,16 +84,12 @@ def findings_of(records: JudgedRecords, cases: Sequence[Case], samples: "Shown",
     dockets = [_JudgeTask(records, tuple(cases[number] for number in group), samples, threads) for group in groups]
     weights = [sum(case.held + case.read for case in docket.cases) for docket in dockets]
     findings: dict[int, Findings] = {}
-    done = engine.map(_perform, dockets, weights=weights, title="validate") if dockets else []
+    done = engine.map(_JudgeTask.__call__, dockets, weights=weights, title="validate") if dockets else []
     for group, judged in zip(groups, done, strict=True):
         findings.update(zip(group, _raised(judged), strict=True))
     for number in wide:
         findings[number] = _wide(records, cases[number], samples, engine)
     return [findings[number] for number in range(len(cases))]
-
-
-def _perform(docket: _JudgeTask) -> "list[Findings]":
-    return docket()
 
 
 def _raised(result: R | Exception) -> R:
