@@ -15,11 +15,11 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.failures import failed_plans
 from firnlake.job.lane import Lane
 from firnlake.publish.attempts import Publication
-from firnlake.publish.publish import publish
 from firnlake.run import run
 from infra.environment import CHECKOUT, environment
 from infra.foreign.files import on_disk
 from tests.support.commands import firn
+from tests.support.publishing import publish
 from tests.support.topics import NOW, Record, Topic, updates
 
 HISTORY = updates("a=1", "b=1", "a=2")

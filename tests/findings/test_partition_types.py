@@ -29,8 +29,8 @@ from pyiceberg.types import (
 
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import Choice, adopt
-from firnlake.publish.publish import publish
 from tests.support import adopted
+from tests.support.publishing import publish
 
 _numbers = itertools.count()
 

@@ -6,12 +6,13 @@ import pyarrow as pa
 import pytest
 
 from firnlake.job.lane import Lane
-from firnlake.lanes.retention import retain, retention
+from firnlake.lanes.retention import retention
 from firnlake.plan.forecast import due_at
 from firnlake.plan.read_states import sense_table
 from firnlake.table.partition import PartitionState
 from firnlake.table.segment import Segment
 from infra.foreign.files import on_disk
+from tests.support.publishing import retain
 from tests.support.topics import Record, Topic, foreign_rows
 
 HOUR = 3_600_000

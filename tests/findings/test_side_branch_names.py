@@ -8,7 +8,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
 from firnlake.ingest import quarantine
-from firnlake.publish.publish import publish
+from tests.support.publishing import publish
 from tests.support.topics import Record, Topic, updates
 
 NO_KEY = Record(2, None, b"no key")

@@ -4,7 +4,7 @@ import threading
 
 from pyiceberg.exceptions import CommitFailedException
 
-from firnlake.publish.publish import publish
+from tests.support.publishing import publish
 from tests.support.topics import Record, Topic, updates
 
 

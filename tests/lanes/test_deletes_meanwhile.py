@@ -6,7 +6,7 @@ import pytest
 from firnlake.engine.engine import Engine
 from firnlake.errors import ConflictError
 from firnlake.iceberg.catalog import Lake
-from firnlake.publish.publish import publish
+from tests.support.publishing import publish
 from tests.support.topics import DAY, NOW
 from tests.support.upserts import Row, Upserts, upserts
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from firnlake.engine.engine import Engine
 from firnlake.errors import ConflictError
 from firnlake.iceberg.catalog import Lake
-from firnlake.publish.publish import publish
 from tests.support.examples import bounded
+from tests.support.publishing import publish
 from tests.support.topics import DAY, NOW
 from tests.support.upsert_histories import Step, histories
 from tests.support.upserts import Row, upserts

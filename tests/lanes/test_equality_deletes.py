@@ -11,10 +11,10 @@ from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg import deleted_rows
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.explain.key import explain_key
-from firnlake.publish.publish import publish
 from firnlake.table.segment import Segment
 from firnlake.table.segments import read
 from firnlake.validate.validate import verify
+from tests.support.publishing import publish
 from tests.support.sabotage import refused, replaced
 from tests.support.topics import DAY, NOW
 from tests.support.upserts import Row, Upserts, upserts

@@ -10,8 +10,8 @@ from firnlake.inspect.explain.cleaning import Cleaning, KeyRecords
 from firnlake.inspect.explain.key import explain_key
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
-from firnlake.publish.publish import publish
 from tests.support.examples import times
+from tests.support.publishing import publish
 from tests.support.topics import DAY, NOW, Record, Topic
 
 KEYS = (None, b"", *(b"%d" % number for number in range(10)))

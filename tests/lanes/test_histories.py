@@ -12,9 +12,9 @@ from firnlake.engine.engine import Engine
 from firnlake.errors import ConflictError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.lane import Lane
-from firnlake.publish.publish import publish
 from firnlake.table.segment import TAIL
 from tests.support.examples import bounded
+from tests.support.publishing import publish
 from tests.support.topics import DAY, NOW, Record, Topic
 
 KEYS = [b"", b"a", b"b", b"c"]

@@ -2,7 +2,7 @@
 
 from firnlake.job.collect import discard
 from firnlake.job.lane import Lane
-from firnlake.publish.publish import publish
+from tests.support.publishing import publish
 from tests.support.topics import DAY, NOW, Topic, updates
 
 HISTORY = updates("a=1", "b=1", "a=", "c=1")

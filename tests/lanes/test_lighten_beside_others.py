@@ -9,9 +9,9 @@ from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.lane import Lane
 from firnlake.job.stage import stages_of
-from firnlake.publish.publish import publish
 from firnlake.run import run
 from infra.foreign.files import files_under, on_disk
+from tests.support.publishing import publish
 from tests.support.topics import NOW
 from tests.support.upserts import Row, Upserts, equality_deletes_left, upserts
 from tests.support.watched import Killed, Nth, die, watched

@@ -13,9 +13,9 @@ from firnlake.compact.inputs import PlanInputs
 from firnlake.engine.engine import Engine
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.publish.publish import publish
 from firnlake.validate.validate import validate, verify
 from infra.foreign.files import on_disk
+from tests.support.publishing import publish
 from tests.support.row_deletes import data_files
 from tests.support.sabotage import refused, replaced
 from tests.support.upserts import Row, Upserts, equality_deletes_left, upserts

@@ -11,10 +11,10 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.collect import sweep
 from firnlake.lanes.hiding.memory import Compared, read_masks
 from firnlake.plan.read_states import sense_table
-from firnlake.publish.publish import publish
 from firnlake.table.partition import PartitionState
 from firnlake.table.topic_partition import TopicPartition
 from tests.support.hiding import delete, deletes
+from tests.support.publishing import publish
 from tests.support.row_deletes import visible_rows
 from tests.support.topics import DAY, NOW, Record, Topic, updates
 

@@ -22,12 +22,12 @@ from firnlake.lanes.hiding import hide
 from firnlake.lanes.hiding.memory import read_masks
 from firnlake.maintain.maintain import care_table
 from firnlake.plan.make import plan_work
-from firnlake.publish.publish import publish
 from firnlake.run import run
 from firnlake.validate.validate import verify
 from tests.lanes.test_transactions import Log
 from tests.support.erasing import erasures, request
 from tests.support.hiding import delete, deletes
+from tests.support.publishing import publish
 from tests.support.sabotage import refused, replaced
 from tests.support.topics import DAY, NOW, Topic, updates
 from tests.support.watched import Killed, Nth, die, watched

@@ -1,7 +1,7 @@
 """A topic's policy is changed while records go on landing, both ways (C5, C19)."""
 
 from firnlake.job.lane import Lane
-from firnlake.lanes.retention import retain
+from tests.support.publishing import retain
 from tests.support.topics import DAY, NOW, Record, Topic, updates
 
 

@@ -13,13 +13,12 @@ from firnlake.engine.engine import Engine
 from firnlake.errors import ConflictError
 from firnlake.iceberg import deleted_rows
 from firnlake.iceberg.catalog import Lake
-from firnlake.lanes.retention import retain
 from firnlake.plan.read_states import sense_table
-from firnlake.publish.publish import publish
 from firnlake.validate.validate import verify
 from infra.foreign.row_deletes import add, equality_file
 from tests.support.examples import bounded
 from tests.support.hiding import delete, deletes
+from tests.support.publishing import publish, retain
 from tests.support.row_deletes import delete_at, places
 from tests.support.sabotage import refused, replaced
 from tests.support.topics import DAY, NOW, Record, Topic, updates

@@ -4,7 +4,7 @@ import pytest
 
 from firnlake.compact.compact import compact
 from firnlake.errors import ConflictError
-from firnlake.publish.publish import publish
+from tests.support.publishing import publish
 from tests.support.topics import DAY, NOW, Topic, updates
 
 HISTORY = updates("a=1", "b=1", "a=", "c=1")

@@ -10,9 +10,9 @@ import pytest
 
 from firnlake.errors import ConflictError
 from firnlake.ingest.land import land
-from firnlake.publish.publish import publish
 from firnlake.table import records
 from tests.support.log_segments import Entry, batch, marker, segment
+from tests.support.publishing import publish
 from tests.support.topics import DAY, LOW_THRESHOLDS, NOW, Topic
 
 LATER = NOW + DAY

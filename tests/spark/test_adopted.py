@@ -11,7 +11,7 @@ from firnlake.iceberg.branches import QUARANTINE
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import Choice, adopt
 from firnlake.ingest.release import release
-from firnlake.publish.publish import publish
+from tests.support.publishing import publish
 from tests.support.topics import DAY, NOW, Topic
 
 _numbers = itertools.count()

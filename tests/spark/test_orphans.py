@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
-from firnlake.publish.publish import publish
 from infra.foreign.files import files_under, on_disk
 from tests.support.lakes import held
+from tests.support.publishing import publish
 from tests.support.topics import DAY, NOW, Record, Topic, updates
 
 

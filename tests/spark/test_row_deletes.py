@@ -1,7 +1,7 @@
 """Spark's own reader beside Firn on tables with row-level deletes: both see the same after every commit (C27)."""
 
 from firnlake.engine.spark import SparkEngine
-from firnlake.publish.publish import publish
+from tests.support.publishing import publish
 from tests.support.row_deletes import data_files
 from tests.support.seen_by_spark import spark_rows
 from tests.support.topics import DAY, NOW, Topic

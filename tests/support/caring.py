@@ -8,11 +8,11 @@ from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, REMOVED, REMOVED_
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.maintain.maintain import care_table
-from firnlake.publish.publish import publish
 from firnlake.table.policy import DAY_MS
 from infra.foreign.files import on_disk
 from tests.support import lakes
 from tests.support.lakes import TABLE, Fates, append_two, only_plan, ready, row
+from tests.support.publishing import publish
 
 HOUR_MS = 3_600_000
 LATER = 4 * DAY_MS

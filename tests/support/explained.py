@@ -8,11 +8,7 @@ from firnlake.table import records
 from tests.support.lakes import TABLE, Row, row
 
 HOUR = 3_600_000
-NEVER_FULL = {
-    "firn.min.cleanable.dirty.ratio": "1",
-    "firn.full.interval.ms": "-1",
-    "firn.tombstone.fraction": "1",
-}
+NEVER_FULL = {"firn.min.cleanable.dirty.ratio": "1", "firn.full.interval.ms": "-1", "firn.tombstone.fraction": "1"}
 
 
 def create(lake: Lake, properties: Mapping[str, str]) -> None:

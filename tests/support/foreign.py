@@ -6,12 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    write_manifest,
-)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, write_manifest
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
@@ -39,11 +34,7 @@ def append_empty_file(lake: Lake) -> None:
 
 
 def append_again(
-    lake: Lake,
-    path: str,
-    partition: Record | None = None,
-    identifier: str = lakes.TABLE,
-    respelled: str | None = None,
+    lake: Lake, path: str, partition: Record | None = None, identifier: str = lakes.TABLE, respelled: str | None = None
 ) -> None:
     """List the data file ``path`` once more, as a sink that repeats a commit does; ``partition``: as which values,
     ``respelled``: at which location."""

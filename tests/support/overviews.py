@@ -81,23 +81,13 @@ def row_of(topic: str, partition: int, **others: Any) -> dict[str, Any]:
     for what in ("bytes", "segments", "records"):
         row[what] = sum(row[f"{level}_{what}"] for level in sizes)
     if kind < 3:
-        row |= {
-            "condition": "uncleanable",
-            "in_the_way": [ROW_DELETES.format(partition)],
-        }
+        row |= {"condition": "uncleanable", "in_the_way": [ROW_DELETES.format(partition)]}
     elif kind < 13:
         row |= {"condition": "due", "due": [f"full: dirty ratio {dirty:.3f} > 0.5"], "due_in_ms": 0}
     elif kind < 18:
-        row |= {
-            "condition": "waiting",
-            "waiting": [YOUNG],
-        }
+        row |= {"condition": "waiting", "waiting": [YOUNG]}
     elif kind == 18:
-        row |= {
-            "condition": "refused",
-            "quarantined": 12,
-            "in_the_way": [REFUSED],
-        }
+        row |= {"condition": "refused", "quarantined": 12, "in_the_way": [REFUSED]}
     return row | others
 
 

@@ -18,7 +18,7 @@ from firnlake.job.inputs import CheckedInputs
 from firnlake.job.job import Job
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
-from firnlake.publish.attempts import Publication, PublishResult, Throttle, commit, repeated
+from firnlake.publish.attempts import PublishResult, Throttle, commit, repeated
 from firnlake.table.partition import PartitionState
 from firnlake.table.policies import Policies
 from firnlake.table.published_plans import RecordCounts, published
@@ -142,11 +142,6 @@ def _waiting(state: PartitionState, segment: Segment, left: int) -> str:
 def _kept(first: Segment, ending: Segment, why: str) -> str:
     """Name the oldest segment that stays, and the one that ends the prefix where that is another."""
     return f"{ending}: {why}" if first is ending else f"{first}: it reaches into {ending}, which stays: {why}"
-
-
-def retain(lake: Lake, plan: Plan) -> Publication:
-    """Carry out one plan; like ``retain_job``, but raises the plan's failure."""
-    return retain_job(lake, Job((plan,))).only()
 
 
 def retain_job(lake: Lake, job: Job, throttle: Throttle | None = None) -> PublishResult:

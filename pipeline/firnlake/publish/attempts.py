@@ -25,7 +25,7 @@ from tenacity import (
     wait_random,
 )
 
-from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, RefusedError, UnavailableError
+from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.commit import SnapshotCommit
 from firnlake.iceberg.manifests import Manifests
@@ -148,17 +148,6 @@ class PublishResult:
 
     publications: tuple[Publication, ...] = ()
     failures: Mapping[str, FirnError] = field(default_factory=dict)
-
-    def only(self) -> Publication:
-        """The publication of a single-plan job; raises the failure of an unpublished one.
-
-        Raises RefusedError for a job of several plans: by then every publishable plan is published.
-        """
-        if len(self.publications) + len(self.failures) != 1:
-            raise RefusedError(f"{len(self.publications)} plans were published in one commit; allowed here: one")
-        for error in self.failures.values():
-            raise error
-        return self.publications[0]
 
 
 def commit(

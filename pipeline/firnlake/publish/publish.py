@@ -42,7 +42,7 @@ from firnlake.lanes.erasure.erase import Searched, erasure_conflicts, with_searc
 from firnlake.lanes.erasure.memory import ErasuresChange, ReadOnce
 from firnlake.lanes.hiding.hide import ComparedPlan, mask_conflicts, with_masks
 from firnlake.lanes.hiding.memory import MasksChange
-from firnlake.publish.attempts import Publication, PublishResult, Throttle, commit, repeated
+from firnlake.publish.attempts import PublishResult, Throttle, commit, repeated
 from firnlake.publish.conflicts import landed_conflicts
 from firnlake.table.published_plans import JOB_ID, RecordCounts, published
 from firnlake.table.records import COLUMNS
@@ -50,11 +50,6 @@ from firnlake.table.summaries import summary
 
 if TYPE_CHECKING:
     from firnlake.iceberg.branch_snapshot import BranchChange
-
-
-def publish(lake: Lake, identifier: str) -> Publication:
-    """Publish the stage ``identifier`` of one plan and delete it; like ``publish_job``, but raises what that names."""
-    return publish_job(lake, identifier).only()
 
 
 def publish_job(lake: Lake, identifier: str, throttle: Throttle | None = None) -> PublishResult:

@@ -22,11 +22,11 @@ from firnlake.iceberg.files import job_folder
 from firnlake.job.lane import Lane
 from firnlake.job.stage import stages_of
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish import publish
 from infra.foreign.files import files_under, on_disk
 from tests.faults.harness.kept import Contents
 from tests.support import foreign, lakes
 from tests.support.lakes import NOW, Fates
+from tests.support.publishing import publish
 
 HOUR: Final = 3_600_000
 DAY: Final = 24 * HOUR

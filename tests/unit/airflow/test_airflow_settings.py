@@ -25,10 +25,7 @@ class TestSettings:
             ('[tables."x.y"]\nretries = -1', "table x.y: retries is -1; allowed: greater than or equal to 0"),
             ('[tables."x.y"]\nengine = "flink"', "table x.y: engine is 'flink'; allowed: 'spark', 'local' or 'auto'"),
             ('[tables."x.y"]\nwatched = "maybe"', "table x.y: watched is 'maybe'; allowed: a valid boolean"),
-            (
-                '[tables."x.y".spark]\n"spark.master" = "yarn"',
-                "other than spark.master",
-            ),
+            ('[tables."x.y".spark]\n"spark.master" = "yarn"', "other than spark.master"),
             ('[tables."x.y"]\nname = "x"', "table x.y: "),
             ('[tables]\n"x.y" = 3', "table x.y: "),
             ('[tables."x.y"]\nnotify = [{ to = "me" }]', "table x.y: notify.0.class is"),

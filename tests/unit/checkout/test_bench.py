@@ -143,10 +143,7 @@ def test_smaller_than_5_gb_says_nothing_about_5_gb() -> None:
 def test_memory_is_met_when_it_is_little() -> None:
     keys = case("memory", entry("firn run", peak_of_all=4 << 30, peak=1), keys=50_000_000, value_bytes=8)
     values = case("memory", entry("firn run", peak=6e8), keys=5_000_000, value_bytes=1000, raw_bytes=6e9)
-    for one, larger in (
-        (keys, entry("firn run", peak_of_all=(4 << 30) + 1)),
-        (values, entry("firn run", peak=7e8)),
-    ):
+    for one, larger in ((keys, entry("firn run", peak_of_all=(4 << 30) + 1)), (values, entry("firn run", peak=7e8))):
         assert list(met(one).values()) == [True]
         assert list(met(replace(one, entries=[larger])).values()) == [False]
         assert met(replace(one, entries=[Measured("firn run", {}, [], "left 1 record, should be 2")])) == {}

@@ -38,10 +38,7 @@ def test_without_arguments_it_lists_the_subcommands(firn: Firn) -> None:
         (("create", "a.t", "--property", "firn.merge.segments=1"), "property firn.merge.segments is '1'; allowed:"),
         (("create", TABLE), "table lake.records already exists"),
         (("land", TABLE, "none.parquet"), "file none.parquet does not exist"),
-        (
-            ("land", "lake.other", "x.parquet"),
-            "table lake.other does not exist in catalog lake; found: lake.records",
-        ),
+        (("land", "lake.other", "x.parquet"), "table lake.other does not exist in catalog lake; found: lake.records"),
         (("status", "lake.other"), "table lake.other does not exist"),
         (("plan", "lake.other", "--lane", "merge"), "table lake.other does not exist"),
         (("stages", "lake.other"), "table lake.other does not exist"),

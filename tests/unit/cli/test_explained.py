@@ -3,9 +3,9 @@
 import pytest
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.publish.publish import publish
 from tests.support.in_process import Firn
 from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
+from tests.support.publishing import publish
 
 
 @pytest.fixture

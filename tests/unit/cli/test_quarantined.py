@@ -9,11 +9,11 @@ from firnlake.iceberg.branches import QUARANTINE, QUARANTINED
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.quarantine import as_of_now
 from firnlake.ingest.quarantine import records as records_in_quarantine
-from firnlake.publish.publish import publish
 from firnlake.table import records
 from tests.support import lakes
 from tests.support.in_process import Firn, Ran, refused
 from tests.support.lakes import TABLE, Fates, append, only_plan, ready, row
+from tests.support.publishing import publish
 
 
 @pytest.fixture

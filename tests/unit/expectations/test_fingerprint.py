@@ -25,10 +25,7 @@ _COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "float": (pa.float64(), st.none() | st.sampled_from([0.0, -0.0, 1.5])),
     "uuid": (pa.binary(16), st.none() | st.binary(min_size=16, max_size=16)),
     "price": (pa.decimal128(38, 2), st.none() | st.decimals(-999, 999, places=2)),
-    "moment": (
-        pa.timestamp("us", tz="UTC"),
-        st.none() | st.datetimes(timezones=st.just(UTC)),
-    ),
+    "moment": (pa.timestamp("us", tz="UTC"), st.none() | st.datetimes(timezones=st.just(UTC))),
     "headers": (
         pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
         st.none() | st.lists(st.none() | st.fixed_dictionaries({"key": _WORDS, "value": _BLOBS}), max_size=3),

@@ -60,14 +60,7 @@ def broken(inputs: Records, outputs: Records, claim: Claim = MASK) -> dict[str, 
 
 def test_c28_what_is_superseded_is_hidden_and_nothing_else() -> None:
     assert broken(INPUTS, VISIBLE) == {}
-    (findings,) = judge(
-        [shown(INPUTS, VISIBLE)],
-        SCHEMA,
-        [MASK],
-        KAFKAS,
-        fingerprints=[0],
-        samples="none",
-    )
+    (findings,) = judge([shown(INPUTS, VISIBLE)], SCHEMA, [MASK], KAFKAS, fingerprints=[0], samples="none")
     assert [row.broken for row in rows(MASK, findings)] == [0] * len(rows(MASK, findings))
 
 

@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING
 
 from firnlake_expectations.claim import Claim
 from firnlake_expectations.gx_process import build_data_docs
-from tests.support.judged import (
-    CLAIM,
-    EMPTY_KEY,
-    INPUTS,
-    OUTPUTS,
-    RECORD_COUNTS,
-    B,
-    Records,
-    judge_all,
-    table,
-    without,
-)
+from tests.support.judged import CLAIM, EMPTY_KEY, INPUTS, OUTPUTS, RECORD_COUNTS, B, Records, judge_all, table, without
 
 if TYPE_CHECKING:
     from pathlib import Path

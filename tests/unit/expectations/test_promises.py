@@ -87,24 +87,14 @@ def test_full_makes_the_same_promises_at_its_own_level(judged: Callable[..., Ver
 # what was done to the stage, what it holds then, which promise it breaks, offset and key of the offender
 SABOTAGE = {
     "newest record dropped": (without(B), "expect_newest_record_kept", 1, "b"),
-    "older record instead of the newest": (
-        [*without(NEW_A), stays(OLD_A)],
-        "expect_newest_record_kept",
-        2,
-        "a",
-    ),
+    "older record instead of the newest": ([*without(NEW_A), stays(OLD_A)], "expect_newest_record_kept", 2, "a"),
     "older record kept as well": ([*OUTPUTS, stays(OLD_A)], "expect_one_record_per_key", 2, "a"),
     "key resurrected": ([*without(DELETED_D), stays(OLD_D)], "expect_tombstones_kept", 5, "d"),
     "tombstone gone before its horizon": (without(BEFORE_HORIZON), "expect_tombstones_kept", 7, "f"),
     "tombstone gone at first sight": (without(FIRST_SEEN), "expect_tombstones_kept", 3, "c"),
     "tombstone gone with what it supersedes": (without(STAMPED_H), "expect_tombstones_kept", 12, "h"),
     "tombstone gone by a stranger's stamp": (without(STRANGERS_STAMP), "expect_tombstones_kept", 10, "g"),
-    "tombstone kept though removable": (
-        instead(PAST_HORIZON, level=2),
-        "expect_tombstones_gone",
-        6,
-        "e",
-    ),
+    "tombstone kept though removable": (instead(PAST_HORIZON, level=2), "expect_tombstones_gone", 6, "e"),
     "removed tombstone not kept beside": (without(PAST_HORIZON), "expect_tombstones_gone", 6, "e"),
     "removed tombstone changed": (instead(PAST_HORIZON, timestamp=NOW), "expect_tombstones_gone", 6, "e"),
     "record kept beside that is none": (instead(B, level=-2), "expect_tombstones_gone", 1, "b"),
@@ -299,11 +289,7 @@ def test_a_merge_is_a_copy_of_everything_it_read(judged: Callable[..., Verdict])
         ([*INPUTS, B], "expect_same_records", 1),
         ([replace(r, value=b"w") if r is B else r for r in INPUTS], "expect_same_records", 1),
         ([replace(r, key=b"k") if r is NO_KEY else r for r in INPUTS], "expect_same_records", 9),
-        (
-            [replace(r, delete_horizon=None) if r is LOG_END else r for r in INPUTS],
-            "expect_same_records",
-            20,
-        ),
+        ([replace(r, delete_horizon=None) if r is LOG_END else r for r in INPUTS], "expect_same_records", 20),
     ],
     ids=["lost", "twice", "value", "key", "horizon"],
 )

@@ -46,16 +46,7 @@ class Record:
         """In the order of the schema."""
         inside = None if self.producer is None else True
         return (
-            *(
-                self.key,
-                self.value,
-                "orders",
-                3,
-                self.offset,
-                NOW - timedelta(days=1),
-                self.level,
-                self.horizon,
-            ),
+            *(self.key, self.value, "orders", 3, self.offset, NOW - timedelta(days=1), self.level, self.horizon),
             *(self.control, inside, self.producer, self.epoch),
         )
 

@@ -131,10 +131,7 @@ def test_nested_fields_follow_their_ids(tmp_path: Path) -> None:
     renamed = StructType(
         field(9, "extra", LongType()), field(4, "content", StringType()), field(3, "name", StringType())
     )
-    data = files(
-        field(1, "headers", ListType(2, renamed)),
-        field(5, "tags", MapType(10, StringType(), 8, renamed)),
-    )
+    data = files(field(1, "headers", ListType(2, renamed)), field(5, "tags", MapType(10, StringType(), 8, renamed)))
     assert read(data, of, ["headers", "tags"]) == [
         {
             "headers": [{"extra": None, "content": "v", "name": "k"}],

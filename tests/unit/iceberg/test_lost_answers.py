@@ -13,12 +13,12 @@ from firnlake.ingest import quarantine
 from firnlake.ingest.land import land
 from firnlake.job.collect import discard, sweep
 from firnlake.job.stage import Stage, stages_of
-from firnlake.publish.publish import publish
 from firnlake.table import records
 from infra.foreign.files import files_under
 from tests.support import lakes
 from tests.support.forgetful import through
 from tests.support.lakes import TABLE, Fates, append, only_plan, ready, row
+from tests.support.publishing import publish
 from tests.support.stages import data_of
 from tests.support.templates import Templates
 

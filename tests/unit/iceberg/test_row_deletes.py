@@ -90,12 +90,7 @@ data_files = st.lists(
 names = st.none() | st.tuples(st.sampled_from(PATHS), st.sampled_from(PATHS)).map(lambda two: (min(two), max(two)))
 delete_files = st.lists(
     st.builds(
-        Listed,
-        st.integers(0, 99).map("x{}".format),
-        st.sampled_from(PLACES),
-        st.integers(1, 6),
-        st.booleans(),
-        names,
+        Listed, st.integers(0, 99).map("x{}".format), st.sampled_from(PLACES), st.integers(1, 6), st.booleans(), names
     ),
     max_size=6,
     unique_by=lambda one: one.path,

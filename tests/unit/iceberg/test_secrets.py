@@ -21,7 +21,7 @@ PROPERTIES = {
 
 def test_credentials_are_known_by_name_or_place() -> None:
     assert credentials(PROPERTIES) == {
-        *("p%40ss", "p@ss", "wJalr", "FwoG", "eyJ", "id:hunter2", "Basic bWU6eW91", "Zm9v"),
+        *("p%40ss", "p@ss", "wJalr", "FwoG", "eyJ", "id:hunter2", "Basic bWU6eW91", "Zm9v")
     }
 
 

@@ -22,13 +22,13 @@ from firnlake.inspect.status.gather import status_of
 from firnlake.job.collect import discard
 from firnlake.job.lane import Lane
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish import publish
 from firnlake.table import records
 from firnlake.table.policies import Policies
 from firnlake.table.segments import read
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, Fates, append, append_two, only_plan, ready, row
+from tests.support.publishing import publish
 from tests.support.single_snapshot import single_snapshots
 from tests.support.watched import watched
 

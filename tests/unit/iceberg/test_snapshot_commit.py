@@ -17,12 +17,12 @@ from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.snapshots import ancestors
 from firnlake.ingest.quarantine import as_of_now, clear
 from firnlake.job.stage import Stage
-from firnlake.publish.publish import publish
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.foreign import rewrite_manifests
 from tests.support.lakes import TABLE, append, row
 from tests.support.moving import audit, heads, null_key_stage, seen
+from tests.support.publishing import publish
 from tests.support.templates import Templates
 from tests.support.watched import Nth, watched
 

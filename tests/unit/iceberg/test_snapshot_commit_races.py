@@ -15,10 +15,10 @@ from firnlake.ingest.quarantine import as_of_now, clear
 from firnlake.job.collect import newer_snapshot
 from firnlake.maintain import manifests
 from firnlake.maintain.side_branches import old_on_branches
-from firnlake.publish.publish import publish
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, append, append_two, row
 from tests.support.moving import audit, heads, null_key_stage, seen
+from tests.support.publishing import publish
 from tests.support.watched import Nth, watched
 
 YEAR_MS = 366 * 86_400_000

@@ -14,12 +14,12 @@ from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.job.stage import stages_of
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish import publish
 from firnlake.table import records
 from firnlake.table.policies import Policies
 from infra.foreign.files import on_disk
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, Fates, kafka, ready, row
+from tests.support.publishing import publish
 
 KAFKA_NAMES = ("a.segment.bytes", "a.delete", "firn_quarantine", "_firn", "a.b-c_D", "-", "t" * 249)
 """Kafka allows letters, digits, `.`, `_` and `-`, up to 249 of them."""

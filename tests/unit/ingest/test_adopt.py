@@ -19,7 +19,6 @@ from firnlake.job.job import Job
 from firnlake.job.lane import Lane
 from firnlake.job.stage import open_stage
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish import publish
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.topic_partition import TopicPartition
 from tests.support import lakes
@@ -39,6 +38,7 @@ from tests.support.adopted import (
     validated,
 )
 from tests.support.lakes import NOW
+from tests.support.publishing import publish
 
 
 class TestAdopting:

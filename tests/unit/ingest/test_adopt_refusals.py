@@ -12,7 +12,6 @@ from firnlake.ingest.adopt import Choice, adopt
 from firnlake.ingest.release import release
 from firnlake.job.lane import Lane
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish import publish
 from firnlake.table.records import COLUMNS
 from infra.foreign.row_deletes import add, equality_file
 from tests.support.adopted import (
@@ -29,6 +28,7 @@ from tests.support.adopted import (
     validated,
 )
 from tests.support.lakes import NOW
+from tests.support.publishing import publish
 from tests.support.row_deletes import delete_files
 
 

@@ -14,10 +14,10 @@ from firnlake.ingest.release import release
 from firnlake.inspect.status.gather import status_of
 from firnlake.job.lane import Lane
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish import publish
 from firnlake.table.columns import ColumnRoles
 from tests.support.adopted import BY_ID, CDC, CDC_SCHEMA, append, change, make, only, segments_of, validated
 from tests.support.lakes import NOW
+from tests.support.publishing import publish
 
 
 class TestEvolution:

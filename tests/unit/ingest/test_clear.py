@@ -12,12 +12,12 @@ from firnlake.ingest import quarantine
 from firnlake.ingest.quarantine import Selection, as_of_now
 from firnlake.job.lane import Lane
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish import publish
 from firnlake.table.topic_partition import TopicPartition
 from tests.support import lakes
 from tests.support.caring import files_on
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, append, ready, row
 from tests.support.late import late
+from tests.support.publishing import publish
 
 OTHER = TopicPartition("orders", 1)
 

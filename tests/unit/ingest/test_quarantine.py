@@ -15,10 +15,10 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.ingest import quarantine
 from firnlake.ingest.land import land
 from firnlake.ingest.quarantine import Batch, Selection, quarantined_files
-from firnlake.publish.publish import publish
 from firnlake.table.topic_partition import TopicPartition
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, Row, append_two, only_plan, ready, row
+from tests.support.publishing import publish
 
 HEADERS = [{"key": "trace", "value": b"1"}, {"key": "trace", "value": b""}]
 
@@ -45,10 +45,7 @@ class TestListing:
     """Batches from metadata, records with their first bytes."""
 
     def test_c5_every_job_is_a_batch(self, lake: Lake) -> None:
-        jobs = [
-            quarantined(lake, [lost(0), lost(1)], end=2),
-            quarantined(lake, [lost(7)], end=9),
-        ]
+        jobs = [quarantined(lake, [lost(0), lost(1)], end=2), quarantined(lake, [lost(7)], end=9)]
         sizes = {job: file.file_size_in_bytes for _, job, file in quarantined_files(lake.table(TABLE), TABLE)}
         found = quarantine.batches(lake, TABLE)
         assert sorted(found, key=lambda one: one.records, reverse=True) == [
@@ -92,11 +89,7 @@ class TestExport:
 
     @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
     def test_c1_c5_what_is_exported_lands_as_it_was(self, lake: Lake, tmp_path: Path, suffix: str) -> None:
-        rows = [
-            lost(0, 'größe \u2028 "x"\n'.encode(), headers=HEADERS, timestampType=1),
-            lost(4, None),
-            lost(6, b""),
-        ]
+        rows = [lost(0, 'größe \u2028 "x"\n'.encode(), headers=HEADERS, timestampType=1), lost(4, None), lost(6, b"")]
         quarantined(lake, rows, end=9)
         path = tmp_path / f"lost{suffix}"
         assert quarantine.export(lake, TABLE, path) == 3

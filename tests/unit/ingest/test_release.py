@@ -14,7 +14,6 @@ from firnlake.inspect.status.gather import status_of
 from firnlake.job.collect import discard
 from firnlake.job.lane import Lane
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish import publish
 from firnlake.table.records import RELEASED
 from tests.support import lakes
 from tests.support.adopted import (
@@ -31,6 +30,7 @@ from tests.support.adopted import (
     validated,
 )
 from tests.support.lakes import NOW
+from tests.support.publishing import publish
 
 
 class TestReleasing:
@@ -96,8 +96,7 @@ class TestReleasing:
         table.append(pa.Table.from_pylist([change(1)], schema=table.schema().as_arrow()), branch=branch)
         release(lake, cdc, drop_columns=True)
         with pytest.raises(
-            RefusedError,
-            match=f"its branch {branch} holds records of the earlier adoption; allowed: drop the bra",
+            RefusedError, match=f"its branch {branch} holds records of the earlier adoption; allowed: drop the bra"
         ):
             adopt(lake, cdc, BY_ID)
         lake.table(cdc).manage_snapshots().remove_branch(branch).commit()

@@ -9,11 +9,11 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.explain.key import explain_key
-from firnlake.publish.publish import publish
 from firnlake.table.topic_partition import TopicPartition
 from tests.support import lakes
 from tests.support.explained import HOUR, NEVER_FULL, create, dead
 from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
+from tests.support.publishing import publish
 
 A_COPY = "written more than once: another copy is kept, if it is identical"
 LAG = {"firn.min.compaction.lag.ms": str(HOUR)}
@@ -130,11 +130,7 @@ class TestKept:
         create(lake, {})
         append(lake, [row(0, None), row(1, b"k"), row(2, None)])
         found = why(lake, None)
-        assert found[0] == (
-            "C5",
-            "without a key, so it is quarantined; the next full removes it, and is due",
-            None,
-        )
+        assert found[0] == ("C5", "without a key, so it is quarantined; the next full removes it, and is due", None)
         assert found[2][0] == "C4"
         assert why(lake) == {1: ("C3", "the newest record of its key", None)}
 

@@ -14,11 +14,11 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.adopt import Choice, adopt
 from firnlake.inspect.explain.key import KeyExplanation, explain_key
 from firnlake.inspect.explain.versions import parse_key
-from firnlake.publish.publish import publish
 from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.files import on_disk
 from tests.support.explained import HOUR, NEVER_FULL, create, dead
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, Fates, append, only_plan, ready, row
+from tests.support.publishing import publish
 
 
 def gone(found: KeyExplanation) -> list[tuple[int, str, str]]:

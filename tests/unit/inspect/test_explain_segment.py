@@ -8,13 +8,13 @@ from firnlake.clock import from_ms
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.explain.partition import SegmentExplanation, explain_segment
-from firnlake.publish.publish import publish
 from firnlake.table import records
 from firnlake.table.segment import Segment, UnassignedFile
 from firnlake.table.segments import read
 from tests.support import lakes
 from tests.support.foreign import append_empty_file
 from tests.support.lakes import NOW, TABLE, Fates, append, append_file, only_plan, ready, row
+from tests.support.publishing import publish
 
 HOUR = 3_600_000
 NEVER_FULL = {"firn.min.cleanable.dirty.ratio": "1"}

@@ -17,9 +17,9 @@ from firnlake.inspect.status.gather import write_snapshot
 from firnlake.inspect.status.rows import Query, Shown, Sort, Status, path_of, read, tables
 from firnlake.inspect.status.verdicts import report
 from firnlake.job.failures import mark
-from firnlake.publish.publish import publish
 from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row, snapshot
 from tests.support.overviews import HOUR, MINUTE, TAKEN, publication_of, row_of, rows_of, verdict_of, write_overview
+from tests.support.publishing import publish
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7 * 7 }}"
 

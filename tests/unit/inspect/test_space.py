@@ -18,9 +18,9 @@ from firnlake.inspect.status.document import TopicSpace
 from firnlake.inspect.status.gather import status_of
 from firnlake.inspect.status.rows import Query, Status, read
 from firnlake.job.stage import Stage
-from firnlake.publish.publish import publish
 from tests.support.lakes import NOW, TABLE, Fates, append, judged, only_plan, ready, row
 from tests.support.overviews import SPACE, TAKEN, topic_of, write_overview
+from tests.support.publishing import publish
 
 GB = 10**9
 

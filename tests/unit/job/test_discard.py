@@ -10,10 +10,10 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.collect import discard
 from firnlake.job.plan import Plan
 from firnlake.job.stage import stages_of
-from firnlake.publish.publish import publish
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.lakes import TABLE, Fates, append, append_two, only_plan, ready, row
+from tests.support.publishing import publish
 from tests.support.stages import crash_after_commit, data_of, document, documents_of, home_of
 
 

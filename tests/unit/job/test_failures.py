@@ -16,7 +16,6 @@ from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage, stages_of
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish import publish
 from firnlake.table import records
 from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.files import files_under, on_disk
@@ -25,6 +24,7 @@ from tests.support.counting import counted
 from tests.support.foreign import append_again
 from tests.support.lakes import NOW, TABLE, Fates, append, append_file, append_two, compacted, only_plan, ready, row
 from tests.support.late import late
+from tests.support.publishing import publish
 from tests.support.stages import data_of, document, documents_of
 from tests.support.templates import Templates
 

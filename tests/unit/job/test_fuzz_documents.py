@@ -29,7 +29,6 @@ from firnlake.job.failures import FAILURE, PLANS, failed_plans
 from firnlake.job.plan import Plan
 from firnlake.job.stage import KINDS, RESULT, VERDICTS, Stage, parts_of
 from firnlake.job.stale import found_stages
-from firnlake.publish.publish import publish
 from firnlake.table.policies import Policies
 from firnlake.table.policy import NAMES
 from firnlake.table.published_plans import (
@@ -48,6 +47,7 @@ from tests.support import lakes
 from tests.support.fuzz import HOSTILE_NAMES, JSON, damaged, fuzzed, fuzzed_less, refused_or
 from tests.support.lakes import NOW, TABLE, ready, row
 from tests.support.overviews import write_overview
+from tests.support.publishing import publish
 
 TEXTS = st.text(max_size=20) | st.sampled_from(HOSTILE_NAMES) | JSON.map(json.dumps)
 NUMBERS = st.sampled_from(

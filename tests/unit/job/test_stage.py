@@ -15,12 +15,12 @@ from firnlake.job.lane import Lane
 from firnlake.job.plan import LEVEL_OUT, Plan
 from firnlake.job.result import PlanResult, StagedResult
 from firnlake.job.stage import Stage, open_stage, stages_of
-from firnlake.publish.publish import publish
 from firnlake.table import records
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.foreign import delete_rows
 from tests.support.lakes import TABLE, Fates, Row, append, append_two, compacted, judged, only_plan, ready, row
+from tests.support.publishing import publish
 from tests.support.stages import data_of, document, documents_of
 
 

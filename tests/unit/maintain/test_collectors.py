@@ -21,13 +21,14 @@ from firnlake.job.lane import Lane
 from firnlake.job.stage import Stage, stages_of
 from firnlake.maintain.maintain import care_table
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish import publish, publish_job
+from firnlake.publish.publish import publish_job
 from firnlake.table.published_plans import FENCE, commits_folder, properties_of
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.collecting import YEAR_MS, agree, whole
 from tests.support.lakes import NOW, TABLE, Fates, Part, append, compacted_job, judged, row
 from tests.support.late import late
+from tests.support.publishing import publish
 from tests.support.stages import aged, crash_after_commit, data_of, documents_of
 from tests.support.watched import Killed, Nth, die, watched
 

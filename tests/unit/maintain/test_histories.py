@@ -22,13 +22,13 @@ from firnlake.job.plan import stage_parts
 from firnlake.job.stage import Stage, stages_of
 from firnlake.maintain.maintain import care_table
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish import publish
 from firnlake.table import records
 from firnlake.table.policy import DAY_MS
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.examples import bounded
 from tests.support.lakes import Fates, row
+from tests.support.publishing import publish
 
 HOUR_MS = 3_600_000
 ORPHANS_AGE_MS: Final = 3 * DAY_MS

@@ -15,7 +15,6 @@ from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage, stages_of
 from firnlake.job.stale import SETTLED_MS
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish import publish
 from firnlake.table.policy import DAY_MS
 from firnlake.table.published_plans import commits_folder
 from infra.foreign.files import files_under, on_disk
@@ -23,6 +22,7 @@ from tests.support import lakes
 from tests.support.caring import HOUR_MS, LATER, collect, gone, kept
 from tests.support.lakes import TABLE, Fates, append_two, compacted, ready, row
 from tests.support.late import late
+from tests.support.publishing import publish
 from tests.support.stages import aged, data_of, documents_of
 
 

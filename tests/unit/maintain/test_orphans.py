@@ -17,7 +17,6 @@ from firnlake.iceberg.deleter import Kind
 from firnlake.iceberg.files import DATA_PATH, data_folder
 from firnlake.job.plan import Plan
 from firnlake.maintain.maintain import HOURLY, care_table
-from firnlake.publish.publish import publish
 from firnlake.table import records
 from firnlake.table.policy import DAY_MS
 from firnlake.table.segments import read_entries
@@ -26,6 +25,7 @@ from tests.support import lakes
 from tests.support.caring import HOUR_MS, LATER, collect, gone, kept, quarantined
 from tests.support.lakes import TABLE, Fates, append, only_plan, ready, row
 from tests.support.late import late
+from tests.support.publishing import publish
 
 
 def published(lake: Lake, plan: Plan, *offsets: int) -> set[Path]:

@@ -16,16 +16,7 @@ from firnlake.ingest import quarantine
 from firnlake.maintain.maintain import care_table
 from firnlake.table.policy import DAY_MS
 from tests.support import lakes
-from tests.support.caring import (
-    HOUR_MS,
-    collect,
-    files_on,
-    gone,
-    kept,
-    offsets_on,
-    quarantined,
-    removed_tombstone,
-)
+from tests.support.caring import HOUR_MS, collect, files_on, gone, kept, offsets_on, quarantined, removed_tombstone
 from tests.support.lakes import TABLE, append, only_plan, row
 from tests.support.late import late
 from tests.support.topics import DAY, NOW, Topic, updates

@@ -7,15 +7,14 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status.gather import status_of
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
-from firnlake.lanes.retention import retain
 from firnlake.plan.make import plan_partition, plan_table
 from firnlake.plan.read_states import sense_table
-from firnlake.publish.publish import publish
 from firnlake.table.segment import TAIL
 from firnlake.table.segments import read
 from tests.support import lakes
 from tests.support.foreign import append_empty_file, rewrite_manifests
 from tests.support.lakes import NOW, Fates, append, only_plan, ready, row
+from tests.support.publishing import publish, retain
 
 DAY_MS = 86_400_000
 TWO_OF_ONE_KEY = [row(0), row(1)]

@@ -57,11 +57,7 @@ def test_c28_what_was_compared_is_looked_up_and_what_landed_since_is_due() -> No
     head = (landed("a", 0, 1), landed("b", 10, 2), landed("c", 20, 3))
     work = comparison(state(*head, masking=HideMemory(known(2))))
     assert work is not None
-    assert ([one.path for one in work.uncompared], work.known, work.before) == (
-        ["c"],
-        frozenset({"a", "b"}),
-        None,
-    )
+    assert ([one.path for one in work.uncompared], work.known, work.before) == (["c"], frozenset({"a", "b"}), None)
     assert comparison(state(*head, masking=HideMemory(known(3)))) is None
 
 

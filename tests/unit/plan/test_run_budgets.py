@@ -28,11 +28,7 @@ queues = st.lists(
     st.builds(
         Candidate,
         st.builds(
-            plan,
-            st.integers(0, 99),
-            size=st.integers(0, 120),
-            records=st.integers(1, 120),
-            transactional=st.booleans(),
+            plan, st.integers(0, 99), size=st.integers(0, 120), records=st.integers(1, 120), transactional=st.booleans()
         ),
         keys=st.integers(0, 60),
     ),

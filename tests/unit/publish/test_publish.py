@@ -8,12 +8,12 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.lane import Lane
 from firnlake.job.stage import Stage, stages_of
 from firnlake.plan.make import plan_table
-from firnlake.publish.publish import publish
 from firnlake.table.segments import read
 from infra.foreign.files import on_disk
 from tests.support import lakes
 from tests.support.foreign import append_again, rename, written_under_no_spec
 from tests.support.lakes import NOW, TABLE, Fates, append, append_file, append_two, only_plan, ready, row
+from tests.support.publishing import publish
 from tests.support.stages import documents_of
 
 

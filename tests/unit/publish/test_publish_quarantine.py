@@ -14,10 +14,10 @@ from firnlake.job.lane import Lane
 from firnlake.job.stage import Stage
 from firnlake.plan.make import plan_table
 from firnlake.publish.attempts import Publication
-from firnlake.publish.publish import publish
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, Fates, Part, append, append_two, only_plan, ready, row
+from tests.support.publishing import publish
 from tests.support.stages import crash_after_commit, data_of
 from tests.support.watched import Killed, Nth, die, watched
 

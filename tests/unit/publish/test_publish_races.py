@@ -16,11 +16,11 @@ from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage, open_stage, stages_of
 from firnlake.plan.make import plan_table
 from firnlake.publish.attempts import Publication
-from firnlake.publish.publish import publish
 from firnlake.table.published_plans import published
 from infra.foreign.files import files_under
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready, row
+from tests.support.publishing import publish
 from tests.support.stages import crash_after_commit, data_of, kept
 from tests.support.tampering import input_gone
 
@@ -139,8 +139,7 @@ class TestBesideAppenders:
             return number
 
         attempts, *counts = lakes.together(
-            publish_all,
-            *[lambda first=first: appending(first) for first in (100, 10_000)],
+            publish_all, *[lambda first=first: appending(first) for first in (100, 10_000)]
         )
         assert isinstance(attempts, int), attempts
         expected = [1] * partitions

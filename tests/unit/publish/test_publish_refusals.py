@@ -11,12 +11,12 @@ from firnlake.job.collect import discard
 from firnlake.job.failures import ABANDONED
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage, stages_of
-from firnlake.publish.publish import publish
 from firnlake.table import records
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.foreign import delete_rows
 from tests.support.lakes import TABLE, Fates, append, compacted, judged, row
+from tests.support.publishing import publish
 from tests.support.stages import document, documents_of
 from tests.support.tampering import input_gone
 

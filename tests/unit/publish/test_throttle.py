@@ -12,10 +12,10 @@ from firnlake.job.collect import newer_snapshot
 from firnlake.job.plan import Plan
 from firnlake.publish import attempts
 from firnlake.publish.attempts import BUSY, LOOK_SECONDS, PATIENCE_SECONDS, QUIET_SECONDS, Throttle, Time
-from firnlake.publish.publish import publish
 from firnlake.table.summaries import others_since_firn
 from tests.support import lakes
 from tests.support.lakes import TABLE, Fates, append, ready, row
+from tests.support.publishing import publish
 
 BETWEEN = 5
 

@@ -6,12 +6,12 @@ import pytest
 
 from firnlake.clock import from_ms
 from firnlake.iceberg.catalog import Lake
-from firnlake.publish.publish import publish
 from firnlake.table import records
 from firnlake.table.segment import Segments
 from firnlake.table.segments import read
 from tests.support import lakes
 from tests.support.lakes import NOW, append, only_plan, ready, row
+from tests.support.publishing import publish
 
 
 def segments_of(lake: Lake) -> Segments:

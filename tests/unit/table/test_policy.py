@@ -70,8 +70,7 @@ def test_c21_a_table_property_holds_for_every_topic() -> None:
 
 def test_c21_a_topic_property_wins_and_the_rest_is_the_tables() -> None:
     policies = Policies.parse(
-        "lake.t",
-        {"firn.merge.segments": "2", "firn.clean.segments": "3", "firn.topic.a.merge.segments": "7"},
+        "lake.t", {"firn.merge.segments": "2", "firn.clean.segments": "3", "firn.topic.a.merge.segments": "7"}
     )
     assert (policies.of("a").merge_segments, policies.of("a").clean_segments) == (7, 3)
     assert policies.of("b").merge_segments == 2

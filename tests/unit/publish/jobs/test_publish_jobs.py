@@ -16,7 +16,7 @@ from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage, open_stage, stages_of
 from firnlake.plan.make import plan_table
 from firnlake.publish.attempts import PublishResult
-from firnlake.publish.publish import publish, publish_job
+from firnlake.publish.publish import publish_job
 from firnlake.table.published_plans import RecordCounts, plans_of
 from firnlake.table.segments import read
 from infra.foreign.files import files_under, on_disk
@@ -177,10 +177,6 @@ class TestPublishing:
     def test_c25_a_lost_answer_is_found_out(self, lake: Lake, stage: Stage) -> None:
         assert len(publish_job(through(lake, "no"), stage.identifier).publications) == PARTITIONS
         assert seen(lake) == cleaned(0, 1, 2)
-
-    def test_a_stage_of_several_plans_is_not_taken_for_one(self, lake: Lake, stage: Stage) -> None:
-        with pytest.raises(RefusedError, match="3 plans were published in one commit; allowed here: one"):
-            publish(lake, stage.identifier)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from firnlake.errors import ConflictError, OutcomeUnknownError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
-from firnlake.lanes.retention import retain
 from firnlake.plan.make import plan_table
 from firnlake.publish.attempts import Publication
 from firnlake.publish.publish_jobs import retain_plans
@@ -20,6 +19,7 @@ from tests.support import lakes
 from tests.support.foreign import append_empty_file, delete_rows
 from tests.support.forgetful import through
 from tests.support.lakes import NOW, TABLE, append
+from tests.support.publishing import retain
 from tests.support.retained import HOUR, aged, change, land, plans
 
 

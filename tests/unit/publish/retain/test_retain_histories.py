@@ -13,13 +13,13 @@ from firnlake.clock import from_ms
 from firnlake.errors import ConflictError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.lane import Lane
-from firnlake.lanes.retention import retain
 from firnlake.plan.make import plan_table
 from firnlake.table import records
 from firnlake.table.segments import read
 from tests.support import lakes
 from tests.support.examples import bounded
 from tests.support.lakes import NOW
+from tests.support.publishing import retain
 
 HOUR = 3_600_000
 _numbers = itertools.count()

@@ -9,12 +9,11 @@ from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.plan import Plan
 from firnlake.job.stage import stages_of
-from firnlake.lanes.retention import retain
 from firnlake.publish.attempts import Publication
-from firnlake.publish.publish import publish
 from firnlake.table import records
 from tests.support import lakes
 from tests.support.lakes import NOW, TABLE, Fates, append, only_plan, ready
+from tests.support.publishing import publish, retain
 from tests.support.retained import DELETE, HOUR, aged, change, land, plans
 
 
@@ -82,8 +81,7 @@ class TestBesideOthers:
         change(lake, cleanup_policy="compact,delete")
         full = ready(lake, only_plan(lake), [aged(offset) for offset in range(8)], Fates())
         found = lakes.together(
-            lambda: publish(Lake.embedded(lake.home), full.identifier),
-            lambda: retain(Lake.embedded(lake.home), plan),
+            lambda: publish(Lake.embedded(lake.home), full.identifier), lambda: retain(Lake.embedded(lake.home), plan)
         )
         assert sorted(type(one).__name__ for one in found) == ["ConflictError", "Publication"]
         dropped = isinstance(found[1], Publication)
