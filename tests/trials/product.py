@@ -147,7 +147,7 @@ class Product:
 
         def gathered() -> None:
             for one in status_of(self.lake, table, self._now()):
-                blocked.extend(one.strays)
+                blocked.extend(one.details().strays)
                 blocked.extend(
                     f"{part.topic}-{part.partition}: {why}" for part in one.partitions for why in part.blockers
                 )

@@ -97,7 +97,7 @@ class TestFigures:
         lake.set_properties(TABLE, {"history.expire.max-snapshot-age-ms": "a week"})
         found = status(lake, newest(lake) + 10**12)
         assert found.summary.space.expirable_bytes == 0
-        assert "history.expire.max-snapshot-age-ms" in found.doubts[0]
+        assert "history.expire.max-snapshot-age-ms" in found.details().doubts[0]
 
     def test_garbage_is_estimated_by_what_cleanings_removed(self, lake: Lake) -> None:
         landed = clean(lake)
