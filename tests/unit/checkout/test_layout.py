@@ -10,18 +10,18 @@ AT_MOST = {
     "floors": 8,
     "circles": 0,
     "imports against the floors": 53,
-    "product lines": 36_236,
-    "product lines that are not blank": 29_851,
+    "product lines": 36_020,
+    "product lines that are not blank": 29_710,
     "files": 215,
-    "classes": 384,
-    "functions": 2_293,
-    "infra lines": 5_323,
-    "test lines": 51_022,
+    "classes": 380,
+    "functions": 2_255,
+    "infra lines": 5_252,
+    "test lines": 50_941,
     "modules above 350 lines": 0,
     "modules that commit": 2,
     "modules that delete": 5,
 }
-AT_LEAST = {"docstrings, %": 76.1}
+AT_LEAST = {"docstrings, %": 76.9}
 
 
 @pytest.fixture(scope="module")
