@@ -32,8 +32,7 @@ KINDS: Final[Mapping[str, Callable[[World], None]]] = {
 }
 
 SHARES: Final[Mapping[str, int]] = dict.fromkeys(KINDS, 1) | {"commit": 2, "erasure": 5}
-"""How often a kind has its turn beside the others: so that each injection takes effect 20 times in 1,000 seeds of all.
-Their sum, 13, and the number of plants, 16, share no factor: each kind meets each plant."""
+"""How often a kind has its turn beside the others."""
 
 INJECTIONS: Final = (
     *(*Fate, *Load, *Deletion),
