@@ -233,9 +233,8 @@ class Verdict:
         """The same verdict, with samples dropped until its JSON is below MAX_VERDICT_BYTES."""
         verdict = self
         for most in range(SAMPLES_IN_VERDICT, -1, -1):
-            verdict = replace(
-                self, expectations=tuple(replace(one, samples=one.samples[:most]) for one in self.expectations)
-            )
+            findings = (replace(finding, samples=finding.samples[:most]) for finding in self.expectations)
+            verdict = replace(self, expectations=tuple(findings))
             if len(json.dumps(verdict.to_dict())) < MAX_VERDICT_BYTES:
                 break
         return verdict

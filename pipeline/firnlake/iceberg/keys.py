@@ -136,7 +136,7 @@ def codes_of(keys: pa.ChunkedArray) -> tuple[Longs, pa.Array]:
 def places_in(keys: pa.Array | pa.ChunkedArray, known: pa.Array) -> Longs:
     """The code of each of ``keys`` among the ``known`` ones, which alone need a hash table; NO_KEY for others."""
     asked, among = (_Shards.of(part, len(known)) for part in (keys, known))
-    indices = _of_each(lambda own, others: pc.index_in(own, value_set=others), asked.keys, among.keys)
+    indices = _of_each(lambda shard, known_shard: pc.index_in(shard, value_set=known_shard), asked.keys, among.keys)
     starts = np.cumsum([0, *(len(own) for own in among.keys)]).tolist()
     codes = [_codes(chunk, start) for own, start in zip(indices, starts[:-1], strict=True) for chunk in own.chunks]
     places = asked.in_order(codes)

@@ -84,8 +84,8 @@ def findings_of(records: JudgedRecords, cases: Sequence[Case], samples: "Shown",
     dockets = [_JudgeTask(records, tuple(cases[number] for number in group), samples, threads) for group in groups]
     weights = [sum(case.held + case.read for case in docket.cases) for docket in dockets]
     findings: dict[int, Findings] = {}
-    done = engine.map(_JudgeTask.__call__, dockets, weights=weights, title="validate") if dockets else []
-    for group, judged in zip(groups, done, strict=True):
+    judgements = engine.map(_JudgeTask.__call__, dockets, weights=weights, title="validate") if dockets else []
+    for group, judged in zip(groups, judgements, strict=True):
         findings.update(zip(group, _raised(judged), strict=True))
     for number in wide:
         findings[number] = _wide(records, cases[number], samples, engine)

@@ -79,7 +79,7 @@ def test_a_torn_file_is_an_error(written: Table) -> None:
     whole = content(written, written.metadata.snapshots[-1].manifest_list)
     lost = on_disk(written.location()) / "torn.avro"
     lost.write_bytes(whole[:-8])
-    with pytest.raises(DAMAGED):
+    with pytest.raises((EOFError, ValueError)):
         found(written, f"file://{lost}", 500)
 
 

@@ -6,19 +6,13 @@ Bytes are file sizes, times epoch milliseconds, durations milliseconds.
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
+from firnlake.iceberg.files import FrozenModel
 
 if TYPE_CHECKING:
     from firnlake.table.topic_partition import TopicPartition
 
 
-class Fact(BaseModel):
-    """Base of all figures: read back as written; a file of another Firn version is refused, not guessed at."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Level(Fact):
+class Level(FrozenModel):
     """One level of one topic partition, or of all of them together."""
 
     segments: int = 0
@@ -55,7 +49,7 @@ class PartitionCondition(StrEnum):
     """Nothing is due and nothing is blocked."""
 
 
-class PartitionStatus(Fact):
+class PartitionStatus(FrozenModel):
     """One topic partition: its levels, dirty ratio (C12), due lanes, and blockers (C20)."""
 
     topic: str
@@ -97,7 +91,7 @@ class PartitionStatus(Fact):
         return TopicPartition(self.topic, self.partition)
 
 
-class LaneCommit(Fact):
+class LaneCommit(FrozenModel):
     """One commit by Firn, of one plan or several, with its input and output."""
 
     snapshot_id: int
@@ -116,7 +110,7 @@ class LaneCommit(Fact):
     quarantined: int
 
 
-class LaneVerdict(Fact):
+class LaneVerdict(FrozenModel):
     """Great Expectations' verdict on one plan; ``run_name`` names its page among the reports."""
 
     table: str
@@ -139,7 +133,7 @@ class LaneVerdict(Fact):
         return f"plans/{self.run_name}.html"
 
 
-class Quarantined(Fact):
+class Quarantined(FrozenModel):
     """Records that one job moved from one topic partition to the quarantine for one reason. Offsets are inclusive."""
 
     topic_partition: str
@@ -151,7 +145,7 @@ class Quarantined(Fact):
     last_offset: int | None
 
 
-class Space(Fact):
+class Space(FrozenModel):
     """File bytes of a table or a topic that branches hold. Only files of a known topic count."""
 
     main_bytes: int
@@ -168,7 +162,7 @@ class TopicSpace(Space):
     topic: str
 
 
-class HistorySpace(Fact):
+class HistorySpace(FrozenModel):
     """File bytes that main and Firn's branches no longer hold, but another snapshot of the table does."""
 
     history_bytes: int
@@ -185,7 +179,7 @@ class TableSpace(Space, HistorySpace):
     """The space of a table."""
 
 
-class LaneWork(Fact):
+class LaneWork(FrozenModel):
     """Arrivals and Firn's work on them, back to the table's oldest snapshot."""
 
     landed_bytes: int
@@ -235,7 +229,7 @@ class Summary(LaneWork):
         return sum(level.bytes for level in self.levels)
 
 
-class Details(Fact):
+class Details(FrozenModel):
     """Lists about a table; publications and verdicts are the last ones, newest first."""
 
     publications: tuple[LaneCommit, ...]
