@@ -33,7 +33,7 @@ SPEC: Final = ("topic", "partition", "level")
 
 def erasures(world: World) -> None:
     """The key lands, is planted, and is erased; three rounds of care and certificates follow."""
-    name, plant = list(_PLANTS.items())[world.seed % len(_PLANTS)]
+    name, plant = world.in_turn(list(_PLANTS.items()))
     token = world.random.randbytes(12).hex().encode()
     if name == "nothing" and world.random.random() < 0.5:
         token = world.random.choice(COMMON)

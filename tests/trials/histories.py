@@ -7,8 +7,8 @@ from tests.trials.product import ERASE, FULL
 from tests.trials.world import DAY, HOUR, World
 
 _HANDS = (
-    *(hands.roll_back, hands.roll_back, hands.roll_forward, hands.tag, hands.branch, hands.delete_key),
-    *(hands.rewrite, hands.rewrite, hands.expire, hands.overwrite, hands.delete_and_reload, hands.create_or_replace),
+    *(hands.roll_back, hands.roll_forward, hands.roll_forward, hands.tag, hands.branch, hands.delete_key),
+    *(hands.delete_key, hands.rewrite, hands.expire, hands.overwrite, hands.delete_and_reload, hands.create_or_replace),
 )
 
 
@@ -23,9 +23,10 @@ def histories(world: World) -> None:
     _forget_tombstones(world)
     if world.random.random() < 0.35:
         erase(world)
-    for _ in range(world.random.randint(2, 4)):
+    others = world.random.choices(_HANDS, k=world.random.randint(1, 3))
+    for hand in (world.in_turn(_HANDS), *others):
         world.now += world.random.choice((0, HOUR, 5 * HOUR))
-        world.random.choice(_HANDS)(world)
+        hand(world)
         if world.random.random() < 0.6:
             world.append(world.records(1, 4))
         world.random.choice((_clean, _clean, _care))(world)

@@ -31,8 +31,18 @@ KINDS: Final[Mapping[str, Callable[[World], None]]] = {
     "erasure": erasures.erasures,
 }
 
-SHARES: Final[Mapping[str, int]] = dict.fromkeys(KINDS, 1) | {"commit": 2, "erasure": 5}
-"""How often a kind has its turn beside the others."""
+SHARES: Final[Mapping[str, int]] = {
+    "commit": 4,
+    "history": 3,
+    "writers": 2,
+    "store": 1,
+    "neighbours": 3,
+    "poison": 2,
+    "erasure": 8,
+}
+"""How often a kind has its turn beside the others: so that a thousand seeds bring each injection twenty times.
+
+Their sum is a prime number: all that a kind takes in turn by the seed then has its turn in that kind."""
 
 INJECTIONS: Final = (
     *(*Fate, *Load, *Deletion),

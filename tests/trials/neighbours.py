@@ -29,8 +29,8 @@ def neighbours(world: World) -> None:
     world.append(world.records(2, 6))
     if world.random.random() < 0.5:
         world.run()
-    moves_in = world.random.sample(_NEIGHBOURS, world.random.randint(2, 3))
-    for neighbour in moves_in:
+    others = world.random.sample(_NEIGHBOURS, world.random.randint(1, 2))
+    for neighbour in (world.in_turn(_NEIGHBOURS), *others):
         stays = neighbour(world)
         for _ in range(world.random.choice((1, 1, 2))):
             world.now += world.random.choice((HOUR, 7 * HOUR, AGE + HOUR))
@@ -157,8 +157,7 @@ def expiry(world: World) -> None:
 
 
 _NEIGHBOURS: Final[tuple[Callable[[World], Callable[[], None] | None], ...]] = (
-    *(second_catalog, second_catalog, table_below, added_files, data_path, location, partition_statistics, stray),
-    *(expiry, expiry),
+    *(second_catalog, table_below, added_files, added_files, data_path, location, partition_statistics, stray, expiry),
 )
 EVENTS: Final = (
     *("second catalog", "a table below", "add_files", "a changed data path", "a changed location"),

@@ -36,7 +36,7 @@ def poison(world: World) -> None:
     world.append(_pairs(world, BAD) + _pairs(world, GOOD))
     world.checker.healthy = {GOOD}
     world.checker.may_be_blocked = True
-    name, act = world.random.choice(list(_POISONS.items()))
+    name, act = world.in_turn(list(_POISONS.items()))
     act(world)
     world.happened(name)
     for _ in range(world.random.randint(1, 2)):

@@ -1,12 +1,12 @@
 """The world of one trial: catalogs, a store, a clock, and everybody's hands on one table."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow.parquet as pq
 from pyiceberg.catalog import load_catalog
@@ -22,6 +22,8 @@ from tests.trials.gate import Gate, Held
 from tests.trials.lines import Effect, appends
 from tests.trials.records import Record, appending, landing
 from tests.trials.store import Handler, Store, on_disk
+
+T = TypeVar("T")
 
 MINUTE: Final = 60_000
 HOUR: Final = 60 * MINUTE
@@ -155,6 +157,10 @@ class World:
 
     def past_of(self, identifier: str) -> list[str]:
         return self._past.get(identifier, [])
+
+    def in_turn(self, choices: Sequence[T]) -> T:
+        """The one whose turn it is with this seed."""
+        return choices[self.seed % len(choices)]
 
     def happened(self, injection: str) -> None:
         """Count an injection that took effect."""
