@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 LOOK_SECONDS = 0.5
-HEARD_WITHIN = 4 * 60  # seconds
 ANSWER_WITHIN = 3 * 60
+HANGS = 15 * 60
+"""Seconds after which something hangs: far more than anything takes where three other processes are at work."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Server:
         """Ask the REST API."""
         return ask(f"{self.url}{path}", method, body, {"Authorization": f"Bearer {self.token}"})
 
-    def post_when_free(self, path: str, body: object, busy: HTTPStatus, seconds: float) -> None:
+    def post_when_free(self, path: str, body: object, busy: HTTPStatus) -> None:
         """Ask to change something, again while the answer is ``busy``: Airflow on SQLite refuses while another of its
         processes writes."""
 
@@ -57,13 +58,11 @@ class Server:
                 return False
             return True
 
-        self.until(accepted, seconds)
+        self.until(accepted)
 
     def unpause(self, dag_id: str) -> None:
         """Let the scheduler start runs of a DAG, once Airflow has parsed its file."""
-        self.until(
-            lambda: dag_id in [one["dag_id"] for one in self.call("/api/v2/dags?limit=100")["dags"]], HEARD_WITHIN
-        )
+        self.until(lambda: dag_id in [one["dag_id"] for one in self.call("/api/v2/dags?limit=100")["dags"]])
         self.call(f"/api/v2/dags/{dag_id}", "PATCH", {"is_paused": False})
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
@@ -97,7 +96,7 @@ class Server:
         """True when the log of a component, since its last start, has ``text``."""
         return text in (self.home / f"{component}.log").read_text()
 
-    def until(self, found: Callable[[], Any], seconds: float) -> Any:
+    def until(self, found: Callable[[], Any], seconds: float = HANGS) -> Any:
         """The first true result of ``found``; fails after ``seconds``, and at once when a component ends."""
         deadline = time.monotonic() + seconds
         while not (value := found()):
@@ -145,14 +144,14 @@ def serving(airflow: "LocalAirflow") -> Iterator[Server]:
             server.kill(component)
 
 
-def question(server: Server, dag_id: str, seconds: float, run_id: str = "~") -> dict[str, Any]:
+def question(server: Server, dag_id: str, run_id: str = "~") -> dict[str, Any]:
     """The question that a run, or any run of the DAG, asks people, once the scheduler has heard that its task waits.
 
     Airflow 3.3 asks a second time when the answer comes earlier.
     """
     path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/hitlDetails"
-    (found,) = server.until(lambda: server.call(path)["hitl_details"], seconds)
+    (found,) = server.until(lambda: server.call(path)["hitl_details"])
     task = found["task_instance"]
     heard = f"TaskInstance Finished: dag_id={dag_id}, task_id={task['task_id']}, run_id={task['dag_run_id']},"
-    server.until(lambda: server.logs("scheduler", heard), HEARD_WITHIN)
+    server.until(lambda: server.logs("scheduler", heard))
     return dict(found)

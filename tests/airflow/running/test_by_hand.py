@@ -19,9 +19,7 @@ from tests.airflow.conftest import LocalAirflow
 from tests.airflow.running.tables import ASKED, CUT_OFF, DOWN, FILLED, KILLED, QUIET, TORN
 from tests.airflow.server import Server, question
 
-DONE_WITHIN = 5 * 60  # seconds
 HEARTBEATS = 40  # seconds in which a task hears that it shall end; less than Spark looks for a master
-LATE_WITHIN = 3 * 60
 TWO_BATCHES = ({0: ["a=1", "b=1"], 1: ["x=1"]}, {0: ["a=2", "b="], 1: ["x=2"]})
 FULL = {"lane": "full", "force": True}
 
@@ -41,7 +39,7 @@ def ended(server: Server, dag_id: str, run_id: str) -> str:
         found: str = server.call(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")["state"]
         return found if found in ("success", "failed") else None
 
-    found: str = server.until(state, DONE_WITHIN)
+    found: str = server.until(state)
     return found
 
 
@@ -111,14 +109,14 @@ def test_a_run_asks_before_it_publishes(airflow: LocalAirflow, server: Server) -
     before = airflow.seen(ASKED)
 
     run_id = trigger(server, dag_id, FULL | {"ask": True})
-    found = question(server, dag_id, DONE_WITHIN, run_id)
+    found = question(server, dag_id, run_id)
     assert "| orders-0 | 4 | 2 | 2 | 0 |" in found["body"]
     assert found["body"].count("| passed |") == 2
     assert "/firn/tables/t.asked/reports?as_of=" in found["body"]
     assert tasks(server, dag_id, run_id)["full.publish"] == "awaiting_input"
     assert airflow.seen(ASKED) == before
     late = airflow.home / "late.txt"
-    server.until(late.exists, LATE_WITHIN)
+    server.until(late.exists)
     assert late.read_text() == "t.asked: a run is not finished after 1 minutes (deadline_minutes)"
     answer(server, dag_id, run_id, "Reject")
     assert ended(server, dag_id, run_id) == "success"
@@ -131,7 +129,7 @@ def test_a_backfill_cleans_as_of_its_dates_and_does_nothing_twice(airflow: Local
     dag_id = dag_id_of(FILLED)
     server.unpause(dag_id)
     # The schedule's own run, for midnight, has nothing to do yet: later it would do the work of the others.
-    (run,) = server.until(lambda: server.runs(dag_id), DONE_WITHIN)
+    (run,) = server.until(lambda: server.runs(dag_id))
     assert ended(server, dag_id, run["dag_run_id"]) == "success"
     airflow.land(FILLED, *TWO_BATCHES)
     # Longer than the dates are apart: else the tombstone's time would be up at the second, which is work.
@@ -145,13 +143,13 @@ def test_a_backfill_cleans_as_of_its_dates_and_does_nothing_twice(airflow: Local
         "max_active_runs": 2,
         "dag_run_conf": {"lane": "full"},
     }
-    server.post_when_free("/api/v2/backfills", body, HTTPStatus.SERVICE_UNAVAILABLE, DONE_WITHIN)
+    server.post_when_free("/api/v2/backfills", body, HTTPStatus.SERVICE_UNAVAILABLE)
 
     def filled() -> list[dict[str, Any]]:
         found = [run for run in server.runs(dag_id) if run["run_type"] == "backfill"]
         return found if len(found) == 2 and all(run["state"] in ("success", "failed") for run in found) else []
 
-    runs = server.until(filled, 2 * DONE_WITHIN)
+    runs = server.until(filled)
     assert {run["logical_date"][:10] for run in runs} == {str(date.date()) for date in dates}
     assert [run["state"] for run in runs] == ["success", "success"]
     # Both at a time, and one left nothing to do for the other.
@@ -190,7 +188,7 @@ def test_a_driver_that_is_killed_is_tried_again(airflow: LocalAirflow, server: S
     airflow.land(KILLED, *TWO_BATCHES)
     run_id = trigger(server, dag_id, FULL)
 
-    server.until(lambda: drivers(airflow), DONE_WITHIN)[0].kill()
+    server.until(lambda: drivers(airflow))[0].kill()
     assert ended(server, dag_id, run_id) == "success"
     assert airflow.levels(KILLED) == {0: [3], 1: [3]}
     compacted = server.call(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/full.jobs.compact/0")
@@ -209,10 +207,10 @@ def test_a_catalog_that_is_down_for_a_while_costs_tries_and_no_run(airflow: Loca
 
     with outage(airflow):
         run_id = trigger(server, dag_id, FULL)
-        server.until(lambda: tried_again("full.plan"), DONE_WITHIN)
-    server.until(lambda: drivers(airflow), DONE_WITHIN)
+        server.until(lambda: tried_again("full.plan"))
+    server.until(lambda: drivers(airflow))
     with outage(airflow):
-        server.until(lambda: tried_again("full.jobs.compact", 0), DONE_WITHIN)
+        server.until(lambda: tried_again("full.jobs.compact", 0))
     assert ended(server, dag_id, run_id) == "success"
     assert airflow.levels(CUT_OFF) == {0: [3], 1: [3]}
 
@@ -236,7 +234,7 @@ def test_killing_the_task_kills_its_spark_application(airflow: LocalAirflow, ser
     airflow.land(DOWN, *TWO_BATCHES)
     before = airflow.seen(DOWN)
     run_id = trigger(server, dag_id, FULL)
-    running = server.until(lambda: drivers(airflow), DONE_WITHIN)
+    running = server.until(lambda: drivers(airflow))
     path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/full.jobs.compact/0"
     server.call(path, "PATCH", {"new_state": "failed"})
     psutil.wait_procs(running, timeout=HEARTBEATS)

@@ -20,7 +20,6 @@ from tests.airflow.running.tables import CLEARED, DRY, OLD
 from tests.airflow.server import Server, question
 from tests.support.topics import NOW
 
-MINUTES = 5 * 60  # seconds
 ASKING = {"lane": "full", "force": True, "ask": True}
 TWO_DAYS = 2 * 86_400  # seconds: older than the table's stages may be
 LANE = ["full.plan", "full.jobs.compact", "full.jobs.validate"]
@@ -33,14 +32,14 @@ def asking(airflow: LocalAirflow, server: Server, table: str) -> str:
     server.unpause(dag_id)
     body = {"logical_date": None, "conf": ASKING}
     run_id = server.call(f"/api/v2/dags/{dag_id}/dagRuns", "POST", body)["dag_run_id"]
-    assert "| orders-0 | 3 | 2 | 1 |" in question(server, dag_id, MINUTES, run_id)["body"]
+    assert "| orders-0 | 3 | 2 | 1 |" in question(server, dag_id, run_id)["body"]
     return f"/api/v2/dags/{dag_id}/dagRuns/{run_id}"
 
 
 def publish(server: Server, run: str) -> None:
     """Answer `Publish`, and wait for the end of the run."""
     server.call(f"{run}/taskInstances/full.publish/-1/hitlDetails", "PATCH", {"chosen_options": ["Publish"]})
-    server.until(lambda: server.call(run)["state"] in ("success", "failed"), MINUTES)
+    server.until(lambda: server.call(run)["state"] in ("success", "failed"))
 
 
 def test_r23_a_dry_run_discards_no_stage(airflow: LocalAirflow, engine: Engine) -> None:
@@ -76,9 +75,9 @@ def test_r23_a_plan_that_nobody_was_shown_is_not_published(airflow: LocalAirflow
         "dry_run": False,
         "include_downstream": False,
     }
-    server.post_when_free(f"{dags}/clearTaskInstances", tasks, HTTPStatus.INTERNAL_SERVER_ERROR, MINUTES)
-    server.until(lambda: len(stages_of(airflow.lake, CLEARED)) > 1, MINUTES)
-    server.until(lambda: server.call(f"{run}/taskInstances/full.jobs.validate/0")["state"] == "success", MINUTES)
+    server.post_when_free(f"{dags}/clearTaskInstances", tasks, HTTPStatus.INTERNAL_SERVER_ERROR)
+    server.until(lambda: len(stages_of(airflow.lake, CLEARED)) > 1)
+    server.until(lambda: server.call(f"{run}/taskInstances/full.jobs.validate/0")["state"] == "success")
     publish(server, run)
     if airflow.levels(CLEARED)[1] != [0, 0]:
         pytest.fail("what nobody was shown is published")
