@@ -159,7 +159,7 @@ def _verdicts(lake: Lake, stage: Stage, engine: Engine) -> tuple[Mapping[str, Ve
         samples = "none" if erases else samples_of(target.properties)
         findings = findings_of(records, cases, samples, engine)
     except (RefusedError, UnavailableError) as error:
-        raise UnavailableError(f"stage {stage.identifier} ({stage.title})can't be validated: {error}") from error
+        raise UnavailableError(f"stage {stage.identifier} ({stage.title}) can't be validated: {error}") from error
     claims = [case.claim for case in cases]
     judged = verdicts(claims, findings, lake.reports_folder, seconds=time.monotonic() - started)
     return judged, inputs.conflicts
