@@ -7,6 +7,7 @@ is, as Firn's engine (``spark_engine``) or as the foreign tool that writes, read
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 from typing import TYPE_CHECKING
@@ -34,6 +35,11 @@ pytest.register_assert_rewrite("tests.support")
 # How long an example takes says something about the machine, and nothing about the rule that it tests.
 settings.register_profile("firn", deadline=None)
 settings.load_profile("firn")
+
+
+# Great Expectations leaves a million objects that stay: to look for garbage among them as often as Python does by
+# itself takes a tenth of the tests' time.
+gc.set_threshold(50_000, 20, 100)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
