@@ -144,6 +144,25 @@ def serving(airflow: "LocalAirflow") -> Iterator[Server]:
             server.kill(component)
 
 
+def trigger(server: Server, dag_id: str, conf: dict[str, object], **others: object) -> str:
+    """Trigger the DAG as its form does; the id of the run."""
+    server.unpause(dag_id)
+    body = {"logical_date": None, "conf": conf} | others
+    run_id: str = server.call(f"/api/v2/dags/{dag_id}/dagRuns", "POST", body)["dag_run_id"]
+    return run_id
+
+
+def ended(server: Server, dag_id: str, run_id: str) -> str:
+    """The final state of the run."""
+
+    def state() -> str | None:
+        found: str = server.call(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")["state"]
+        return found if found in ("success", "failed") else None
+
+    found: str = server.until(state)
+    return found
+
+
 def question(server: Server, dag_id: str, run_id: str = "~") -> dict[str, Any]:
     """The question that a run, or any run of the DAG, asks people, once the scheduler has heard that its task waits.
 

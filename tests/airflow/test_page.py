@@ -1,15 +1,12 @@
 """The Firn page in a real API server: behind Airflow's login, fast, and linked from the tasks of a run."""
 
 import json
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import quote
 
-import psutil
 import pytest
 
 from firnlake.clock import now_ms
@@ -21,9 +18,8 @@ from firnlake.maintain.maintain import care_table
 from firnlake.run import run
 from firnlake.table import records
 from infra.airflow import local
-from infra.processes import members, start
 from tests.airflow.conftest import LocalAirflow
-from tests.airflow.server import HANGS, LOOK_SECONDS, at_free_port
+from tests.airflow.server import Server, at_free_port
 from tests.support.overviews import rows_of, write_overview
 
 TABLE, DAG_ID = "t.shown", "firn__t__shown"
@@ -69,24 +65,19 @@ def api(airflow: LocalAirflow) -> Iterator[ApiServer]:
     write_overview(airflow.home, ERASED, rows_of(3))
     erase(airflow)
     port, environment = at_free_port(airflow)
-    home = airflow.home / "airflow"
-    name = "api-server"
-    started = start(name, local.COMPONENTS[name], home, environment)
+    server = Server(f"http://127.0.0.1:{port}", airflow.home / "airflow", environment, {})
+    server.start("api-server")
     try:
         nobody = ApiServer(port)
-        wait_until_up(nobody, started)
-        (user, password), *_ = json.loads((home / local.PASSWORDS).read_text()).items()
+        server.until(lambda: answers(nobody))
+        (user, password), *_ = json.loads((server.home / local.PASSWORDS).read_text()).items()
         logged_in = nobody.ask(
             *("POST", "/auth/token", {"Content-Type": "application/json"}),
             json.dumps({"username": user, "password": password}),
         )
         yield ApiServer(port, f"_token={json.loads(logged_in.text)['access_token']}")
     finally:
-        found = members({started.pid})
-        for process in found:
-            process.kill()
-        psutil.wait_procs(found)
-        started.wait()
+        server.kill("api-server")
 
 
 def erase(airflow: LocalAirflow) -> None:
@@ -99,18 +90,12 @@ def erase(airflow: LocalAirflow) -> None:
     care_table(airflow.lake, ERASED, now_ms() + 10 * DAY_MS, remove=True)
 
 
-def wait_until_up(api: ApiServer, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + HANGS
-    while time.monotonic() < deadline:
-        try:
-            api.get("/api/v2/monitor/health")
-        except (OSError, HTTPException):
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(LOOK_SECONDS)
-            assert process.poll() is None, f"the API server ended with code {process.returncode}"
-        else:
-            return
-    raise AssertionError(f"the API server does not answer after {HANGS} s")
+def answers(api: ApiServer) -> bool:
+    try:
+        api.get("/api/v2/monitor/health")
+    except (OSError, HTTPException):
+        return False
+    return True
 
 
 @pytest.mark.parametrize(

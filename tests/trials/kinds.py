@@ -31,15 +31,7 @@ KINDS: Final[Mapping[str, Callable[[World], None]]] = {
     "erasure": erasures.erasures,
 }
 
-SHARES: Final[Mapping[str, int]] = {
-    "commit": 4,
-    "history": 3,
-    "writers": 2,
-    "store": 1,
-    "neighbours": 3,
-    "poison": 2,
-    "erasure": 8,
-}
+SHARES: Final = {"commit": 4, "history": 3, "writers": 2, "store": 1, "neighbours": 3, "poison": 2, "erasure": 8}
 """How often a kind has its turn beside the others: so that a thousand seeds bring each injection twenty times.
 
 Their sum is a prime number: all that a kind takes in turn by the seed then has its turn in that kind."""

@@ -17,30 +17,11 @@ from firnlake.job.stage import stages_of
 from infra.foreign.files import on_disk
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.running.tables import ASKED, CUT_OFF, DOWN, FILLED, KILLED, QUIET, TORN
-from tests.airflow.server import Server, question
+from tests.airflow.server import Server, ended, question, trigger
 
 HEARTBEATS = 40  # seconds in which a task hears that it shall end; less than Spark looks for a master
 TWO_BATCHES = ({0: ["a=1", "b=1"], 1: ["x=1"]}, {0: ["a=2", "b="], 1: ["x=2"]})
 FULL = {"lane": "full", "force": True}
-
-
-def trigger(server: Server, dag_id: str, conf: dict[str, object], **others: object) -> str:
-    """Trigger the DAG as its form does; the id of the run."""
-    server.unpause(dag_id)
-    body = {"logical_date": None, "conf": conf} | others
-    run_id: str = server.call(f"/api/v2/dags/{dag_id}/dagRuns", "POST", body)["dag_run_id"]
-    return run_id
-
-
-def ended(server: Server, dag_id: str, run_id: str) -> str:
-    """The final state of the run."""
-
-    def state() -> str | None:
-        found: str = server.call(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")["state"]
-        return found if found in ("success", "failed") else None
-
-    found: str = server.until(state)
-    return found
 
 
 def tasks(server: Server, dag_id: str, run_id: str) -> dict[str, str]:

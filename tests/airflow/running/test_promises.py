@@ -17,7 +17,7 @@ from firnlake.plan.make import plan_table
 from infra.foreign.files import files_under, on_disk
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.running.tables import CLEARED, DRY, OLD
-from tests.airflow.server import Server, question
+from tests.airflow.server import Server, question, trigger
 from tests.support.topics import NOW
 
 ASKING = {"lane": "full", "force": True, "ask": True}
@@ -29,9 +29,7 @@ def asking(airflow: LocalAirflow, server: Server, table: str) -> str:
     """The path of a run that waits for an answer, of a table with something to clean."""
     airflow.land(table, {0: ["a=1", "b=1"]}, {0: ["a=2"]})
     dag_id = dag_id_of(table)
-    server.unpause(dag_id)
-    body = {"logical_date": None, "conf": ASKING}
-    run_id = server.call(f"/api/v2/dags/{dag_id}/dagRuns", "POST", body)["dag_run_id"]
+    run_id = trigger(server, dag_id, ASKING)
     assert "| orders-0 | 3 | 2 | 1 |" in question(server, dag_id, run_id)["body"]
     return f"/api/v2/dags/{dag_id}/dagRuns/{run_id}"
 
