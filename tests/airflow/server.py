@@ -96,11 +96,11 @@ class Server:
         """True when the log of a component, since its last start, has ``text``."""
         return text in (self.home / f"{component}.log").read_text()
 
-    def until(self, found: Callable[[], Any], seconds: float = HANGS) -> Any:
-        """The first true result of ``found``; fails after ``seconds``, and at once when a component ends."""
-        deadline = time.monotonic() + seconds
+    def until(self, found: Callable[[], Any]) -> Any:
+        """The first true result of ``found``; fails when it hangs, and at once when a component ends."""
+        deadline = time.monotonic() + HANGS
         while not (value := found()):
-            assert time.monotonic() < deadline, f"nothing after {seconds} s"
+            assert time.monotonic() < deadline, f"nothing after {HANGS} s"
             with suppress(subprocess.TimeoutExpired):
                 next(iter(self.components.values())).wait(LOOK_SECONDS)
             ended = [name for name, process in self.components.items() if process.poll() is not None]
@@ -130,18 +130,23 @@ def at_free_port(airflow: "LocalAirflow") -> tuple[int, dict[str, str]]:
 def serving(airflow: "LocalAirflow") -> Iterator[Server]:
     """Start all components on a free port, and end them whatever happens."""
     port, environment = at_free_port(airflow)
-    home, url = airflow.home / "airflow", f"http://127.0.0.1:{port}"
-    server = Server(url, home, environment, {})
+    home = airflow.home / "airflow"
+    server = Server(f"http://127.0.0.1:{port}", home, environment, {})
     try:
         for component in local.COMPONENTS:
             server.start(component)
         local.wait_until_healthy(list(server.components.values()), port, home)
-        ((user, password),) = json.loads((home / local.PASSWORDS).read_text()).items()
-        token = ask(f"{url}/auth/token", "POST", {"username": user, "password": password}, {})["access_token"]
-        yield replace(server, user=user, password=password, token=token)
+        yield logged_in(server)
     finally:
         for component in server.components:
             server.kill(component)
+
+
+def logged_in(server: Server) -> Server:
+    """The server with its user, who is the only one."""
+    ((user, password),) = json.loads((server.home / local.PASSWORDS).read_text()).items()
+    token = ask(f"{server.url}/auth/token", "POST", {"username": user, "password": password}, {})["access_token"]
+    return replace(server, user=user, password=password, token=token)
 
 
 def trigger(server: Server, dag_id: str, conf: dict[str, object], **others: object) -> str:
@@ -154,13 +159,15 @@ def trigger(server: Server, dag_id: str, conf: dict[str, object], **others: obje
 
 def ended(server: Server, dag_id: str, run_id: str) -> str:
     """The final state of the run."""
+    run = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}"
+    server.until(lambda: server.call(run)["state"] in ("success", "failed"))
+    return str(server.call(run)["state"])
 
-    def state() -> str | None:
-        found: str = server.call(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")["state"]
-        return found if found in ("success", "failed") else None
 
-    found: str = server.until(state)
-    return found
+def answer(server: Server, dag_id: str, run_id: str, word: str) -> None:
+    """Answer what the run's lane `full` asks before it publishes."""
+    path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/full.publish/-1/hitlDetails"
+    server.call(path, "PATCH", {"chosen_options": [word]})
 
 
 def question(server: Server, dag_id: str, run_id: str = "~") -> dict[str, Any]:

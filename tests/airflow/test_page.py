@@ -17,9 +17,8 @@ from firnlake.lanes.erasure.ask import ask
 from firnlake.maintain.maintain import care_table
 from firnlake.run import run
 from firnlake.table import records
-from infra.airflow import local
 from tests.airflow.conftest import LocalAirflow
-from tests.airflow.server import Server, at_free_port
+from tests.airflow.server import Server, at_free_port, logged_in
 from tests.support.overviews import rows_of, write_overview
 
 TABLE, DAG_ID = "t.shown", "firn__t__shown"
@@ -70,12 +69,7 @@ def api(airflow: LocalAirflow) -> Iterator[ApiServer]:
     try:
         nobody = ApiServer(port)
         server.until(lambda: answers(nobody))
-        (user, password), *_ = json.loads((server.home / local.PASSWORDS).read_text()).items()
-        logged_in = nobody.ask(
-            *("POST", "/auth/token", {"Content-Type": "application/json"}),
-            json.dumps({"username": user, "password": password}),
-        )
-        yield ApiServer(port, f"_token={json.loads(logged_in.text)['access_token']}")
+        yield ApiServer(port, f"_token={logged_in(server).token}")
     finally:
         server.kill("api-server")
 

@@ -17,7 +17,7 @@ from firnlake.job.stage import stages_of
 from infra.foreign.files import on_disk
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.running.tables import ASKED, CUT_OFF, DOWN, FILLED, KILLED, QUIET, TORN
-from tests.airflow.server import Server, ended, question, trigger
+from tests.airflow.server import Server, answer, ended, question, trigger
 
 HEARTBEATS = 40  # seconds in which a task hears that it shall end; less than Spark looks for a master
 TWO_BATCHES = ({0: ["a=1", "b=1"], 1: ["x=1"]}, {0: ["a=2", "b="], 1: ["x=2"]})
@@ -30,11 +30,6 @@ def tasks(server: Server, dag_id: str, run_id: str) -> dict[str, str]:
     return {
         f"{one['task_id']} {one['rendered_map_index'] or ''}".strip(): one["state"] for one in found if one["state"]
     }
-
-
-def answer(server: Server, dag_id: str, run_id: str, word: str) -> None:
-    path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/full.publish/-1/hitlDetails"
-    server.call(path, "PATCH", {"chosen_options": [word]})
 
 
 def drivers(airflow: LocalAirflow) -> list[psutil.Process]:

@@ -17,7 +17,7 @@ from firnlake.plan.make import plan_table
 from infra.foreign.files import files_under, on_disk
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.running.tables import CLEARED, DRY, OLD
-from tests.airflow.server import Server, question, trigger
+from tests.airflow.server import Server, answer, ended, question, trigger
 from tests.support.topics import NOW
 
 ASKING = {"lane": "full", "force": True, "ask": True}
@@ -26,18 +26,18 @@ LANE = ["full.plan", "full.jobs.compact", "full.jobs.validate"]
 
 
 def asking(airflow: LocalAirflow, server: Server, table: str) -> str:
-    """The path of a run that waits for an answer, of a table with something to clean."""
+    """The id of a run that waits for an answer, of a table with something to clean."""
     airflow.land(table, {0: ["a=1", "b=1"]}, {0: ["a=2"]})
     dag_id = dag_id_of(table)
     run_id = trigger(server, dag_id, ASKING)
     assert "| orders-0 | 3 | 2 | 1 |" in question(server, dag_id, run_id)["body"]
-    return f"/api/v2/dags/{dag_id}/dagRuns/{run_id}"
+    return run_id
 
 
-def publish(server: Server, run: str) -> None:
+def publish(server: Server, table: str, run_id: str) -> None:
     """Answer `Publish`, and wait for the end of the run."""
-    server.call(f"{run}/taskInstances/full.publish/-1/hitlDetails", "PATCH", {"chosen_options": ["Publish"]})
-    server.until(lambda: server.call(run)["state"] in ("success", "failed"))
+    answer(server, dag_id_of(table), run_id, "Publish")
+    ended(server, dag_id_of(table), run_id)
 
 
 def test_r23_a_dry_run_discards_no_stage(airflow: LocalAirflow, engine: Engine) -> None:
@@ -51,21 +51,21 @@ def test_r23_a_dry_run_discards_no_stage(airflow: LocalAirflow, engine: Engine) 
 
 @pytest.mark.xfail(strict=True, raises=pytest.fail.Exception, reason="R23: what waits for an approval is discarded")
 def test_r23_an_approval_keeps_its_stage(airflow: LocalAirflow, server: Server) -> None:
-    run = asking(airflow, server, OLD)
+    run_id = asking(airflow, server, OLD)
     (name,) = stages_of(airflow.lake, OLD)
     for path in files_under(on_disk(Stage.load(airflow.lake, name).documents.location)):
         os.utime(path, (path.stat().st_atime - TWO_DAYS, path.stat().st_mtime - TWO_DAYS))
     sweep(airflow.lake, OLD)
-    publish(server, run)
+    publish(server, OLD, run_id)
     if airflow.levels(OLD) != {0: [3]}:
         pytest.fail("what was approved is not published")
 
 
 @pytest.mark.xfail(strict=True, raises=pytest.fail.Exception, reason="R23: clearing publishes what nobody was shown")
 def test_r23_a_plan_that_nobody_was_shown_is_not_published(airflow: LocalAirflow, server: Server) -> None:
-    run = asking(airflow, server, CLEARED)
+    run_id = asking(airflow, server, CLEARED)
     airflow.land(CLEARED, {1: ["x=1", "y=1"]}, {1: ["x=2"]})
-    dags, _, run_id = run.rpartition("/dagRuns/")
+    dag = f"/api/v2/dags/{dag_id_of(CLEARED)}"
     tasks = {
         "dag_run_id": run_id,
         "task_ids": LANE,
@@ -73,9 +73,10 @@ def test_r23_a_plan_that_nobody_was_shown_is_not_published(airflow: LocalAirflow
         "dry_run": False,
         "include_downstream": False,
     }
-    server.post_when_free(f"{dags}/clearTaskInstances", tasks, HTTPStatus.INTERNAL_SERVER_ERROR)
+    server.post_when_free(f"{dag}/clearTaskInstances", tasks, HTTPStatus.INTERNAL_SERVER_ERROR)
     server.until(lambda: len(stages_of(airflow.lake, CLEARED)) > 1)
-    server.until(lambda: server.call(f"{run}/taskInstances/full.jobs.validate/0")["state"] == "success")
-    publish(server, run)
+    validated = f"{dag}/dagRuns/{run_id}/taskInstances/full.jobs.validate/0"
+    server.until(lambda: server.call(validated)["state"] == "success")
+    publish(server, CLEARED, run_id)
     if airflow.levels(CLEARED)[1] != [0, 0]:
         pytest.fail("what nobody was shown is published")

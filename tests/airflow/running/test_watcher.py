@@ -7,7 +7,7 @@ from collections.abc import Callable
 from firnlake.airflow.configuration import dag_id_of
 from tests.airflow.conftest import LocalAirflow
 from tests.airflow.running.tables import STUCK, TORN_WATCHED, WATCHED
-from tests.airflow.server import Server
+from tests.airflow.server import Server, ended
 from tests.support.tampering import tear_manifest
 
 DAG_ID = dag_id_of(WATCHED)
@@ -40,9 +40,9 @@ def test_a_crossed_threshold_starts_the_dag_and_publishing_tells_who_waits(
     (event,) = server.events_of(f"{WATCHED} is due")
     assert "orders-0 merge: 2 segments" in json.dumps(event)
 
-    server.until(lambda: server.runs(DAG_ID)[0]["state"] in ("success", "failed"))
+    state = ended(server, DAG_ID, run["dag_run_id"])
     record_property("s from the crossing to everything published and reported", round(time.monotonic() - crossed, 1))
-    assert server.runs(DAG_ID)[0]["state"] == "success"
+    assert state == "success"
     assert airflow.levels(WATCHED) == {0: [1]}
     told = [(event["lane"], event["records_in"], event["records_out"]) for event in server.events_of(WATCHED)]
     assert told == [("merge", 2, 2)]
