@@ -22,7 +22,7 @@ FAR: Final = 500
 def writers(world: World) -> None:
     """Two to four acts of writers, with cleaning and care between."""
     create(world)
-    again = world.in_turn((True, False, False))
+    again = world.in_turn((True, False))
     if again:
         world.offsets.update({0: FAR, 1: FAR})
     sinks = world.random.sample(WRITERS, world.random.randint(1, 3))
