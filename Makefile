@@ -167,9 +167,9 @@ faults: setup $(DONE)/jars ## random faults against real cleanings, SEEDS=1-500 
 faults-rooms: setup $(DONE)/jars ## random faults while records are landed, expire or are collected, SEEDS=1-500 (about a second each)
 	@$(BIN)/python -m tests.faults.harness --rooms --seeds $(SEEDS) --catalog $(CATALOG)
 
-.PHONY: faults-care
-faults-care: setup ## random faults and other writers while tables are cared for, SEEDS=1-500 (less than a second each)
-	@$(BIN)/python -m tests.faults.harness --care --seeds $(SEEDS) --catalog $(CATALOG)
+.PHONY: faults-maintenance
+faults-maintenance: setup ## random faults and other writers while tables are maintained, SEEDS=1-500 (less than a second each)
+	@$(BIN)/python -m tests.faults.harness --maintenance --seeds $(SEEDS) --catalog $(CATALOG)
 
 # Which of the flips or defects in tests/nets: 1-10, or 3,17; all where it is empty.
 NUMBERS ?=

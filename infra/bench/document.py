@@ -21,7 +21,7 @@ _SHOWN_SECONDS = 0.05
 _HIDING = ("seconds", "data", "metadata")
 _CELLS = {
     "sense": ("seconds", "processor", "peak", "due"),
-    "care": ("seconds", "peak", "peak of JVM"),
+    "maintain": ("seconds", "peak", "peak of JVM"),
     "memory": ("seconds", "peak", "peak of JVM"),
     "mask": _HIDING,
     "equality": _HIDING,

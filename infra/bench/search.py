@@ -1,6 +1,6 @@
 """Where bloom filters on keys pay when a table is searched for one key (docs/erasure.md).
 
-Two tables with the same records, one of them with bloom filters, are landed, cleaned, cared for and searched: for a
+Two tables with the same records, one of them with bloom filters, are landed, cleaned, maintained and searched: for a
 certificate, which knows the key's digest alone, and with the key at hand, as ``firn erase --verify`` does. Keys are
 uniform, so that the bounds of every file include the one that is looked for.
 """
@@ -19,7 +19,7 @@ from firnlake.lanes.erasure.certify import verify
 from firnlake.lanes.erasure.memory import read_erasures
 from firnlake.lanes.erasure.read import KeyMatcher
 from firnlake.lanes.erasure.search import search
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.table import records
 from infra.bench.check import live
 from infra.bench.data import DAY_MS, NOW_MS, Shape, in_order, keys_as_text
@@ -59,7 +59,7 @@ def _searched(bench: Bench, shape: Shape, keys: int, properties: dict[str, str])
     append_all(lake, TABLE, shape, in_order(np.random.default_rng(5).permutation(keys)))
     with measured() as writing:
         run_lane(lake, TABLE, Lane.FULL, engine)
-    care_table(lake, TABLE, clock.now_ms() + 10 * DAY_MS, remove=True)
+    maintain_table(lake, TABLE, clock.now_ms() + 10 * DAY_MS, remove=True)
     ask(lake, TABLE, [[_KEY]], NOW_MS)
     table = lake.table(TABLE)
     erasures = read_erasures(table)

@@ -21,7 +21,7 @@ from firnlake.airflow.configuration import dag_id_of
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.land import land
-from firnlake.maintain.maintain import CarePart, care_table
+from firnlake.maintain.maintain import MaintenancePart, maintain_table
 from firnlake.table import records, segments
 from infra.demo import carts
 from infra.demo.segments import SCHEMA
@@ -72,9 +72,8 @@ def produce(lake: Lake, moments: Iterable[datetime], seed: int = SEED) -> None:
             log_ends = commit(lake, seed, log_ends, now)
             expire_at = expire_at or now + EXPIRED_EVERY
             if now >= expire_at:
-                for one in care_table(
-                    lake, TABLE, int(now.timestamp() * 1000), remove=True, parts={CarePart.SNAPSHOTS}
-                ):
+                now_ms = int(now.timestamp() * 1000)
+                for one in maintain_table(lake, TABLE, now_ms, remove=True, parts={MaintenancePart.SNAPSHOTS}):
                     log.info("%s", one)
                 expire_at = now + EXPIRED_EVERY
         except FirnError as error:

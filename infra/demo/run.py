@@ -26,7 +26,7 @@ from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.ask import ask
 from firnlake.lanes.erasure.certificate import export
 from firnlake.lanes.erasure.status import status
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.run import run
 from firnlake_expectations.wording import count
 from infra.airflow import settings
@@ -116,16 +116,16 @@ def show_certificates(lake: Lake) -> bool:
 
 
 def free_history(lake: Lake) -> None:
-    """Let care expire all snapshots but the newest, and show the bytes on disk before and after it."""
+    """Let maintenance expire all snapshots but the newest, and show the bytes on disk before and after it."""
     # A demo does not wait the five days that Iceberg keeps snapshots for.
     lake.set_properties(TABLE, {"history.expire.max-snapshot-age-ms": "0"})
     before = on_disk(lake)
-    for garbage in care_table(lake, TABLE, clock.now_ms(), remove=True):
+    for garbage in maintain_table(lake, TABLE, clock.now_ms(), remove=True):
         if garbage.goes:
             console.print(f"  {garbage}", markup=False, soft_wrap=True)
     after = on_disk(lake)
     console.print(
-        f"on disk: {before.files:,} files, {before.bytes:,} bytes before care; "
+        f"on disk: {before.files:,} files, {before.bytes:,} bytes before maintenance; "
         f"{after.files:,} files, {after.bytes:,} bytes after it"
     )
 
@@ -173,7 +173,7 @@ def main() -> int:
     table = lake.table(TABLE)
     print_levels("after", count_levels(table))
     tree = changelog.read_tree()
-    console.rule("a key is erased, care frees what only history holds")
+    console.rule("a key is erased, maintenance frees what only history holds")
     erase_path(lake, next(one.path for one in changelog.read_changelog() if one.path not in tree))
     free_history(lake)
     certified = show_certificates(lake)

@@ -14,7 +14,7 @@ from firnlake.engine.local import LocalEngine
 from firnlake.inspect.status.rows import Query, read
 from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.ask import ask
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.run import run
 from firnlake.table import records
 from tests.airflow.conftest import LocalAirflow
@@ -81,7 +81,7 @@ def erase(airflow: LocalAirflow) -> None:
     ask(airflow.lake, ERASED, [(b"a",)], now_ms())
     runs = run(airflow.lake, ERASED, now_ms(), lambda _: LocalEngine(), (Lane.ERASE,), force=True)
     assert [one.failures for one in runs] == [{}]
-    care_table(airflow.lake, ERASED, now_ms() + 10 * DAY_MS, remove=True)
+    maintain_table(airflow.lake, ERASED, now_ms() + 10 * DAY_MS, remove=True)
 
 
 def answers(api: ApiServer) -> bool:

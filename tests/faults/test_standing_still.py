@@ -12,7 +12,7 @@ from firnlake import clock
 from firnlake.errors import ConflictError
 from firnlake.job.collect import sweep
 from firnlake.job.stage import stages_of
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from tests.faults.harness.fault import Fault, Kind
 from tests.faults.harness.injector import GO, PAUSED
 from tests.faults.harness.model import lost_files
@@ -35,7 +35,7 @@ def _swept(topic: Topic) -> None:
 
 
 def _collected(topic: Topic) -> None:
-    care_table(topic.lake, topic.table, clock.now_ms(), remove=True)
+    maintain_table(topic.lake, topic.table, clock.now_ms(), remove=True)
 
 
 DELETING = pytest.mark.parametrize("delete", [_swept, _collected])

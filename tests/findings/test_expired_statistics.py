@@ -8,7 +8,7 @@ from pyiceberg.table.update import SetPartitionStatisticsUpdate
 from firnlake.iceberg.catalog import Lake
 from firnlake.table import records
 from infra.foreign.files import on_disk
-from tests.support.expiring import care, replaced
+from tests.support.expiring import maintain, replaced
 from tests.support.lakes import TABLE
 
 
@@ -30,7 +30,7 @@ def test_r24_partition_statistics_go_with_their_snapshot(lake: Lake) -> None:
         named = {"snapshot-id": snapshot.snapshot_id, "statistics-path": location, "file-size-in-bytes": 4}
         update = SetPartitionStatisticsUpdate.model_validate({"partition-statistics": named})
         lake.catalog.commit_table(table, (), (update,))
-    care(lake)
+    maintain(lake)
     assert [path.exists() for path in paths] == [False, True]
     left = [one.statistics_path for one in lake.table(TABLE).metadata.partition_statistics]
     assert [on_disk(one) for one in left] == paths[1:]

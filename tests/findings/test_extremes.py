@@ -14,7 +14,7 @@ COMMANDS = (
     ("explain", "{name}-0"),
     ("explain", "--key", "a"),
     ("quarantine",),
-    ("care", "--dry-run"),
+    ("maintain", "--dry-run"),
     ("erase", "--status"),
 )
 

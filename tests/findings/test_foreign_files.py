@@ -12,14 +12,14 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.files import DATA_PATH, data_folder
 from firnlake.job.documents import METADATA_PATH
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.table import records
 from firnlake.table.policy import DAY_MS
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
 from tests.support.lakes import TABLE, append, row
 
-NAMED = "firn.care.orphans"
+NAMED = "firn.maintenance.orphans"
 OTHER = "elsewhere.other"
 
 
@@ -41,9 +41,9 @@ def orphans_go(lake: Lake) -> None:
     lake.set_properties(TABLE, {NAMED: "true"})
 
 
-def care(lake: Lake, days: int = 4) -> list[Finding]:
-    """Care at a time when every file that is there now is older than the default age of orphans."""
-    return care_table(lake, TABLE, clock.now_ms() + days * DAY_MS, remove=True)
+def maintain(lake: Lake, days: int = 4) -> list[Finding]:
+    """Maintenance at a time when every file that is there now is older than the default age of orphans."""
+    return maintain_table(lake, TABLE, clock.now_ms() + days * DAY_MS, remove=True)
 
 
 def stray(root: Path, place: str = "data/stray.parquet") -> Path:
@@ -72,7 +72,7 @@ def told(garbage: Iterable[Finding]) -> Finding:
 )
 def test_r5_a_file_that_was_never_named_stays_and_is_counted(lake: Lake, root: Path, place: str) -> None:
     path = stray(root, place)
-    left = told(care(lake))
+    left = told(maintain(lake))
     assert path.exists()
     assert (left.goes, left.files, left.bytes, left.exit_code) == (False, 1, 4, 0)
     assert f"{NAMED} = true" in left.reason
@@ -81,9 +81,9 @@ def test_r5_a_file_that_was_never_named_stays_and_is_counted(lake: Lake, root: P
 def test_r5_it_goes_at_the_operators_word(lake: Lake, root: Path) -> None:
     path = stray(root)
     orphans_go(lake)
-    assert told(care(lake)).goes
+    assert told(maintain(lake)).goes
     assert not path.exists()
-    assert care(lake) == []
+    assert maintain(lake) == []
 
 
 @pytest.mark.parametrize("at_the_operators_word", [False, True])
@@ -91,7 +91,7 @@ def test_r5_data_of_another_table_below_this_location_stay(lake: Lake, root: Pat
     other_table(lake, **{DATA_PATH: f"file://{root}/data/other"})
     if at_the_operators_word:
         orphans_go(lake)
-    care(lake)
+    maintain(lake)
     assert lakes.offsets(lake, OTHER) == [0, 1]
 
 
@@ -114,7 +114,7 @@ def test_r5_any_overlap_with_another_table_keeps_every_unnamed_file(lake: Lake, 
             other_table(lake, **{"write.object-storage.path": f"file://{root}/objects"})
     orphans_go(lake)
     path = stray(root)
-    refused = told(care(lake))
+    refused = told(maintain(lake))
     assert path.exists()
     assert f"table {OTHER} " in refused.reason
     assert (refused.goes, refused.exit_code) == (False, RefusedError.exit_code)
@@ -126,7 +126,7 @@ def test_r5_a_table_that_can_not_be_loaded_keeps_every_unnamed_file(lake: Lake, 
     on_disk(lake.table(OTHER).metadata_location).unlink()
     orphans_go(lake)
     path = stray(root)
-    refused = told(care(lake))
+    refused = told(maintain(lake))
     assert path.exists()
     assert f"table {OTHER} can't be loaded" in refused.reason
     assert (refused.goes, refused.files, refused.exit_code) == (False, 1, RefusedError.exit_code)
@@ -136,7 +136,7 @@ def test_r5_a_table_that_can_not_be_loaded_keeps_nothing_of_firns_own(lake: Lake
     other_table(lake)
     on_disk(lake.table(OTHER).metadata_location).unlink()
     path = stray(root, "data/_firn/0123456789abcdef/left.parquet")
-    care(lake)
+    maintain(lake)
     assert not path.exists()
 
 
@@ -157,11 +157,11 @@ def test_r5_what_another_tool_has_expired_goes_as_before(lake: Lake, root: Path)
     files = expired_elsewhere(lake)
     assert {one.suffix for one in files} == {".parquet", ".avro"}
     path = stray(root)
-    care(lake)
+    maintain(lake)
     assert not any(one.exists() for one in files)
     assert lakes.offsets(lake) == [0]
     orphans_go(lake)
-    care(lake)
+    maintain(lake)
     assert not path.exists()
 
 
@@ -170,7 +170,7 @@ def test_r5_it_goes_although_the_log_names_that_metadata_no_longer(lake: Lake, r
     files = expired_elsewhere(lake)
     for number in range(2, 6):
         append(lake, [row(number)])
-    care(lake)
+    maintain(lake)
     assert not any(one.exists() for one in files)
     named = {one.metadata_file for one in lake.table(TABLE).metadata.metadata_log}
     left = {f"file://{one}" for one in root.glob("metadata/*.metadata.json")}
@@ -184,7 +184,7 @@ def test_r5_damaged_metadata_files_of_the_past_hold_nothing_up(lake: Lake, root:
         if on_disk(lake.table(TABLE).metadata_location) != one:
             one.write_text("{")
     orphans_go(lake)
-    care(lake)
+    maintain(lake)
     assert not own.exists()
     assert not path.exists()
 
@@ -197,7 +197,7 @@ def test_r4_what_another_catalog_has_written_since_stays(lake: Lake, root: Path,
     append(moved, [row(1)])
     append(moved, [row(2)])
     written = files_under(root) - before
-    care(lake, days)
+    maintain(lake, days)
     assert written <= files_under(root)
     assert lakes.offsets(moved) == [0, 1, 2]
 
@@ -207,7 +207,7 @@ def test_r4_what_expires_in_the_old_catalog_stays_in_the_new(lake: Lake, root: P
     moved = registered(lake, tmp_path)
     append(moved, [row(1)])
     lake.table(TABLE).delete("offset = 0")
-    care(lake, 6)
+    maintain(lake, 6)
     assert lakes.offsets(moved) == [0, 1]
 
 
@@ -217,7 +217,7 @@ def test_r4_what_firn_publishes_through_the_new_catalog_stays(lake: Lake, root: 
     folder = data_folder(moved.table(TABLE)) + "/0123456789abcdef"
     moved.set_properties(TABLE, {DATA_PATH: folder})
     append(moved, [row(1)])
-    care(lake)
+    maintain(lake)
     assert lakes.offsets(moved) == [0, 1]
 
 
@@ -229,9 +229,9 @@ def registered(lake: Lake, tmp_path: Path) -> Lake:
     return other
 
 
-def test_a_table_whose_files_all_lie_elsewhere_is_cared_for(lake: Lake, tmp_path: Path) -> None:
+def test_a_table_whose_files_all_lie_elsewhere_is_maintained(lake: Lake, tmp_path: Path) -> None:
     elsewhere = {DATA_PATH: f"file://{tmp_path}/data", METADATA_PATH: f"file://{tmp_path}/metadata"}
     records.create(lake, TABLE, elsewhere)
     append(lake, [row(0)])
-    assert not any(one.exit_code for one in care(lake))
+    assert not any(one.exit_code for one in maintain(lake))
     assert lakes.offsets(lake) == [0]

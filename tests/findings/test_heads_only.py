@@ -8,7 +8,7 @@ from firnlake.clock import now_ms
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.collect import discard
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.table import records
 from firnlake.table.policy import DAY_MS
 from tests.support import lakes
@@ -36,12 +36,12 @@ def after_the_age_of_orphans() -> int:
 
 
 @pytest.mark.parametrize("differs", ["snapshots", "references", "manifest lists", "table UUID"])
-def test_r6_care_refuses_a_load_that_differs_from_the_metadata_file(lake: Lake, past: set[Path], differs: str) -> None:
+def test_r6_maintenance_refuses_a_load_unlike_the_metadata_file(lake: Lake, past: set[Path], differs: str) -> None:
     first = lake.table(TABLE).metadata.snapshots[0].snapshot_id
     lake.table(TABLE).manage_snapshots().create_tag(first, "kept").commit()
     before = lakes.table_files(lake)
     with pytest.raises(RefusedError) as refused:
-        care_table(heads_only(lake, differs=differs), TABLE, after_the_age_of_orphans(), remove=True)
+        maintain_table(heads_only(lake, differs=differs), TABLE, after_the_age_of_orphans(), remove=True)
     assert f"table {TABLE}" in str(refused.value)
     assert differs in str(refused.value)
     assert lake.table(TABLE).metadata_location in str(refused.value)
@@ -49,9 +49,9 @@ def test_r6_care_refuses_a_load_that_differs_from_the_metadata_file(lake: Lake, 
     assert past <= before
 
 
-def test_r6_care_refuses_a_load_without_a_metadata_location(lake: Lake, past: set[Path]) -> None:
+def test_r6_maintenance_refuses_a_load_without_a_metadata_location(lake: Lake, past: set[Path]) -> None:
     with pytest.raises(RefusedError, match=f"table {TABLE}: .* no metadata location"):
-        care_table(heads_only(lake, differs="no location"), TABLE, after_the_age_of_orphans(), remove=True)
+        maintain_table(heads_only(lake, differs="no location"), TABLE, after_the_age_of_orphans(), remove=True)
     assert all(path.exists() for path in past)
 
 
@@ -69,7 +69,7 @@ def test_r6_all_snapshots_are_loaded_whatever_is_configured(lake: Lake, setting:
     assert heads_only(lake, **{setting: "refs"}).table(TABLE).metadata.snapshots == whole.snapshots
 
 
-def test_r6_where_a_load_is_whole_care_does_its_work(lake: Lake, past: set[Path]) -> None:
-    care_table(heads_only(lake), TABLE, now_ms() + 6 * DAY_MS, remove=True)
+def test_r6_where_a_load_is_whole_maintenance_does_its_work(lake: Lake, past: set[Path]) -> None:
+    maintain_table(heads_only(lake), TABLE, now_ms() + 6 * DAY_MS, remove=True)
     assert not any(path.exists() for path in past)
     assert lakes.offsets(lake) == [3]

@@ -12,7 +12,7 @@ from firnlake.ingest.adopt import adopt
 from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.ask import ask
 from firnlake.lanes.erasure.memory import read_erasures
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.run import run
 from tests.support.adopted import BY_ENTITY, EVENTS_SCHEMA, append, event, make
 from tests.support.topics import DAY
@@ -22,16 +22,16 @@ BY_KEY = PartitionField(4, 1000, IdentityTransform(), "entity")
 
 
 def erased(lake: Lake, engine: Engine, table: str) -> None:
-    """Adopt a table partitioned by its key, erase the key and care for the table; unless Firn refuses to."""
+    """Adopt a table partitioned by its key, erase the key and maintain the table; unless Firn refuses to."""
     make(lake, table, EVENTS_SCHEMA, BY_KEY)
     append(lake, table, event(0, entity=KEY), event(1, entity="b"), event(2, entity="c"))
-    adopt(lake, table, BY_ENTITY, {"firn.erase.history": "expire", "firn.care.enabled": "true"})
+    adopt(lake, table, BY_ENTITY, {"firn.erase.history": "expire", "firn.maintenance.enabled": "true"})
     try:
         asked = ask(lake, table, [[KEY.encode()]], clock.now_ms(), None, 4 * DAY)
     except RefusedError:
         return
     list(run(lake, table, clock.now_ms(), lambda _: engine, (Lane.ERASE,), force=True))
-    care_table(lake, table, asked.deadline_ms - 2 * DAY + 1, remove=True)
+    maintain_table(lake, table, asked.deadline_ms - 2 * DAY + 1, remove=True)
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="R13: a certificate shows the key in paths")

@@ -24,11 +24,11 @@ def test_r24_sequence_numbers_never_fall(lake: Lake) -> None:
     following = lake.table(TABLE).metadata.next_sequence_number()
     slow, catalog = late(lake, "records", "yes")
     with ThreadPoolExecutor(1) as other:
-        caring = other.submit(expire, slow)
+        maintaining = other.submit(expire, slow)
         assert catalog.came.wait(60)
         lake.table(TABLE).manage_snapshots().create_tag(first_of(lake).snapshot_id, "audit").commit()
         catalog.go.set()
-        caring.result()
+        maintaining.result()
     assert "audit" in lake.table(TABLE).metadata.refs
     assert lake.table(TABLE).metadata.next_sequence_number() >= following
     append(lake, [row(9)])

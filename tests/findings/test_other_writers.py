@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.table import Table
 
 from firnlake import clock
-from firnlake.maintain.maintain import CarePart, care_table
+from firnlake.maintain.maintain import MaintenancePart, maintain_table
 from tests.support.other_lives import head
 from tests.support.topics import DAY, Topic, foreign_rows, updates
 from tests.trials.lookups import AUTOMQ, WRITERS, Summary, Writer
@@ -58,5 +58,5 @@ def test_r21_an_expiry_removes_no_writers_progress(topic: Topic, writer: Writer)
     for start in (3, 4):
         topic.append(updates("c=1", start=start))
     topic.clean("full", force=True)
-    care_table(topic.lake, topic.table, clock.now_ms() + 6 * DAY, remove=True, parts={CarePart.SNAPSHOTS})
+    maintain_table(topic.lake, topic.table, clock.now_ms() + 6 * DAY, remove=True, parts={MaintenancePart.SNAPSHOTS})
     assert writer.look_up(_line(topic.lake.table(topic.table))) == str(COMMIT)

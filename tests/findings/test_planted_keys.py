@@ -18,7 +18,7 @@ from firnlake.iceberg.side_branches import Blob, write_puffin
 from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.certificate import content_of
 from firnlake.lanes.erasure.certify import certify
-from firnlake.maintain.maintain import CarePart, care_table
+from firnlake.maintain.maintain import MaintenancePart, maintain_table
 from firnlake.table.records import PARTITION_FIELDS
 from tests.support.erasing import erasures, request
 from tests.support.other_lives import head
@@ -38,7 +38,7 @@ def erase(topic: Topic) -> None:
     asked = request(topic, KEY, now=clock.now_ms(), within_ms=4 * DAY)
     topic.clean(Lane.ERASE, clock.now_ms(), force=True)
     now_ms = asked.deadline_ms - 2 * DAY + 1
-    care_table(topic.lake, topic.table, now_ms, remove=True, parts={CarePart.SNAPSHOTS})
+    maintain_table(topic.lake, topic.table, now_ms, remove=True, parts={MaintenancePart.SNAPSHOTS})
 
 
 def certified(topic: Topic) -> bool:

@@ -8,7 +8,7 @@ from firnlake import clock
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import DATA_PATH, data_folder
 from firnlake.job.documents import METADATA_PATH
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.table import records
 from firnlake.table.policy import DAY_MS
 from tests.support import lakes
@@ -38,9 +38,9 @@ def publish(lake: Lake, identifier: str, job_id: str) -> None:
 @pytest.mark.parametrize("shared", ["data path", "location"])
 @pytest.mark.parametrize("enabled", ["true", "false"])
 def test_r24_each_collector_leaves_what_the_other_table_has_published(lake: Lake, shared: str, enabled: str) -> None:
-    table = records.create(lake, TABLE, {"firn.care.enabled": enabled})
+    table = records.create(lake, TABLE, {"firn.maintenance.enabled": enabled})
     lake.create_namespace("other")
-    properties = {DATA_PATH: f"{table.location()}/data", "firn.care.enabled": enabled}
+    properties = {DATA_PATH: f"{table.location()}/data", "firn.maintenance.enabled": enabled}
     if shared == "location":
         properties[METADATA_PATH] = f"{table.location()}-twin"
     location = table.location() if shared == "location" else None
@@ -48,6 +48,6 @@ def test_r24_each_collector_leaves_what_the_other_table_has_published(lake: Lake
     publish(lake, TABLE, "0" * 16)
     publish(lake, TWIN, "1" * 16)
     for identifier in (TABLE, TWIN):
-        care_table(lake, identifier, clock.now_ms() + 4 * DAY_MS, remove=True)
+        maintain_table(lake, identifier, clock.now_ms() + 4 * DAY_MS, remove=True)
     assert lakes.offsets(lake, TABLE) == [0]
     assert lakes.offsets(lake, TWIN) == [0]

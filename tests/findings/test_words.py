@@ -85,7 +85,7 @@ def test_r30_the_front_page_lists_a_certificate_as_soon_as_there_is_one(firn: Fi
         ("land", "shop.orders", path),
         ("erase", "shop.orders", "--key", "a"),
         ("run", "shop.orders", "--force"),
-        ("care", "shop.orders"),
+        ("maintain", "shop.orders"),
         ("erase", "shop.orders", "--certify", "--engine", "local"),
     ):
         ran = firn(*arguments)

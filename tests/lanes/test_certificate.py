@@ -11,7 +11,7 @@ from firnlake.iceberg.manifests import HEADER, blocks
 from firnlake.job.lane import Lane
 from firnlake.lanes.erasure.certificate import content_of
 from firnlake.lanes.erasure.certify import verify
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from infra.foreign.files import files_under, on_disk
 from tests.support.erasing import erasures, request
 from tests.support.topics import DAY, NOW, Topic, updates
@@ -62,7 +62,7 @@ def test_c30_from_request_to_certificate(spread: Topic) -> None:
     topic.clean(Lane.ERASE, clock.now_ms(), force=True)
     assert topic.seen() == others
     assert where(topic), "older snapshots keep it until half of the time has passed"
-    care_table(topic.lake, topic.table, asked.deadline_ms - 2 * DAY + 1, remove=True)
+    maintain_table(topic.lake, topic.table, asked.deadline_ms - 2 * DAY + 1, remove=True)
     assert where(topic) == []
     assert topic.seen() == others
     (issued,) = erasures(topic).certificates
@@ -81,7 +81,7 @@ def test_c30_what_lands_late_goes_and_what_lands_new_stays(spread: Topic) -> Non
     topic.append(updates(f"{KEY}=1", start=0))
     topic.land(updates(f"{KEY}=6", start=12))
     topic.clean(Lane.ERASE, clock.now_ms(), force=True)
-    care_table(topic.lake, topic.table, asked.deadline_ms - 2 * DAY + 1, remove=True)
+    maintain_table(topic.lake, topic.table, asked.deadline_ms - 2 * DAY + 1, remove=True)
     (issued,) = erasures(topic).certificates
     assert [record.offset for record in topic.seen() if record.key == KEY.encode()] == [12]
     assert content_of(issued)["landed_again"] == content_of(issued)["digests"]

@@ -20,7 +20,7 @@ from firnlake.job.lane import Lane
 from firnlake.job.stage import stages_of
 from firnlake.lanes.hiding import hide
 from firnlake.lanes.hiding.memory import read_masks
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_work
 from firnlake.run import run
 from firnlake.validate.validate import verify
@@ -162,7 +162,7 @@ def test_c30_hidden_records_of_a_key_are_erased(topic: Topic) -> None:
     (counts,) = topic.clean("erase", clock.now_ms(), force=True)
     assert (counts.erased, counts.deleted) == (1, 2), "one of a and one of b were hidden before"
     assert topic.offsets() == [3, 4]
-    care_table(topic.lake, topic.table, asked.deadline_ms + 1, remove=True)
+    maintain_table(topic.lake, topic.table, asked.deadline_ms + 1, remove=True)
     assert erasures(topic).certificate_of(1) is not None
     topic.clean("mask", NOW + DAY, force=True)
     topic.clean("full", NOW + DAY, force=True)

@@ -5,7 +5,7 @@ from typing import Final
 RULES: Final = {
     "outcome of records": ("pipeline/firnlake/compact/keep_or_drop.py", "pipeline/firnlake/publish/conflicts.py"),
     "commit": ("pipeline/firnlake/iceberg/commit.py", "pipeline/firnlake/publish/attempts.py"),
-    "care": (
+    "maintenance": (
         "pipeline/firnlake/maintain/expire.py",
         "pipeline/firnlake/job/collect.py",
         "pipeline/firnlake/maintain/reports.py",
@@ -28,7 +28,7 @@ RULES: Final = {
     "views of the judge": ("expectations/firnlake_expectations/views.py",),
 }
 """Paths of modules, by what they decide."""
-SHARES: Final = {"outcome of records": 45, "commit": 35, "care": 60, "promises": 30, "views of the judge": 30}
+SHARES: Final = {"outcome of records": 45, "commit": 35, "maintenance": 60, "promises": 30, "views of the judge": 30}
 """Numbers of flips."""
 MODULES: Final = tuple(module for modules in RULES.values() for module in modules)
 TESTED_BY: Final = ("tests/unit", "tests/lanes", "tests/findings")

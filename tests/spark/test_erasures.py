@@ -67,7 +67,7 @@ def test_c29_sparks_maintenance_keeps_the_requests(asked: Topic, spark_engine: S
     assert [row["orphan_file_location"] for row in removed] == []
     assert read_erasures(asked.lake.table(asked.table)) == before
     (issued,) = certify(asked.lake, asked.table, clock.now_ms(), spark_engine).issued
-    assert issued.request == 1, "Spark's expiry serves as well as care"
+    assert issued.request == 1, "Spark's expiry serves as well as maintenance"
 
 
 def test_c30_deletes_that_spark_writes_are_searched(asked: Topic) -> None:

@@ -7,7 +7,7 @@ import pytest
 from firnlake import clock
 from firnlake.iceberg.branches import QUARANTINE, on_branch
 from firnlake.iceberg.deleter import Kind
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.table.policy import DAY_MS
 from infra.stack.settings import REST, SQL
 from infra.stack.stack import Stack
@@ -40,9 +40,9 @@ def test_killed_in_the_middle_then_run_beside_an_appender(
     assert [(row["partition"], row["offset"], row["key"]) for row in quarantined] == [(0, 3, None)]
     left = workload.leave_behind()
     later_ms = clock.now_ms() + 4 * DAY_MS
-    shown = care_table(workload.lake, workload.table, later_ms, remove=False)
+    shown = maintain_table(workload.lake, workload.table, later_ms, remove=False)
     assert [one.files for one in shown if one.goes and one.kind is Kind.DATA] == [1]
     assert left in workload.staged_files()
-    assert care_table(workload.lake, workload.table, later_ms, remove=True) == shown
+    assert maintain_table(workload.lake, workload.table, later_ms, remove=True) == shown
     workload.check_clean()
     assert workload.leaks() == []

@@ -7,7 +7,7 @@ from pyiceberg.table.snapshots import Snapshot
 from firnlake import clock
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding
-from firnlake.maintain.maintain import ALL, CarePart, care_table
+from firnlake.maintain.maintain import ALL, MaintenancePart, maintain_table
 from firnlake.table.policy import DAY_MS
 from infra.foreign.files import on_disk
 from tests.support import lakes
@@ -17,12 +17,12 @@ LATER = 6 * DAY_MS
 """Past the default age of snapshots."""
 
 
-def care(lake: Lake, after_ms: int = LATER, parts: frozenset[CarePart] = ALL) -> list[Finding]:
-    return care_table(lake, TABLE, clock.now_ms() + after_ms, remove=True, parts=parts)
+def maintain(lake: Lake, after_ms: int = LATER, parts: frozenset[MaintenancePart] = ALL) -> list[Finding]:
+    return maintain_table(lake, TABLE, clock.now_ms() + after_ms, remove=True, parts=parts)
 
 
 def expire(lake: Lake) -> list[Finding]:
-    return care(lake, parts=frozenset([CarePart.SNAPSHOTS]))
+    return maintain(lake, parts=frozenset([MaintenancePart.SNAPSHOTS]))
 
 
 def replaced(lake: Lake, times: int = 3) -> set[Path]:

@@ -27,7 +27,7 @@ from firnlake.lanes.erasure.read import KeyMatcher
 from firnlake.lanes.erasure.requests import Destroyed, Erasures, SearchProgress
 from firnlake.lanes.erasure.search import SearchResult, search
 from firnlake.maintain.inventory import Blocker
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from infra.foreign.files import on_disk
 from tests.support.lakes import TABLE, Row, stored
 
@@ -120,7 +120,7 @@ def blockers(lake: Lake, number: int = 1) -> dict[tuple[str, str], Blocker]:
 
 
 def expire(lake: Lake) -> list[Finding]:
-    """Care as if everything were old: only heads, tags and branches stay."""
+    """Maintenance as if everything were old: only heads, tags and branches stay."""
     limits = {"history.expire.max-snapshot-age-ms": "1", "history.expire.min-snapshots-to-keep": "1"}
     lake.set_properties(TABLE, limits)
-    return care_table(lake, TABLE, clock.now_ms() + 10 * DAY_MS, remove=True)
+    return maintain_table(lake, TABLE, clock.now_ms() + 10 * DAY_MS, remove=True)

@@ -7,14 +7,14 @@ from tests.trials.product import FULL, MASK
 from tests.trials.world import AGE, HOUR, PROPERTIES, TABLE, World
 
 ROUNDS: Final = 3
-"""Rounds of care after the last fault, each but the last after a run."""
+"""Rounds of maintenance after the last fault, each but the last after a run."""
 
 
 def create(world: World, **properties: str) -> None:
     """The table, as Firn makes it."""
     orphans = world.random.random() < 0.7
     world.checker.orphans_may_go = orphans
-    chosen = {"firn.care.orphans": str(orphans).lower(), **properties}
+    chosen = {"firn.maintenance.orphans": str(orphans).lower(), **properties}
     if world.random.random() < 0.3:
         chosen["firn.mask.max.lag.ms"] = "0"
     world.firn.create(TABLE, {**PROPERTIES, **chosen})
@@ -42,9 +42,9 @@ def full(world: World, script: Script) -> None:
     world.run(script, lanes=world.random.choice((FULL, MASK)), force=True)
 
 
-def care(world: World, script: Script) -> None:
+def maintain(world: World, script: Script) -> None:
     world.now += world.random.choice((HOUR, 7 * HOUR))
-    world.care(script)
+    world.maintain(script)
 
 
 def settle(world: World) -> None:
@@ -60,6 +60,6 @@ def settle(world: World) -> None:
         if number < ROUNDS:
             blocked = world.run(lanes=FULL, force=True).blocked
         if not world.checker.unreadable:
-            world.care()
+            world.maintain()
     world.checker.settled(blocked)
     world.checker.leftovers(world.now - AGE - 2 * HOUR, world.store.time_of)

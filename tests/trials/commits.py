@@ -1,6 +1,6 @@
 """Kind `commit`: every request, load and deletion of Firn can go wrong."""
 
-from tests.trials.acts import care, create, full, land, run, some_fault
+from tests.trials.acts import create, full, land, maintain, run, some_fault
 from tests.trials.world import AGE, HOUR, World
 
 
@@ -12,7 +12,7 @@ def commits(world: World) -> None:
     for _ in range(world.random.randint(3, 5)):
         world.append(world.records())
         world.now += world.random.choice((0, HOUR, 5 * HOUR, AGE + HOUR))
-        step = world.random.choice((land, run, run, full, care, care))
+        step = world.random.choice((land, run, run, full, maintain, maintain))
         step(world, some_fault(world))
         if world.checker.unreadable:
             return

@@ -32,7 +32,7 @@ SPEC: Final = ("topic", "partition", "level")
 
 
 def erasures(world: World) -> None:
-    """The key lands, is planted, and is erased; three rounds of care and certificates follow."""
+    """The key lands, is planted, and is erased; three rounds of maintenance and certificates follow."""
     name, plant = world.in_turn(list(_PLANTS.items()))
     token = world.random.randbytes(12).hex().encode()
     if name == "nothing" and world.random.random() < 0.5:
@@ -60,7 +60,7 @@ def _rounds(world: World, table: str, token: bytes, name: str) -> None:
         if world.checker.unreadable:
             return
         world.now += 26 * HOUR
-        world.step("care", lambda: world.firn.care(table))
+        world.step("maintain", lambda: world.firn.maintain(table))
         world.step("certify", lambda: world.firn.certify(table))
     certified = world.firn.certified(table)
     world.log.append(f"certified: {certified}")
@@ -193,7 +193,7 @@ def by_key(world: World, token: bytes) -> None:
     rows = pa.Table.from_pylist([{"seq": 0, "entity": key}, {"seq": 1, "entity": "b"}, {"seq": 2, "entity": "c"}])
     world.by_others(Effect(), lambda table: table.append(rows), identifier=BY_KEY)
     properties = {
-        "firn.care.enabled": "true",
+        "firn.maintenance.enabled": "true",
         "firn.erase.history": "expire",
         "history.expire.max-snapshot-age-ms": str(6 * HOUR),
     }

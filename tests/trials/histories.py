@@ -29,7 +29,7 @@ def histories(world: World) -> None:
         hand(world)
         if world.random.random() < 0.6:
             world.append(world.records(1, 4))
-        world.random.choice((_clean, _clean, _care))(world)
+        world.random.choice((_clean, _clean, _maintain))(world)
         if world.checker.unreadable:
             return
 
@@ -60,6 +60,6 @@ def _clean(world: World) -> None:
     world.run(commit_fault(world.random, (Fate.BESIDE,)) if world.random.random() < 0.3 else NOTHING)
 
 
-def _care(world: World) -> None:
+def _maintain(world: World) -> None:
     world.now += 7 * HOUR
-    world.care(Script(commit=(world.random.choice((1, 1, 2)), Fate.BESIDE, "", 0)))
+    world.maintain(Script(commit=(world.random.choice((1, 1, 2)), Fate.BESIDE, "", 0)))

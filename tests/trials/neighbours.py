@@ -23,7 +23,7 @@ BELOW: Final = "shop.below"
 
 
 def neighbours(world: World) -> None:
-    """Two or three neighbours move in, and Firn cleans and cares between."""
+    """Two or three neighbours move in, and Firn cleans and maintains between."""
     create(world)
     world.append(world.records(2, 6))
     world.append(world.records(2, 6))
@@ -39,7 +39,7 @@ def neighbours(world: World) -> None:
                 world.run()
             if stays and world.random.random() < 0.7:
                 stays()
-            world.care(_seldom(world))
+            world.maintain(_seldom(world))
             if world.checker.unreadable:
                 return
 

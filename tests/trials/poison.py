@@ -46,7 +46,7 @@ def poison(world: World) -> None:
         ended = world.run()
         world.checker.goes_on(ended, GOOD)
         if world.random.random() < 0.5:
-            world.care()
+            world.maintain()
         world.checker.told_of(world.step("status", lambda: world.firn.status("shop.orders")))
     if name == "nonsensical property":
         # Its user mends it.

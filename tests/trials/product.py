@@ -25,7 +25,7 @@ from firnlake.lanes.erasure.ask import ask
 from firnlake.lanes.erasure.certify import certify
 from firnlake.lanes.erasure.memory import read_erasures
 from firnlake.lanes.erasure.status import status
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.run import run
 from firnlake.table import records
 from tests.trials.faults import Killed
@@ -109,11 +109,11 @@ class Product:
         """Forget what failed, after its cause was mended."""
         return self._ended(lambda: retry(self.lake, table))
 
-    def care(self, table: str) -> Ended:
+    def maintain(self, table: str) -> Ended:
         blocked: list[str] = []
 
         def every_part() -> None:
-            findings = care_table(self.lake, table, self._now(), remove=True)
+            findings = maintain_table(self.lake, table, self._now(), remove=True)
             blocked.extend(f"{one.name}: {one.reason}" for one in findings if one.exit_code)
 
         ended = self._ended(every_part)

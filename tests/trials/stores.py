@@ -19,7 +19,7 @@ def stores(world: World) -> None:
         if world.random.random() < 0.3:
             flipped_bit(world)
         world.now += 7 * HOUR
-        world.care(_fault(world))
+        world.maintain(_fault(world))
         if world.checker.unreadable:
             return
 

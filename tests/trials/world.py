@@ -43,7 +43,7 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "firn.leave.to.full.fraction": "inf",
     "firn.delete.retention.ms": str(HOUR),
     "firn.stage.max.age.ms": str(4 * HOUR),
-    "firn.care.orphans.age.ms": str(AGE),
+    "firn.maintenance.orphans.age.ms": str(AGE),
     "history.expire.max-snapshot-age-ms": str(6 * HOUR),
     "commit.retry.min-wait-ms": "1",
     "commit.retry.max-wait-ms": "2",
@@ -208,8 +208,8 @@ class World:
     def run(self, script: Script = NOTHING, **how: Any) -> firn.Ended:
         return self.step("run", lambda: self.firn.run(TABLE, **how), script)
 
-    def care(self, script: Script = NOTHING) -> firn.Ended:
-        ended = self.step("care", lambda: self.firn.care(TABLE), script)
+    def maintain(self, script: Script = NOTHING) -> firn.Ended:
+        ended = self.step("maintain", lambda: self.firn.maintain(TABLE), script)
         self.event("expiry")
         return ended
 

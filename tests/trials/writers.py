@@ -20,7 +20,7 @@ FAR: Final = 500
 
 
 def writers(world: World) -> None:
-    """Two to four acts of writers, with cleaning and care between."""
+    """Two to four acts of writers, with cleaning and maintenance between."""
     create(world)
     again = world.in_turn((True, False))
     if again:
@@ -35,7 +35,7 @@ def writers(world: World) -> None:
         if world.random.random() < 0.5:
             commit(world, world.random.choice(sinks))
         world.now += world.random.choice((HOUR, 7 * HOUR, AGE))
-        world.random.choice((_clean, _clean, _care))(world)
+        world.random.choice((_clean, _clean, _maintain))(world)
         if world.checker.unreadable:
             return
     if again:
@@ -47,9 +47,9 @@ def _clean(world: World) -> None:
     world.run()
 
 
-def _care(world: World) -> None:
+def _maintain(world: World) -> None:
     world.now += 7 * HOUR
-    world.care()
+    world.maintain()
 
 
 def commit(world: World, writer: Writer) -> None:
@@ -73,7 +73,7 @@ def silence(world: World) -> None:
         world.now += 60 * HOUR
         world.run(lanes=FULL, force=True)
         if not world.checker.unreadable:
-            world.care()
+            world.maintain()
     world.happened("five silent days")
 
 
@@ -139,7 +139,7 @@ def mid_commit(world: World) -> None:
     world.log.append("a writer is about to commit")
     world.batches += 1
     world.skew = world.random.choice((0, 0, 2 * DAY))
-    _care(world)
+    _maintain(world)
     world.skew = 0
     if not world.checker.unreadable:
         # It may lose the race, or find its own files gone.

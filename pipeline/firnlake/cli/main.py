@@ -56,7 +56,7 @@ COMMANDS = {
     "sweep": Subcommand("steps", "Discard the stages of a table that are stale or can't be published any more."),
     "retry": Subcommand("steps", "Let the next run retry failed plans."),
     "report": Subcommand("steps", "Build the data-quality pages from all stored validation results."),
-    "care": Subcommand("maintain", "Expire snapshots, rewrite manifests, delete what nothing needs, and say why."),
+    "maintain": Subcommand("maintain", "Expire snapshots, rewrite manifests, delete what nothing needs, and say why."),
     "run": Subcommand("run", "Plan, compact, validate and publish, in one process.", judges=True),
     "quarantine": Subcommand("ingest", "List, export or clear the records that could not be compacted."),
     "erase": Subcommand("erase", "Request that keys are erased by a deadline, and prove that they are."),

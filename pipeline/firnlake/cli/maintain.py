@@ -1,4 +1,4 @@
-"""Subcommand ``care``: snapshots expire, manifests are rewritten, files that nothing needs go."""
+"""Subcommand ``maintain``: snapshots expire, manifests are rewritten, files that nothing needs go."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -11,13 +11,13 @@ from firnlake.cli.options import AsJson
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
-from firnlake.maintain.maintain import care_home, care_table
+from firnlake.maintain.maintain import maintain_home, maintain_table
 
 HOME = "Firn's home"
 """Name under which plan files and reports are listed, since they belong to all tables."""
 
 
-def care(
+def maintain(
     tables: Annotated[
         list[str], typer.Argument(metavar="TABLE...", help="The tables, namespace.name.", show_default=False)
     ],
@@ -32,10 +32,10 @@ def care(
     failures: list[FirnError] = []
     for table in tables:
         try:
-            garbage[table] = care_table(lake, table, now_ms, remove=remove)
+            garbage[table] = maintain_table(lake, table, now_ms, remove=remove)
         except FirnError as error:
             failures.append(error)
-    garbage[HOME] = care_home(lake, now_ms, remove=remove)
+    garbage[HOME] = maintain_home(lake, now_ms, remove=remove)
     if remove and any(one.goes and one.kind is Kind.REPORT for one in garbage[HOME]):
         from firnlake.validate.validate import build_reports
 

@@ -102,7 +102,7 @@ class _Reasons:
             for stage in sorted(stages, key=lambda stage: stage.failure.clock_ms if stage.failure else 0)
             if stage.failure
         }
-        self._crowding = self._beyond_limit(stages) if self._policy.care_stages_bytes != UNLIMITED else {}
+        self._crowding = self._beyond_limit(stages) if self._policy.maintenance_stages_bytes != UNLIMITED else {}
 
     def of(self, stage: Stage) -> FoundStage:
         """The decision about ``stage``."""
@@ -135,17 +135,17 @@ class _Reasons:
         return None
 
     def _beyond_limit(self, stages: Sequence[Stage]) -> Mapping[str, str]:
-        """Stages beyond ``firn.care.stages.bytes``, oldest first; a stage that may be in use goes for no size limit."""
+        """Stages beyond ``firn.maintenance.stages.bytes``, oldest first, but no stage that may be in use."""
         stored = [(stage, list(stage.stored().values())) for stage in stages]
         total, reasons = sum(file.bytes for _, files in stored for file in files), {}
         for stage, files in sorted(stored, key=lambda one: one[0].documents.written_ms or self._now_ms):
             own = sum(file.bytes for file in files)
             documents = [document.stored for document in stage.documents.found]
             touched = newest_ms([*files, *documents]) or self._now_ms
-            if total > self._policy.care_stages_bytes and own and self._now_ms - touched > SETTLED_MS:
+            if total > self._policy.maintenance_stages_bytes and own and self._now_ms - touched > SETTLED_MS:
                 reasons[stage.identifier] = (
-                    f"it is the oldest, and the stages hold {total} bytes; firn.care.stages.bytes allows "
-                    f"{self._policy.care_stages_bytes}"
+                    f"it is the oldest, and the stages hold {total} bytes; firn.maintenance.stages.bytes allows "
+                    f"{self._policy.maintenance_stages_bytes}"
                 )
                 total -= own
         return reasons

@@ -73,7 +73,7 @@ def former(table: Table, locations: list[str], limit_ms: int, now_ms: int, *, re
     stored = [(files, Stored.of(info)) for files, info in located if info.is_file]
     old = [(files, file) for files, file in stored if file.is_older(now_ms - limit_ms)]
     deleted = delete(old, remove=remove, title="deleting former metadata files", total=len(old))
-    reason = f"the metadata log no longer names them; older than firn.care.orphans.age.ms = {limit_ms}"
+    reason = f"the metadata log no longer names them; older than firn.maintenance.orphans.age.ms = {limit_ms}"
     yield from deleted.findings(Kind.METADATA, table.location(), reason, now_ms)
 
 

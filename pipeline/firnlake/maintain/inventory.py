@@ -54,10 +54,10 @@ class Keeper:
 
 
 _LIFTED: Final = {
-    "tag": "ALTER TABLE … DROP TAG {name}, then firn care",
-    "branch": "ALTER TABLE … DROP BRANCH {name}, then firn care; or erase the key there as well",
+    "tag": "ALTER TABLE … DROP TAG {name}, then firn maintain",
+    "branch": "ALTER TABLE … DROP BRANCH {name}, then firn maintain; or erase the key there as well",
     "head": "firn run (lane erase); firn erase --status says what is in its way",
-    "snapshot": "firn care, once history.expire.* lets it go; at once with firn.erase.history = expire",
+    "snapshot": "firn maintain, once history.expire.* lets it go; at once with firn.erase.history = expire",
 }
 
 
@@ -255,7 +255,7 @@ class Inventory:
         """The blockers that these are; ``expires_ms`` is when older snapshots expire for the requests' sake."""
         properties, keepers = self.table.properties, self.keepers(path)
         if path in self.removed:
-            return of_keepers(keepers, why, properties, expires_ms, "firn care, which writes the manifest anew")
+            return of_keepers(keepers, why, properties, expires_ms, "firn maintain, which writes the manifest anew")
         if path in self.deletes:
             lift = (
                 "a rewrite that applies the deletes (lane lighten, rewrite_data_files, rewrite_position_delete_files)"

@@ -34,7 +34,7 @@ from firnlake.table.references import Known, is_in
 T = TypeVar("T")
 
 METADATA_FILE: Final = re.compile(r".*\.metadata\.json(\.gz)?")
-ORPHANS: Final = "firn.care.orphans"
+ORPHANS: Final = "firn.maintenance.orphans"
 """Property of the operator's word that files may go which the table never named."""
 _PATHS: Final = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "write.folder-storage.path")
 """Iceberg's properties for the folders of a table's files; the last two are older names of the first."""
@@ -48,7 +48,7 @@ class UnknownTableError(RefusedError):
 
 
 def check_alone(lake: Lake, table: Table, metadata_files: Iterable[str]) -> None:
-    """Raise RefusedError when another table's files may lie where care deletes those of ``table``.
+    """Raise RefusedError when another table's files may lie where maintenance deletes those of ``table``.
 
     ``metadata_files`` are paths on the store of all metadata files below the location but those of ``table``. Loads
     every table of the catalog. Raises UnknownTableError when no location overlaps, and not all are known.

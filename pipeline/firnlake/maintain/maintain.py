@@ -1,7 +1,7 @@
-"""Care for a table, part by part, and for Firn's home on this machine.
+"""Maintenance of a table, part by part, and of Firn's home on this machine.
 
-A dry run finds exactly what a run removes. Each part looks again right before it deletes, so several carers, runs and
-other writers may work at the same time; the next run resumes an interrupted one.
+A dry run finds exactly what a run removes. Each part looks again right before it deletes, so several maintenance runs,
+lane runs and other writers may work at the same time; the next run resumes an interrupted one.
 
 Parts that commit come before the expiry of snapshots: an empty snapshot on a quiet table makes the one before it old
 enough to go.
@@ -36,8 +36,8 @@ from firnlake.table.policies import Policies
 from firnlake.table.references import UnknownReferencesError, Unreferenced, is_in, metadata_locations, whole_table
 
 
-class CarePart(StrEnum):
-    """A part of the care for a table."""
+class MaintenancePart(StrEnum):
+    """A part of a table's maintenance."""
 
     STAGES = "stages"
     """Results that nobody will publish."""
@@ -56,13 +56,13 @@ class CarePart(StrEnum):
 GC_ENABLED: Final = "gc.enabled"
 """Iceberg's property that allows to delete a table's files."""
 
-ALL: Final = frozenset(CarePart)
-HOURLY: Final = frozenset({CarePart.STAGES, CarePart.SIDE_BRANCHES})
+ALL: Final = frozenset(MaintenancePart)
+HOURLY: Final = frozenset({MaintenancePart.STAGES, MaintenancePart.SIDE_BRANCHES})
 """The parts that cost little."""
 
 
-def care_table(
-    lake: Lake, identifier: str, now_ms: int, *, remove: bool, parts: Collection[CarePart] = ALL
+def maintain_table(
+    lake: Lake, identifier: str, now_ms: int, *, remove: bool, parts: Collection[MaintenancePart] = ALL
 ) -> list[Finding]:
     """Findings of the ``parts`` about table ``identifier``: already removed with ``remove``, otherwise only listed.
 
@@ -71,10 +71,10 @@ def care_table(
     """
     with lake.answering():
         table = whole_table(lake, identifier)
-        return _Care(lake, identifier, now_ms, remove, table, Contents(table.io)).parts(parts)
+        return _Maintenance(lake, identifier, now_ms, remove, table, Contents(table.io)).parts(parts)
 
 
-def care_home(lake: Lake, now_ms: int, *, remove: bool, works: Works | None = None) -> list[Finding]:
+def maintain_home(lake: Lake, now_ms: int, *, remove: bool, works: Works | None = None) -> list[Finding]:
     """Garbage in the home of ``lake``: plan files and reports, of all tables.
 
     ``works`` says whether the scheduler run that holds a table's lease is still active; without it every such run
@@ -88,8 +88,8 @@ def care_home(lake: Lake, now_ms: int, *, remove: bool, works: Works | None = No
 
 
 @dataclass
-class _Care:
-    """One round of care for a table, which is ``table`` as it was loaded first."""
+class _Maintenance:
+    """One round of maintenance of a table, which is ``table`` as it was loaded first."""
 
     lake: Lake
     identifier: str
@@ -104,33 +104,33 @@ class _Care:
     rewritten: Collection[str] = ()
     """Locations of the manifests that others would have replaced by now."""
 
-    def parts(self, parts: Collection[CarePart]) -> list[Finding]:
+    def parts(self, parts: Collection[MaintenancePart]) -> list[Finding]:
         """Findings of the ``parts``, in their order."""
         policy = Policies.parse(self.identifier, self.table.properties).default
-        enabled = policy.care_enabled
+        enabled = policy.maintenance_enabled
         garbage: list[Finding] = []
-        if CarePart.STAGES in parts:
+        if MaintenancePart.STAGES in parts:
             try:
                 garbage += self._stages()
             except UnknownReferencesError as error:
                 # The snapshot may be about to expire: the next round can tell.
                 garbage.append(Finding.of_error(Kind.STAGE, self.identifier, error))
-        if CarePart.SIDE_BRANCHES in parts:
+        if MaintenancePart.SIDE_BRANCHES in parts:
             garbage += self._side_branches()
-        if CarePart.MANIFESTS in parts and enabled and policy.care_manifests:
+        if MaintenancePart.MANIFESTS in parts and enabled and policy.maintenance_manifests:
             garbage += self._manifests()
         listing = None
-        if CarePart.ORPHANS in parts:
+        if MaintenancePart.ORPHANS in parts:
             own, listing = self._orphans(enabled)
             garbage += own
         after, expiries = None, 0
-        if CarePart.SNAPSHOTS in parts and enabled and policy.care_snapshots:
+        if MaintenancePart.SNAPSHOTS in parts and enabled and policy.maintenance_snapshots:
             own, after = self._snapshots()
             garbage += own
             expiries = int(any(one.goes and one.kind in (Kind.SNAPSHOTS, Kind.REF) for one in own))
         if listing and not listing.own_only:
-            garbage += self._former(expiries, policy.care_orphans_age_ms)
-        if CarePart.CERTIFICATES in parts:
+            garbage += self._former(expiries, policy.maintenance_orphans_age_ms)
+        if MaintenancePart.CERTIFICATES in parts:
             garbage += certificates(self.lake, self.identifier, self.now_ms, issue=self.remove)
         return [*garbage, *self._held(listing, after)]
 

@@ -78,7 +78,7 @@ def _chosen(table: Table, identifier: str) -> list[Many]:
 
 
 def _requests(table: Table) -> Erasures:
-    """The requests to erase keys; none where they are lost, as care of manifests does not depend on them."""
+    """The requests to erase keys; none where they are lost, as maintenance of manifests does not depend on them."""
     try:
         return read_erasures(table)
     except RefusedError:

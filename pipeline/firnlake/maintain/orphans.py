@@ -1,7 +1,7 @@
 """Orphans: files below a table's location that nothing refers to, and that are old enough to go.
 
-Those that the table named before go: another tool expired their snapshots, or care was interrupted. So do those in
-Firn's own folders, by the rule of `job.collect`. A writer in mid-commit has files that nothing refers to yet, so age
+Those that the table named before go: another tool expired their snapshots, or maintenance was interrupted. So do those
+in Firn's own folders, by the rule of `job.collect`. A writer in mid-commit has files that nothing refers to yet, so age
 tells; its default is that of Iceberg's ``remove_orphan_files``, three days.
 
 All others are a dead writer's, or another table's, or of this table's life in another catalog, and nobody can tell. So
@@ -94,7 +94,7 @@ def held_back(
     unnamed = [file for file in others if file.path not in named]
     held: list[Stored] = []
     findings: list[Finding] = []
-    if unnamed and not Policies.parse(".".join(target.name()), target.properties).default.care_orphans:
+    if unnamed and not Policies.parse(".".join(target.name()), target.properties).default.maintenance_orphans:
         held, unnamed = unnamed, []
         reason = f"no metadata file of the table names or named them: another table's? {ORPHANS} = true deletes them"
         findings.append(_finding(target, held, reason, now_ms))
@@ -125,8 +125,8 @@ def orphans(
 ) -> tuple[list[Finding], Listing]:
     """Files of table ``identifier`` that nothing refers to, by folder, and the listing; with ``remove`` they are gone.
 
-    They go when they are older than ``firn.care.orphans.age.ms`` by ``now_ms``, unless they belong to a job that has a
-    stage, or may be another table's. Without ``everything`` only Firn's own folders are searched. ``former`` are
+    They go when they are older than ``firn.maintenance.orphans.age.ms`` by ``now_ms``, unless they belong to a job that
+    has a stage, or may be another table's. Without ``everything`` only Firn's own folders are searched. ``former`` are
     locations of metadata files that stay although the table's log may have dropped them. Raises UnknownReferencesError
     where a manifest is gone.
     """
@@ -140,7 +140,7 @@ def orphans(
     unreferenced = Unreferenced((file.path for file in candidates), contents, listing.hashes)
     unreferenced.look(lake, identifier)
     candidates = [file for file in candidates if file.path in unreferenced]
-    limit_ms = Policies.parse(identifier, target.properties).default.care_orphans_age_ms
+    limit_ms = Policies.parse(identifier, target.properties).default.maintenance_orphans_age_ms
     young = [file for file in candidates if not file.is_older(now_ms - limit_ms)]
     old = [file for file in candidates if file.is_older(now_ms - limit_ms)]
     held, reasons = held_back(lake, target, places, contents, listing, old, now_ms)
@@ -153,7 +153,7 @@ def orphans(
         unreferenced.look(lake, identifier)
     going = [file for file in old if file.path in unreferenced]
     staying = [file for file in old if file.path not in unreferenced]
-    limit = f"older than firn.care.orphans.age.ms = {limit_ms}"
+    limit = f"older than firn.maintenance.orphans.age.ms = {limit_ms}"
     return [
         *_not_looked_at(target),
         *reasons,

@@ -1,8 +1,8 @@
 """Expire data files on side branches: whole files past their limit leave the branch (C5, C9).
 
 Removed tombstones leave ``firn.late.max.ms`` after their removal: without a limit their keys would stay for ever.
-Quarantined records may be the only copy, so they stay unless ``firn.care.quarantine.age.ms`` sets a limit. A plan that
-reads a removed tombstone which has since gone is planned again.
+Quarantined records may be the only copy, so they stay unless ``firn.maintenance.quarantine.age.ms`` sets a limit. A
+plan that reads a removed tombstone which has since gone is planned again.
 """
 
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ def old_on_branches(
 def _limits(lake: Lake, identifier: str) -> tuple[_Limit, ...]:
     policy = Policies.parse(identifier, lake.table(identifier).properties).default
     return (
-        _Limit(QUARANTINE, Kind.QUARANTINE, "firn.care.quarantine.age.ms", policy.care_quarantine_age_ms),
+        _Limit(QUARANTINE, Kind.QUARANTINE, "firn.maintenance.quarantine.age.ms", policy.maintenance_quarantine_age_ms),
         _Limit(REMOVED_TOMBSTONES, Kind.TOMBSTONES, "firn.late.max.ms", policy.late_max_ms),
     )
 

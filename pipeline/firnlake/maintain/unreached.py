@@ -173,8 +173,8 @@ class Unreached:
 
     def _stays(self, location: str) -> Finding:
         reason = (
-            "it is gone or damaged, so what it names can't be told: that stays, unless firn.care.orphans = true "
-            "deletes it as an orphan (firn.care.orphans.age.ms)"
+            "it is gone or damaged, so what it names can't be told: that stays, unless firn.maintenance.orphans = true "
+            "deletes it as an orphan (firn.maintenance.orphans.age.ms)"
         )
         return Finding(Kind.EXPIRED, location, goes=False, reason=reason, files=0)
 

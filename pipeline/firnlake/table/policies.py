@@ -104,7 +104,7 @@ class Policies:
                 )
         if COLUMNS in properties:
             # Others look after an adopted table until its owner says otherwise.
-            common.setdefault("care.enabled", "false")
+            common.setdefault("maintenance.enabled", "false")
         return cls(
             default=_policy(identifier, PREFIX, common, common),
             topics={

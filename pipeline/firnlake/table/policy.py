@@ -199,33 +199,33 @@ class Policy(BaseModel):
         description="Interval of scheduled runs, used to check that max.compaction.lag.ms can be met.",
     )
 
-    care_enabled: bool = Field(
+    maintenance_enabled: bool = Field(
         default=True,
-        description="Whether `firn care` expires snapshots, rewrites manifests and deletes orphans.",
+        description="Whether `firn maintain` expires snapshots, rewrites manifests and deletes orphans.",
     )
-    care_snapshots: bool = Field(
+    maintenance_snapshots: bool = Field(
         default=True,
         description="Whether snapshots expire by `history.expire.*`, with the files that only they reach.",
     )
-    care_manifests: bool = Field(
+    maintenance_manifests: bool = Field(
         default=True,
         description="Whether manifests are rewritten when they are many and small.",
     )
-    care_orphans: bool = Field(
+    maintenance_orphans: bool = Field(
         default=False,
         description="Whether files below the table's location that it never named are deleted, whoever wrote them.",
     )
-    care_stages_bytes: Long = Field(
+    maintenance_stages_bytes: Long = Field(
         default=UNLIMITED,
         ge=UNLIMITED,
         description="When all stages together hold more, the oldest idle ones are discarded; -1: no limit.",
     )
-    care_orphans_age_ms: Long = Field(
+    maintenance_orphans_age_ms: Long = Field(
         default=3 * DAY_MS,
         ge=DAY_MS,
         description="A file that nothing reaches is deleted when it is older.",
     )
-    care_quarantine_age_ms: Long = Field(
+    maintenance_quarantine_age_ms: Long = Field(
         default=UNLIMITED,
         ge=UNLIMITED,
         description="Records that have been quarantined for longer are dropped for good; -1: never.",
@@ -312,6 +312,6 @@ TABLE_ONLY = frozenset(
         "late.max.ms",
         "side.branches",
     }
-    | {name for name in NAMES if name.startswith(("run.", "care.", "erase."))}
+    | {name for name in NAMES if name.startswith(("run.", "maintenance.", "erase."))}
 )
 """Configs that apply to all topics of a table together."""

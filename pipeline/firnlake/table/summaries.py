@@ -43,7 +43,7 @@ def summary(
     """Summary properties of the snapshot that publishes ``plans``; ``counts`` are record counts (C24) by plan id.
 
     ``core_ms`` is the core time that compacting them took; a lane that only drops segments takes none.
-    Writes the document of several plans; `firn care` removes one that no snapshot refers to.
+    Writes the document of several plans; `firn maintain` removes one that no snapshot refers to.
     """
     common = RecordCounts.total(counts[plan.id] for plan in plans).summary() | {
         LANE: str(plans[0].lane),

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from infra.foreign.session import small_session
-from tests.faults.harness import care, rooms
+from tests.faults.harness import maintenance, rooms
 from tests.faults.harness.catalogs import Kind, catalog
 from tests.faults.harness.reader import reading
 from tests.faults.harness.trial import Trial, trial
@@ -41,10 +41,10 @@ def trials_of_rooms(seeds: Iterable[int], kind: Kind = Kind.SQLITE) -> list[Tria
         return [_told(rooms.trial(seed, lake, Path(folder) / "trials")) for seed in seeds]
 
 
-def trials_of_care(seeds: Iterable[int], kind: Kind = Kind.SQLITE) -> list[Trial]:
-    """The same of care."""
+def trials_of_maintenance(seeds: Iterable[int], kind: Kind = Kind.SQLITE) -> list[Trial]:
+    """The same of maintenance."""
     with tempfile.TemporaryDirectory() as folder, catalog(kind, Path(folder)) as lake:
-        return [_told(care.trial(seed, lake, Path(folder) / "trials")) for seed in seeds]
+        return [_told(maintenance.trial(seed, lake, Path(folder) / "trials")) for seed in seeds]
 
 
 def _told(done: Trial) -> Trial:

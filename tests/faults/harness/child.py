@@ -19,7 +19,7 @@ from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.collect import sweep
 from firnlake.job.lane import Lane
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.read_states import EVERYTHING, Scope
 from firnlake.run import run
 from tests.faults.harness import faulty_files
@@ -136,7 +136,7 @@ def sweep_late(lake: Lake, table: str, ahead_ms: int) -> dict[str, Any]:
 
 def collect_late(lake: Lake, table: str, ahead_ms: int) -> dict[str, Any]:
     """Likewise a collection of all that goes."""
-    return _by_clock(lake, ahead_ms, lambda: care_table(lake, table, clock.now_ms(), remove=True))
+    return _by_clock(lake, ahead_ms, lambda: maintain_table(lake, table, clock.now_ms(), remove=True))
 
 
 def _by_clock(lake: Lake, ahead_ms: int, work: Callable[[], object]) -> dict[str, Any]:

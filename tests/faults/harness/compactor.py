@@ -92,7 +92,7 @@ class Compactor:
     @property
     def expires(self) -> bool:
         """True at ``expire_snapshots``: killed between that commit and its deletions, Iceberg leaves files
-        that nobody holds. They are `firn care`'s then, and say nothing about Firn's own."""
+        that nobody holds. `firn maintain` deletes those, and they say nothing about Firn's own."""
         return _expiring(self.work, self._process.pid).exists()
 
     def kill(self) -> None:

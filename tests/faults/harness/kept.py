@@ -1,4 +1,4 @@
-"""The history that care has to leave, independently of Firn: Iceberg's rule of retention, a reader of every snapshot.
+"""The history that maintenance must keep, found without Firn: Iceberg's rule of retention, a reader of every snapshot.
 
 Source of the rule: Iceberg spec, "Snapshot Retention Policy". All times are epoch milliseconds.
 """

@@ -18,7 +18,7 @@ from firnlake.errors import FirnError, OutcomeUnknownError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.ingest.land import land
 from firnlake.job.lane import Lane
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish_jobs import retain_plans
 from firnlake.table import records
@@ -138,13 +138,13 @@ def _collect(stand: Stand, found: Trial) -> None:
     """Collect by a clock for which all that lies there is old."""
     _leave_behind(stand)
     later_ms = clock.now_ms() + 30 * DAY
-    _disturbed(stand, found, lambda lake: care_table(lake, stand.table, later_ms, remove=True))
+    _disturbed(stand, found, lambda lake: maintain_table(lake, stand.table, later_ms, remove=True))
     _all_can_be_read(stand, found)
 
 
 def _collect_all(stand: Stand, found: Trial) -> None:
     """The next collection, without a fault, leaves nothing of what nobody holds."""
-    care_table(stand.lake, stand.table, clock.now_ms() + 30 * DAY, remove=True)
+    maintain_table(stand.lake, stand.table, clock.now_ms() + 30 * DAY, remove=True)
     left = [path for path in _files(stand) if "/_firn/" in path]
     if left:
         found.violations.append(f"C25: {left} is left")

@@ -19,7 +19,7 @@ from firnlake import clock
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.lane import Lane
 from firnlake.job.stage import stages_of
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.table import records
 from infra.foreign.session import small_session
 from tests.faults.harness.appender import appending, record
@@ -38,7 +38,7 @@ PROPERTIES = {
     "firn.clean.segments": "3",
     "firn.leave.to.full.fraction": "inf",
     "firn.delete.retention.ms": "20000",
-    # Longer than a cleaning takes on a busy machine: what a writer writes after its stage is gone is for `firn care`.
+    # Longer than a cleaning takes on a busy machine: what is written after its stage is gone, `firn maintain` deletes.
     "firn.stage.max.age.ms": "300000",
     # What loads a table beside a busy writer that does this has to be quick, or try again.
     "write.metadata.delete-after-commit.enabled": "true",
@@ -159,8 +159,8 @@ def _of_table(topic: Topic, model: Model) -> list[str]:
     found = [*model.violations(seen), *model.unsettled(seen), *unbalanced(table), *lost_files(table)]
     found += [f"C25: {name} is left" for name in stages_of(topic.lake, TABLE)]
     # Iceberg's expire_snapshots deletes what it knew before its commit: on a busy machine files come and go until then.
-    # They were published, and are care's. The trials look for what was not before they care for the table.
-    care_table(topic.lake, TABLE, clock.now_ms() + LATER + DAY, remove=True)
+    # They were published, so maintenance deletes them. The trials look for what was not before they maintain the table.
+    maintain_table(topic.lake, TABLE, clock.now_ms() + LATER + DAY, remove=True)
     return found + [f"C25: {path} is left" for path in left_behind(topic)]
 
 

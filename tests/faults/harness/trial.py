@@ -18,7 +18,7 @@ from firnlake.job.lane import Lane
 from firnlake.job.stage import stages_of
 from firnlake.lanes.erasure.ask import ask
 from firnlake.lanes.erasure.memory import read_erasures
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.table.published_plans import commits_folder, document_of
 from infra.foreign.files import files_under, on_disk
 from tests.faults.harness.child import ENDS_WITHIN, Child, Ended, clean, collect_late, sweep_late
@@ -90,7 +90,7 @@ def trial(seed: int, lake: Lake, place: Workplace, reader: Reader, folder: Path)
     stand = Stand(seed, random, place, topic, reader, folder / str(seed))
     stand.requester = requester if requester.random() < ERASING else None
     masks = {"mask_max_lag_ms": "0"} if Random(f"masks {seed}").random() < MASKED else {}  # noqa: S311
-    stand.topic.create(delete_retention_ms=random.choice(["0", "0", str(DAY)]), care_orphans="true", **masks)
+    stand.topic.create(delete_retention_ms=random.choice(["0", "0", str(DAY)]), maintenance_orphans="true", **masks)
     found = Trial(seed)
     reader.watch(stand.topic.table)
     try:
@@ -244,7 +244,7 @@ def _settle(stand: Stand, found: Trial) -> None:
     found.violations += stand.model.unsettled(branches(topic))
     found.violations += [f"C25: {name} is left" for name in stages_of(topic.lake, topic.table)]
     found.violations += [f"C25: {path} is left" for path in left_behind(topic)]
-    care_table(topic.lake, topic.table, clock.now_ms() + LATER + DAY, remove=True)
+    maintain_table(topic.lake, topic.table, clock.now_ms() + LATER + DAY, remove=True)
     found.violations += _look(stand)
     found.violations += [
         f"C25: {path} is left by the collector" for path in (*lists_left(topic), *requests_left(topic))

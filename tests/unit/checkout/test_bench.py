@@ -9,7 +9,7 @@ import pytest
 
 from firnlake import clock
 from firnlake.iceberg.catalog import Lake
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from infra.bench import data, document, goals, history
 from infra.bench.__main__ import families
 from infra.bench.data import Keys, Shape
@@ -153,7 +153,7 @@ def test_memory_is_met_when_it_is_little() -> None:
     ("family", "figure", "limit", "peer"),
     [
         ("demo", ("make demo", "seconds"), 75, ()),
-        ("care", ("firn care", "seconds"), 0.5, ("all three procedures", "seconds")),
+        ("maintain", ("firn maintain", "seconds"), 0.5, ("all three procedures", "seconds")),
         ("mask", ("firn mask", "written"), 0.001, ("firn full", "written")),
         ("mask", ("firn mask", "seconds"), 0.5, ("MERGE, merge-on-read", "seconds")),
         ("scan", ("DuckDB, masked", "seconds"), 1.3, ("DuckDB, clean", "seconds")),
@@ -228,7 +228,7 @@ def test_a_long_history_is_a_real_table(lake: Lake) -> None:
     on_the_store = files_under(on_disk(table.location()) / "data")
     assert len(on_the_store) == 440 + 4, "orphans are one in a hundred"
 
-    care_table(lake, "bench.t", now_ms + 1, remove=True)
+    maintain_table(lake, "bench.t", now_ms + 1, remove=True)
     left = lake.table("bench.t")
     times = [one.timestamp_ms for one in left.metadata.snapshots]
     assert {on_disk(task.file.file_path) for task in left.scan().plan_files()} == live

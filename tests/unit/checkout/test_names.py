@@ -1,10 +1,13 @@
-"""Names that the field does not know are gone for good: old folders, modules and classes do not come back."""
+"""Names that the field does not know are gone for good: old folders, modules, classes and settings do not come back."""
 
 import ast
+import re
 
 import pytest
 
-from tests.nets.layout import PRODUCT, modules
+from firnlake.cli.main import COMMANDS
+from firnlake.table.policy import NAMES
+from tests.nets.layout import PRODUCT, ROOT, modules
 
 FOLDERS = {
     "lake", "care", "prove", "erase", "sense", "staging", "masks", "explain", "status", "land", "adopt", "quarantine",
@@ -19,6 +22,11 @@ CLASSES = {
     "Stray", "Facts", "Columns", "ColumnMapping", "Reading", "_Docket", "Wanted", "Looked", "Garbage", "Erasing",
     "Masking",
 }  # fmt: skip
+SUBCOMMANDS = {"care"}
+PROPERTIES = ("care.",)
+"""Beginnings of table properties, without the prefix ``firn.``."""
+TARGETS = {"faults-care"}
+"""Of `make`."""
 
 
 def test_no_box_has_an_old_name() -> None:
@@ -35,3 +43,17 @@ def test_no_class_has_an_old_name_and_none_has_two_homes(part: str) -> None:
     assert set(classes) & CLASSES == set()
     public = [name for name in classes if not name.startswith("_")]
     assert sorted(public) == sorted(set(public))
+
+
+def test_no_command_has_an_old_name() -> None:
+    assert COMMANDS.keys() & SUBCOMMANDS == set()
+
+
+def test_no_table_property_has_an_old_name() -> None:
+    assert [name for name in NAMES if name.startswith(PROPERTIES)] == []
+
+
+def test_no_target_of_make_has_an_old_name() -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert "test" in targets
+    assert targets & TARGETS == set()

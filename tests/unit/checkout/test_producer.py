@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.table import Table
 
 from firnlake.iceberg.catalog import Lake
-from firnlake.maintain.maintain import CarePart, care_table
+from firnlake.maintain.maintain import MaintenancePart, maintain_table
 from infra.demo import carts, producer
 from infra.demo.producer import SECONDS, TABLE, produce
 from infra.foreign.files import on_disk
@@ -102,7 +102,7 @@ def test_nothing_is_landed_while_nobody_compacts(lake: Lake, monkeypatch: pytest
 
 def expired(lake: Lake, now: datetime) -> int:
     """Number of files that go with the snapshots that are too old at ``now``."""
-    found = care_table(lake, TABLE, int(now.timestamp() * 1000), remove=True, parts={CarePart.SNAPSHOTS})
+    found = maintain_table(lake, TABLE, int(now.timestamp() * 1000), remove=True, parts={MaintenancePart.SNAPSHOTS})
     return sum(one.files for one in found if one.goes)
 
 

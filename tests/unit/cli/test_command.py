@@ -14,7 +14,7 @@ from tests.support.lakes import TABLE
 
 COMMANDS = (
     "create", "land", "status", "checkpoint", "plan", "compact", "validate", "publish", "retain", "stages",
-    "discard", "sweep", "care", "report", "run", "quarantine", "erase", "retry", "explain",
+    "discard", "sweep", "maintain", "report", "run", "quarantine", "erase", "retry", "explain",
 )  # fmt: skip
 
 

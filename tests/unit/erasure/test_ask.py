@@ -17,8 +17,8 @@ from firnlake.lanes.erasure.ask import ask
 from firnlake.lanes.erasure.memory import location_of, read_erasures
 from firnlake.lanes.erasure.requests import Request, key_bytes, named_keys
 from firnlake.table.columns import KAFKA
-from tests.support.caring import removed_tombstone
 from tests.support.lakes import NOW, TABLE, TOPIC_PARTITION, append, row
+from tests.support.maintaining import removed_tombstone
 
 DAY_MS = 86_400_000
 MONTH_MS = 30 * DAY_MS

@@ -14,11 +14,11 @@ from firnlake.iceberg.deleter import Kind
 from firnlake.lanes.erasure.certificate import content_of, is_intact
 from firnlake.lanes.erasure.certify import Certified, certify, kept_versions
 from firnlake.maintain.inventory import Blocker
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from infra.foreign.files import on_disk
 from tests.support import lakes
-from tests.support.caring import kept
 from tests.support.lakes import TABLE, append, append_file, row
+from tests.support.maintaining import kept
 from tests.support.proving import DAY_MS, ENGINE, erase, expire, known, request
 
 
@@ -120,7 +120,7 @@ class TestWithheld:
         erase(lake, b"a")
         told = kept(expire(lake), Kind.CERTIFICATE)
         assert told["request 1"].startswith("tag audit: it still has file:")
-        assert "lifted by: ALTER TABLE … DROP TAG audit, then firn care" in told["request 1"]
+        assert "lifted by: ALTER TABLE … DROP TAG audit, then firn maintain" in told["request 1"]
         lake.table(TABLE).manage_snapshots().remove_tag("audit").commit()
         assert kept(expire(lake), Kind.CERTIFICATE)["request 1"].startswith("issued: ")
 
@@ -159,7 +159,7 @@ class TestCare:
     def test_a_dry_run_issues_nothing(self, lake: Lake, files: list[str]) -> None:
         assert files
         erase(lake, b"a")
-        found = care_table(lake, TABLE, clock.now_ms(), remove=False)
+        found = maintain_table(lake, TABLE, clock.now_ms(), remove=False)
         assert "a run searches the table" in kept(found, Kind.CERTIFICATE)["request 1"]
         assert known(lake).certificates == ()
 
@@ -184,7 +184,8 @@ class TestCare:
         assert files
         for path in (on_disk(lake.table(TABLE).location()) / "metadata").glob("*.puffin"):
             path.unlink()
-        found = [one for one in care_table(lake, TABLE, clock.now_ms(), remove=True) if one.kind is Kind.CERTIFICATE]
+        found = maintain_table(lake, TABLE, clock.now_ms(), remove=True)
+        found = [one for one in found if one.kind is Kind.CERTIFICATE]
         assert [(one.exit_code, "is gone" in one.reason) for one in found] == [(1, True)]
 
 
@@ -200,15 +201,15 @@ class TestExpiredForIt:
         erase(lake, b"a")
         return [path]
 
-    def care(self, lake: Lake, after_ms: int) -> None:
-        care_table(lake, TABLE, clock.now_ms() + after_ms, remove=True)
+    def maintain(self, lake: Lake, after_ms: int) -> None:
+        maintain_table(lake, TABLE, clock.now_ms() + after_ms, remove=True)
 
     def test_c30_not_before_half_of_its_time(self, lake: Lake, erased: list[str]) -> None:
-        self.care(lake, DAY_MS - 60_000)
+        self.maintain(lake, DAY_MS - 60_000)
         assert on_disk(erased[0]).exists()
 
     def test_c30_then_the_files_go_and_the_certificate_is_issued_at_once(self, lake: Lake, erased: list[str]) -> None:
-        self.care(lake, DAY_MS + 60_000)
+        self.maintain(lake, DAY_MS + 60_000)
         assert not on_disk(erased[0]).exists()
         (issued,) = known(lake).certificates
         assert content_of(issued)["in_time"]
@@ -218,7 +219,7 @@ class TestExpiredForIt:
         assert erased
         after = lakes.snapshot(lake)
         append(lake, [row(5, b"z")])
-        self.care(lake, DAY_MS + 60_000)
+        self.maintain(lake, DAY_MS + 60_000)
         assert lake.table(TABLE).snapshot_by_id(after or 0), "it is from after the erasure"
 
     def test_c30_so_does_history_with_bounds_that_another_tool_left(self, lake: Lake, table: str) -> None:
@@ -231,7 +232,7 @@ class TestExpiredForIt:
         append(lake, [row(0, b"a")])
         # It rewrites files after the erasure, and keeps the bounds of the former ones.
         lake.table(TABLE).delete("offset == 0")
-        self.care(lake, DAY_MS + 60_000)
+        self.maintain(lake, DAY_MS + 60_000)
         (issued,) = known(lake).certificates
         assert content_of(issued)["in_time"]
 
@@ -243,9 +244,9 @@ class TestExpiredForIt:
             append(lake, [row(8, b"z")])
             lake.table(TABLE).delete("offset == 0")
         now_ms = clock.now_ms() + DAY_MS + 60_000
-        shown = [one for one in care_table(lake, TABLE, now_ms, remove=False) if one.goes]
+        shown = [one for one in maintain_table(lake, TABLE, now_ms, remove=False) if one.goes]
         assert {Kind.SNAPSHOTS, Kind.EXPIRED} <= {one.kind for one in shown}
-        assert [one for one in care_table(lake, TABLE, now_ms, remove=True) if one.goes] == shown
+        assert [one for one in maintain_table(lake, TABLE, now_ms, remove=True) if one.goes] == shown
         assert len(known(lake).certificates) == 1
 
     def test_c30_a_tag_stays_and_blocks(self, lake: Lake, erased: list[str]) -> None:
@@ -253,20 +254,20 @@ class TestExpiredForIt:
         head = table.current_snapshot()
         assert head is not None
         table.manage_snapshots().create_tag(head.parent_snapshot_id or 0, "audit").commit()
-        self.care(lake, DAY_MS + 60_000)
+        self.maintain(lake, DAY_MS + 60_000)
         assert on_disk(erased[0]).exists()
         assert known(lake).certificates == ()
 
     def test_c30_certified_requests_expire_nothing_more(self, lake: Lake, erased: list[str]) -> None:
         assert erased
-        self.care(lake, DAY_MS + 60_000)
+        self.maintain(lake, DAY_MS + 60_000)
         before = len(lake.table(TABLE).metadata.snapshots)
         append(lake, [row(5, b"z")])
-        self.care(lake, DAY_MS + 120_000)
+        self.maintain(lake, DAY_MS + 120_000)
         assert len(lake.table(TABLE).metadata.snapshots) == before + 1
 
 
-def test_c30_care_drops_bounds_that_another_tool_left(lake: Lake, table: str) -> None:
+def test_c30_maintenance_drops_bounds_that_another_tool_left(lake: Lake, table: str) -> None:
     append(lake, [row(0, b"a"), row(1, b"b")], table)
     append(lake, [row(2, b"c")])
     request(lake, b"a")

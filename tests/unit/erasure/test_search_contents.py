@@ -16,8 +16,8 @@ from firnlake.lanes.erasure.search import search
 from firnlake.table import records
 from infra.foreign.files import on_disk
 from tests.support import foreign, lakes
-from tests.support.caring import removed_tombstone
 from tests.support.lakes import TABLE, append, row
+from tests.support.maintaining import removed_tombstone
 from tests.support.proving import ENGINE, HEAD, blockers, erase, expire, request, searched
 
 
@@ -83,7 +83,7 @@ class TestBounds:
 
     @pytest.mark.parametrize("key", [b"a", b"a" * 40])
     def test_bounds_that_another_tool_has_left(self, lake: Lake, table: str, key: bytes) -> None:
-        lake.set_properties(TABLE, {"firn.care.manifests": "false"})
+        lake.set_properties(TABLE, {"firn.maintenance.manifests": "false"})
         append(lake, [row(0, key)], table)
         append(lake, [row(1, b"b")])
         request(lake, key)
@@ -91,10 +91,10 @@ class TestBounds:
         expire(lake)
         found = blockers(lake)[HEAD]
         assert "may tell the key by the bounds of" in found.why
-        assert found.lifted_by == "firn care, which writes the manifest anew"
+        assert found.lifted_by == "firn maintain, which writes the manifest anew"
 
     def test_bounds_of_another_key_are_harmless(self, lake: Lake, table: str) -> None:
-        lake.set_properties(TABLE, {"firn.care.manifests": "false"})
+        lake.set_properties(TABLE, {"firn.maintenance.manifests": "false"})
         append(lake, [row(0, b"c")], table)
         append(lake, [row(1, b"b")])
         request(lake, b"a")

@@ -5,8 +5,8 @@ import pytest
 from firnlake import clock
 from firnlake.iceberg.catalog import Lake
 from firnlake.lanes.erasure.status import RequestStatus, status
-from tests.support.caring import removed_tombstone
 from tests.support.lakes import TABLE, append, row
+from tests.support.maintaining import removed_tombstone
 from tests.support.proving import DAY_MS, erase, expire, request
 
 HOUR_MS = 3_600_000

@@ -14,7 +14,7 @@ from firnlake.iceberg.commit import Change, SnapshotCommit
 from firnlake.iceberg.manifests import Manifests
 from firnlake.lanes.erasure.memory import ErasuresChange, change_erasures, location_of, read_erasures
 from firnlake.lanes.erasure.requests import Certificate, Destroyed, Erasures, Request, SearchProgress
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.table.topic_partition import TopicPartition
 from infra.foreign.files import on_disk
 from tests.support import lakes
@@ -117,11 +117,11 @@ class TestBranch:
             change_erasures(lake, TABLE, methodcaller("with_progress", [done]))
         assert [(one.partition, one.through) for one in held(lake).progress] == [(0, 2), (1, 3)]
 
-    def test_c29_care_keeps_the_requests_and_drops_older_files(self, lake: Lake) -> None:
+    def test_c29_maintenance_keeps_the_requests_and_drops_older_files(self, lake: Lake) -> None:
         ask(lake, request(2))
         metadata = on_disk(lake.table(TABLE).location()) / "metadata"
         assert len(list(metadata.glob("*.puffin"))) == 2
-        care_table(lake, TABLE, clock.now_ms() + 30 * DAY_MS, remove=True)
+        maintain_table(lake, TABLE, clock.now_ms() + 30 * DAY_MS, remove=True)
         assert len(list(metadata.glob("*.puffin"))) == 1
         assert [one.id for one in held(lake).requests] == [1, 2]
 

@@ -21,7 +21,7 @@ from firnlake.job.failures import mark
 from firnlake.job.job import Job
 from firnlake.job.lane import Lane
 from firnlake.job.stage import open_stage
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish_jobs import retain_plans
 from firnlake.table import records
@@ -92,7 +92,7 @@ def test_a_whole_cycle_needs_the_table_and_its_locations_only(narrow: Lake, lake
     assert [batch.records for batch in batches(narrow, TABLE)] == [1]
     assert clear(narrow, TABLE, as_of_now(narrow, TABLE)) == 1
     sweep(narrow, TABLE)
-    care_table(narrow, TABLE, clock.now_ms() + 90 * DAY, remove=True)
+    maintain_table(narrow, TABLE, clock.now_ms() + 90 * DAY, remove=True)
     status_of(narrow, TABLE, NOW)
     write_snapshot(narrow, TABLE, NOW)
     explain_key(narrow, TABLE, (b"k",), NOW)

@@ -49,7 +49,7 @@ def many_manifests(lake: Lake) -> None:
 
 def quarantined(lake: Lake) -> None:
     publish(lake, null_key_stage(lake).identifier)
-    lake.set_properties(TABLE, {"firn.care.quarantine.age.ms": "1"})
+    lake.set_properties(TABLE, {"firn.maintenance.quarantine.age.ms": "1"})
 
 
 KINDS = {

@@ -101,14 +101,14 @@ class TestSweeping:
         made = sorted(plan_table(lake, table, Lane.FULL, NOW, force=True), key=lambda plan: plan.partition)
         stages = [ready(lake, one, [row(1, partition=one.partition)], Fates(superseded=1)) for one in made]
         sizes = [sum(path.stat().st_size for path in files_under(data_of(stage))) for stage in stages]
-        lake.set_properties(table, {"firn.care.stages.bytes": str(max(sizes))})
+        lake.set_properties(table, {"firn.maintenance.stages.bytes": str(max(sizes))})
         assert sweep(lake, table).discarded == {}, "all of them were written to just now"
         for number, stage in enumerate(stages):
             aged(documents_of(stage), SETTLED_MS + (3 - number) * 1000)
             aged(data_of(stage), SETTLED_MS + (3 - number) * 1000)
         swept = sweep(lake, table)
         assert sorted(swept.discarded) == sorted(stage.identifier for stage in stages[:2])
-        assert all("firn.care.stages.bytes allows" in reason for reason in swept.discarded.values())
+        assert all("firn.maintenance.stages.bytes allows" in reason for reason in swept.discarded.values())
         assert stages_of(lake, table) == [stages[2].identifier]
 
     def test_a_catalog_that_is_gone_is_said(self, lake: Lake, plan: Plan) -> None:

@@ -19,7 +19,7 @@ from firnlake.job.documents import JobDocuments
 from firnlake.job.failures import ABANDONED
 from firnlake.job.lane import Lane
 from firnlake.job.stage import Stage, stages_of
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish import publish_job
 from firnlake.table.published_plans import FENCE, commits_folder, properties_of
@@ -230,7 +230,7 @@ class TestWhatGoes:
         writing.parent.mkdir(parents=True)
         writing.write_bytes(b"PAR1")
         os.utime(writing, (time.time() - YEAR_MS / 1000,) * 2)
-        care_table(lake, TABLE, clock.now_ms(), remove=True)
+        maintain_table(lake, TABLE, clock.now_ms(), remove=True)
         assert files_under(data_of(stage)) == set()
         agree(lake)
 

@@ -13,14 +13,14 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Kind
 from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE
 from firnlake.maintain.expire import restore_lost_refs
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.table.policy import DAY_MS
 from infra.foreign.files import on_disk
 from tests.support import foreign, lakes
-from tests.support.caring import gone
-from tests.support.expiring import LATER, care, expire, first_of, replaced
+from tests.support.expiring import LATER, expire, first_of, maintain, replaced
 from tests.support.lakes import TABLE, append, row
 from tests.support.late import late
+from tests.support.maintaining import gone
 
 
 def heads(table: Table) -> set[int]:
@@ -40,7 +40,7 @@ class TestFiles:
     """Snapshots and files that go, and those that stay."""
 
     def test_c29_space_is_freed_and_readers_see_what_they_saw(self, lake: Lake, old: set[Path]) -> None:
-        found = care(lake)
+        found = maintain(lake)
         assert gone(found, Kind.SNAPSHOTS)
         assert not any(path.exists() for path in old)
         table = lake.table(TABLE)
@@ -55,24 +55,24 @@ class TestFiles:
     def test_c25_a_dry_run_finds_what_a_run_removes_and_a_second_run_nothing(self, lake: Lake, old: set[Path]) -> None:
         before = lakes.table_files(lake)
         now_ms = clock.now_ms() + LATER
-        shown = care_table(lake, TABLE, now_ms, remove=False)
+        shown = maintain_table(lake, TABLE, now_ms, remove=False)
         assert lakes.table_files(lake) == before
-        assert care_table(lake, TABLE, now_ms, remove=True) == shown
+        assert maintain_table(lake, TABLE, now_ms, remove=True) == shown
         files = [one.files for one in shown if one.kind is Kind.EXPIRED]
         assert sum(files) == len(before - lakes.table_files(lake))
         assert files[0] == len(old)
         assert sum(one.bytes for one in shown if one.kind is Kind.EXPIRED) > 0
-        assert care_table(lake, TABLE, now_ms, remove=True) == []
+        assert maintain_table(lake, TABLE, now_ms, remove=True) == []
 
     def test_young_snapshots_stay(self, lake: Lake, old: set[Path]) -> None:
         before = lakes.table_files(lake)
-        assert not [one for one in care(lake, after_ms=4 * DAY_MS) if one.goes]
+        assert not [one for one in maintain(lake, after_ms=4 * DAY_MS) if one.goes]
         assert lakes.table_files(lake) == before
         assert all(path.exists() for path in old)
 
     def test_the_tables_own_limit_holds(self, lake: Lake, old: set[Path]) -> None:
         lake.set_properties(TABLE, {MAX_SNAPSHOT_AGE: "3600000"})
-        assert gone(care(lake, after_ms=7_200_000), Kind.SNAPSHOTS)
+        assert gone(maintain(lake, after_ms=7_200_000), Kind.SNAPSHOTS)
         assert not any(path.exists() for path in old)
 
     @pytest.mark.parametrize("kind", ["tag", "branch"])
@@ -84,7 +84,7 @@ class TestFiles:
         (manage.create_tag if kind == "tag" else manage.create_branch)(snapshot_id, "audit").commit()
         lake.table(table).delete("offset = 0")
         old = replaced(lake)
-        care(lake)
+        maintain(lake)
         assert path.exists()
         assert not any(one.exists() for one in old)
         assert lake.table(table).scan().use_ref("audit").to_arrow()["offset"].to_pylist() == [0]
@@ -97,7 +97,7 @@ class TestFiles:
         lake.table(table).manage_snapshots().create_tag(snapshot_id, "audit", max_ref_age_ms=DAY_MS).commit()
         lake.table(table).delete("offset = 0")
         append(lake, [row(1)])
-        assert list(gone(care(lake), Kind.REF)) == ["tag audit"]
+        assert list(gone(maintain(lake), Kind.REF)) == ["tag audit"]
         assert "audit" not in lake.table(table).metadata.refs
         assert not path.exists()
 
@@ -117,7 +117,7 @@ class TestFiles:
             }
             with lake.table(TABLE).update_statistics() as update:
                 update.set_statistics(StatisticsFile.model_validate(named))
-        care(lake)
+        maintain(lake)
         assert [path.exists() for path in paths] == [False, True]
         assert not any(path.exists() for path in old)
 
@@ -128,7 +128,7 @@ class TestFiles:
         with lake.table(table).transaction() as change, change.update_snapshot().overwrite() as swap:
             (entry,) = (task.file for task in lake.table(table).scan().plan_files() if task.file.file_path == location)
             swap.delete_data_file(entry)
-        assert gone(care(lake), Kind.SNAPSHOTS)
+        assert gone(maintain(lake), Kind.SNAPSHOTS)
         assert on_disk(location).exists()
         assert lakes.offsets(lake) == [0]
 
@@ -146,11 +146,11 @@ class TestOthers:
     def test_c22_an_append_meanwhile_is_not_lost(self, lake: Lake, old: set[Path]) -> None:
         slow, catalog = late(lake, "records", "yes")
         with ThreadPoolExecutor(1) as other:
-            caring = other.submit(expire, slow)
+            maintaining = other.submit(expire, slow)
             assert catalog.came.wait(60)
             append(lake, [row(4)])
             catalog.go.set()
-            found = caring.result()
+            found = maintaining.result()
         assert gone(found, Kind.SNAPSHOTS)
         assert lakes.offsets(lake) == [3, 4]
         assert not any(path.exists() for path in old)
@@ -159,11 +159,11 @@ class TestOthers:
         first = first_of(lake).snapshot_id
         slow, catalog = late(lake, "records", "yes")
         with ThreadPoolExecutor(1) as other:
-            caring = other.submit(expire, slow)
+            maintaining = other.submit(expire, slow)
             assert catalog.came.wait(60)
             lake.table(TABLE).manage_snapshots().set_current_snapshot(first).commit()
             catalog.go.set()
-            caring.result()
+            maintaining.result()
         assert lakes.snapshot(lake) == first
         assert lakes.offsets(lake) == [0]
         assert [path.exists() for path in sorted(old)].count(True) == 1
@@ -176,7 +176,7 @@ class TestOthers:
         first = first_of(lake).snapshot_id
         slow, catalog = late(lake, "records", "yes")
         with ThreadPoolExecutor(1) as other:
-            caring = other.submit(expire, slow)
+            maintaining = other.submit(expire, slow)
             assert catalog.came.wait(60)
             manage = lake.table(TABLE).manage_snapshots()
             if kind == "tag":
@@ -184,11 +184,11 @@ class TestOthers:
             else:
                 manage.create_branch(first, "audit", max_ref_age_ms=77 * DAY_MS).commit()
             catalog.go.set()
-            caring.result()
+            maintaining.result()
         ref = lake.table(TABLE).metadata.refs["audit"]
         assert (ref.snapshot_id, ref.snapshot_ref_type.value, ref.max_ref_age_ms) == (first, kind, 77 * DAY_MS)
         assert lake.table(TABLE).scan().use_ref("audit").to_arrow()["offset"].to_pylist() == [0]
-        care(lake)
+        maintain(lake)
         assert lake.table(TABLE).scan().use_ref("audit").to_arrow()["offset"].to_pylist() == [0]
         assert [path.exists() for path in old].count(True) == 1
         append(lake, [row(5)])
@@ -212,13 +212,13 @@ class TestOthers:
         first = first_of(lake).snapshot_id
         slow, catalog = late(lake, "records", "yes")
         with ThreadPoolExecutor(1) as other:
-            caring = other.submit(expire, slow)
+            maintaining = other.submit(expire, slow)
             assert catalog.came.wait(60)
             lake.table(TABLE).maintenance.expire_snapshots().by_id(first).commit()
             catalog.go.set()
-            found = caring.result()
+            found = maintaining.result()
         assert gone(found, Kind.SNAPSHOTS)
-        care(lake)
+        maintain(lake)
         assert not any(path.exists() for path in old)
         assert lakes.offsets(lake) == [3]
 

@@ -14,9 +14,9 @@ from firnlake.iceberg.deleter import Kind
 from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE
 from infra.foreign.files import on_disk
 from tests.support import lakes
-from tests.support.caring import gone, kept
-from tests.support.expiring import care, expire, first_of
+from tests.support.expiring import expire, first_of, maintain
 from tests.support.lakes import TABLE
+from tests.support.maintaining import gone, kept
 
 
 def torn(path: Path) -> None:
@@ -38,23 +38,23 @@ class TestFailures:
     def test_c26_of_a_missing_manifest_the_rest_goes_and_it_is_named(
         self, lake: Lake, old: set[Path], harm: Callable[[Path], None]
     ) -> None:
-        lake.set_properties(TABLE, {"firn.care.orphans": "true"})
+        lake.set_properties(TABLE, {"firn.maintenance.orphans": "true"})
         manifest = first_of(lake).manifests(lake.table(TABLE).io)[0].manifest_path
         harm(on_disk(manifest))
-        found = care(lake)
+        found = maintain(lake)
         assert "so what it names can't be told" in kept(found, Kind.EXPIRED)[manifest]
         assert [path.exists() for path in sorted(old)].count(True) == 1
         assert not any(one.exit_code for one in found if one.kind is not Kind.ORPHANS)
-        assert gone(care(lake), Kind.ORPHANS), "what could not be told is an orphan"
+        assert gone(maintain(lake), Kind.ORPHANS), "what could not be told is an orphan"
         assert not any(path.exists() for path in old)
         assert lakes.offsets(lake) == [3]
 
     def test_c26_of_a_missing_manifest_list_the_rest_goes_and_it_is_named(self, lake: Lake, old: set[Path]) -> None:
-        lake.set_properties(TABLE, {"firn.care.orphans": "true"})
+        lake.set_properties(TABLE, {"firn.maintenance.orphans": "true"})
         listed = first_of(lake).manifest_list
         on_disk(listed).unlink()
-        assert listed in kept(care(lake), Kind.EXPIRED)
-        care(lake)
+        assert listed in kept(maintain(lake), Kind.EXPIRED)
+        maintain(lake)
         assert not any(path.exists() for path in old)
 
     @pytest.mark.parametrize("harm", [Path.unlink, torn, garbled])
@@ -94,7 +94,7 @@ class TestFailures:
         assert {one.exit_code for one in failed} == {UnavailableError.exit_code}
         assert "503 slow down" in failed[0].reason
         assert sorted(str(path) for path in old if path.exists()) == failing
-        care(lake)
+        maintain(lake)
         assert not any(path.exists() for path in old)
 
     def test_c26_without_permission_to_delete_everything_stays_and_is_named(
@@ -123,7 +123,7 @@ class TestFailures:
 class TestSwitches:
     """Others may look after the table."""
 
-    @pytest.mark.parametrize("name", ["firn.care.enabled", "firn.care.snapshots"])
+    @pytest.mark.parametrize("name", ["firn.maintenance.enabled", "firn.maintenance.snapshots"])
     def test_each_part_can_be_left_to_others(self, lake: Lake, old: set[Path], name: str) -> None:
         lake.set_properties(TABLE, {name: "false"})
         before = lake.table(TABLE).metadata.snapshots
@@ -136,7 +136,7 @@ class TestSwitches:
         orphan = on_disk(lake.table(TABLE).location()) / "data" / "orphan.parquet"
         orphan.write_bytes(b"PAR1")
         os.utime(orphan, (0, 0))
-        found = care(lake)
+        found = maintain(lake)
         assert {one.kind for one in found if "GC is disabled" in one.reason} == {Kind.SNAPSHOTS, Kind.ORPHANS}
         assert not [one for one in found if one.goes]
         assert orphan.exists()

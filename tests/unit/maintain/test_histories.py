@@ -20,7 +20,7 @@ from firnlake.ingest import quarantine
 from firnlake.job.lane import Lane
 from firnlake.job.plan import stage_parts
 from firnlake.job.stage import Stage, stages_of
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_table
 from firnlake.table import records
 from firnlake.table.policy import DAY_MS
@@ -132,7 +132,7 @@ class History:
 
     def limit(self) -> None:
         self.lake.set_properties(
-            self.table, {"firn.care.quarantine.age.ms": str(DAY_MS), "firn.care.stages.bytes": "9000"}
+            self.table, {"firn.maintenance.quarantine.age.ms": str(DAY_MS), "firn.maintenance.stages.bytes": "9000"}
         )
 
     def clear(self) -> None:
@@ -165,10 +165,10 @@ class History:
         offsets = lakes.offsets(self.lake, self.table)
         foreign = {path for path in self.foreign if path.exists()}
         may_go = set(self.held()) | self.removable(now_ms)
-        shown = care_table(self.lake, self.table, now_ms, remove=False)
+        shown = maintain_table(self.lake, self.table, now_ms, remove=False)
         number = self.lake.table(self.table).metadata.next_sequence_number()
-        done = care_table(self.lake, self.table, now_ms, remove=True)
-        # By a clock days ahead the first of two snapshots that care adds expires at once, which no look foresees.
+        done = maintain_table(self.lake, self.table, now_ms, remove=True)
+        # By a clock days ahead the first of two snapshots that maintenance adds expires at once: no look foresees it.
         added = self.lake.table(self.table).metadata.next_sequence_number() - number
         unforeseen = {Kind.SNAPSHOTS, Kind.EXPIRED} if added > 1 else set()
         went, foreseen = ({one for one in found if one.goes and one.kind not in unforeseen} for found in (done, shown))
@@ -178,7 +178,7 @@ class History:
         assert {path for path in foreign - may_go if not path.exists()} == set(), "nor another writer's young one"
         assert lakes.offsets(self.lake, self.table) == offsets, "readers see what they saw"
         assert self.removable(now_ms) == set(), "everything past its limit is gone"
-        again = care_table(self.lake, self.table, now_ms, remove=True)
+        again = maintain_table(self.lake, self.table, now_ms, remove=True)
         assert [one for one in again if one.goes] == [], "C25: nothing is left to do"
         assert {one.kind for one in again} <= {Kind.STAGE, Kind.DATA, Kind.QUARANTINE, Kind.ORPHANS}
 
@@ -188,7 +188,7 @@ class History:
 @given(histories)
 def test_c25_only_what_nothing_refers_to_is_collected(lake: Lake, happened: list[tuple[list[str], int]]) -> None:
     history = History(lake)
-    records.create(lake, history.table, {"firn.care.orphans": "true"})
+    records.create(lake, history.table, {"firn.maintenance.orphans": "true"})
     history.land()
     for names, after_ms in happened:
         for name in names:

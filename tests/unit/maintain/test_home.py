@@ -14,7 +14,7 @@ from firnlake.job import lease
 from firnlake.job.collect import discard
 from firnlake.job.failures import mark
 from firnlake.job.plan import Plan
-from firnlake.maintain.maintain import care_home
+from firnlake.maintain.maintain import maintain_home
 from firnlake.table.policy import DAY_MS
 from tests.support import lakes
 from tests.support.lakes import TABLE, append_two, only_plan, row
@@ -27,7 +27,7 @@ def collect(
 ) -> list[Finding]:
     """The collector's findings this much later; ``working``: the runs that the scheduler says are at work."""
     works = None if working is None else lambda _, run_id: run_id in working
-    return care_home(lake, clock.now_ms() + after_ms, remove=remove, works=works)
+    return maintain_home(lake, clock.now_ms() + after_ms, remove=remove, works=works)
 
 
 class TestPlans:

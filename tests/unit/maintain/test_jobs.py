@@ -15,7 +15,7 @@ from firnlake.job.collect import JobRemoval, delete_jobs, discard, sweep
 from firnlake.job.failures import ABANDONED
 from firnlake.job.lane import Lane
 from firnlake.job.stage import Stage, stages_of
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_table
 from firnlake.publish.attempts import Publication
 from firnlake.publish.publish import publish_job
@@ -42,7 +42,7 @@ DISCARDING: dict[str, Discarding] = {
     "at once": lambda lake, stage, _: discard(lake, stage.identifier),
     "by a clock that is years ahead": lambda lake, _, monkeypatch: at(lake, monkeypatch, 3),
     "as its run is over": lambda lake, stage, _: sweep(lake, TABLE, [stage.job_id]),
-    "by a collector": lambda lake, _, __: care_table(lake, TABLE, clock.now_ms() + YEAR_MS, remove=True),
+    "by a collector": lambda lake, _, __: maintain_table(lake, TABLE, clock.now_ms() + YEAR_MS, remove=True),
 }
 
 

@@ -177,12 +177,12 @@ class History:
             else:
                 update.add_identity("timestampType")
 
-    def care(self) -> None:
+    def maintain(self) -> None:
         rewritten(self.lake, self.table)
 
 
 steps = st.lists(
-    st.sampled_from(["land", "land", "land", "merge", "mask", "again", "drop", "respec", "care"]),
+    st.sampled_from(["land", "land", "land", "merge", "mask", "again", "drop", "respec", "maintain"]),
     min_size=3,
     max_size=9,
 )

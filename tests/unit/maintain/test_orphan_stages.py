@@ -19,9 +19,9 @@ from firnlake.table.policy import DAY_MS
 from firnlake.table.published_plans import commits_folder
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
-from tests.support.caring import HOUR_MS, LATER, collect, gone, kept
 from tests.support.lakes import TABLE, Fates, append_two, compacted, ready, row
 from tests.support.late import late
+from tests.support.maintaining import HOUR_MS, LATER, collect, gone, kept
 from tests.support.publishing import publish
 from tests.support.stages import aged, data_of, documents_of
 
@@ -135,7 +135,7 @@ class TestStages:
                 then = clock.now_ms() / 1000 - 10 + number
                 os.utime(path, (then, then))
         own = size_of(stages[0])
-        lake.set_properties(TABLE, {"firn.care.stages.bytes": str(2 * own + 100)})
+        lake.set_properties(TABLE, {"firn.maintenance.stages.bytes": str(2 * own + 100)})
         assert gone(collect(lake), Kind.STAGE) == {}, "they may be at work"
         found = collect(lake, 2 * HOUR_MS)
         assert list(gone(found, Kind.STAGE)) == [stages[0].identifier]
@@ -151,7 +151,7 @@ class TestStages:
         planned = lakes.opened(lake, first)
         aged(documents_of(planned), 1000)
         stage = compacted(lake, second, [row(1, partition=second.partition)], Fates(superseded=1))
-        lake.set_properties(TABLE, {"firn.care.stages.bytes": str(size_of(stage) - 1)})
+        lake.set_properties(TABLE, {"firn.maintenance.stages.bytes": str(size_of(stage) - 1)})
         assert list(gone(collect(lake, 2 * HOUR_MS), Kind.STAGE)) == [stage.identifier]
         assert stages_of(lake, TABLE) == [planned.identifier]
 

@@ -16,15 +16,15 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Kind
 from firnlake.iceberg.files import DATA_PATH, data_folder
 from firnlake.job.plan import Plan
-from firnlake.maintain.maintain import HOURLY, care_table
+from firnlake.maintain.maintain import HOURLY, maintain_table
 from firnlake.table import records
 from firnlake.table.policy import DAY_MS
 from firnlake.table.segments import read_entries
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
-from tests.support.caring import HOUR_MS, LATER, collect, gone, kept, quarantined
 from tests.support.lakes import TABLE, Fates, append, only_plan, ready, row
 from tests.support.late import late
+from tests.support.maintaining import HOUR_MS, LATER, collect, gone, kept, quarantined
 from tests.support.publishing import publish
 
 
@@ -133,12 +133,12 @@ class TestData:
             (Kind.ORPHANS, False, 1, 4),
         ]
         for one in found:
-            assert one.reason == "nothing refers to them; not older than firn.care.orphans.age.ms = 259200000"
+            assert one.reason == "nothing refers to them; not older than firn.maintenance.orphans.age.ms = 259200000"
         assert all(path.exists() for path in paths)
 
     def test_the_age_limit_is_the_tables_own(self, lake: Lake, plan: Plan) -> None:
         path = stray(lake, f"_firn/{plan.id}")
-        lake.set_properties(TABLE, {"firn.care.orphans.age.ms": str(DAY_MS)})
+        lake.set_properties(TABLE, {"firn.maintenance.orphans.age.ms": str(DAY_MS)})
         assert collect(lake, DAY_MS + HOUR_MS)
         assert not path.exists()
 
@@ -156,7 +156,7 @@ class TestData:
     @pytest.mark.usefixtures("plan")
     @pytest.mark.parametrize("folder", ["", "other/0123456789abcdef", "topic=a/partition=0/level=0", "..", "../x/y/z"])
     def test_other_writers_files_go(self, lake: Lake, folder: str) -> None:
-        lake.set_properties(TABLE, {"firn.care.orphans": "true"})
+        lake.set_properties(TABLE, {"firn.maintenance.orphans": "true"})
         path = stray(lake, folder)
         checksum = stray(lake, folder, ".stray.parquet.crc")
         assert [one.files for one in collect(lake, LATER) if one.goes] == [2]
@@ -165,7 +165,7 @@ class TestData:
         assert lakes.offsets(lake) == [0, 1]
 
     @pytest.mark.usefixtures("plan")
-    @pytest.mark.parametrize("switch", ["firn.care.enabled", "firn.care.orphans"])
+    @pytest.mark.parametrize("switch", ["firn.maintenance.enabled", "firn.maintenance.orphans"])
     def test_where_others_look_after_the_table_only_firns_own_go(self, lake: Lake, switch: str) -> None:
         lake.set_properties(TABLE, {switch: "false"})
         own, others = stray(lake, "_firn/0123456789abcdef"), stray(lake, "topic=a")
@@ -253,9 +253,9 @@ class TestData:
         home = on_disk(lake.table(TABLE).location())
         before = files_under(home), lake.table(TABLE).metadata_location
         now_ms = clock.now_ms() + LATER
-        shown = care_table(lake, TABLE, now_ms, remove=False)
+        shown = maintain_table(lake, TABLE, now_ms, remove=False)
         assert (files_under(home), lake.table(TABLE).metadata_location) == before
-        assert care_table(lake, TABLE, now_ms, remove=True) == shown
+        assert maintain_table(lake, TABLE, now_ms, remove=True) == shown
         assert len(gone(shown, Kind.DATA)) == 2
         assert collect_again(lake, now_ms) == []
 
@@ -295,7 +295,7 @@ class TestData:
 
     def test_without_data_no_folder_is_listed(self, lake: Lake, plan: Plan) -> None:
         path = stray(lake, f"_firn/{plan.id}")
-        assert care_table(lake, TABLE, clock.now_ms() + LATER, remove=True, parts=HOURLY) == []
+        assert maintain_table(lake, TABLE, clock.now_ms() + LATER, remove=True, parts=HOURLY) == []
         assert path.exists()
 
     def test_an_unknown_table_is_refused(self, lake: Lake) -> None:
@@ -305,7 +305,7 @@ class TestData:
 
 def collect_again(lake: Lake, now_ms: int) -> list[str]:
     """Files that still go."""
-    return [str(one) for one in care_table(lake, TABLE, now_ms, remove=True) if one.goes]
+    return [str(one) for one in maintain_table(lake, TABLE, now_ms, remove=True) if one.goes]
 
 
 def aged(lake: Lake) -> None:

@@ -12,7 +12,7 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.files import path_of
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.table import records
 from firnlake.table.policy import DAY_MS
 from infra.foreign.files import on_disk
@@ -26,7 +26,7 @@ OTHER = str(uuid.uuid4())
 @pytest.fixture
 def orphan(lake: Lake, table: str) -> Path:
     append(lake, [row(0)])
-    lake.set_properties(table, {"firn.care.orphans": "true"})
+    lake.set_properties(table, {"firn.maintenance.orphans": "true"})
     path = location(lake, table) / "data" / "orphan.parquet"
     path.write_bytes(b"PAR1")
     return path
@@ -36,8 +36,8 @@ def location(lake: Lake, table: str = TABLE) -> Path:
     return on_disk(lake.table(table).location())
 
 
-def care(lake: Lake) -> list[Finding]:
-    return care_table(lake, TABLE, clock.now_ms() + LATER, remove=True)
+def maintain(lake: Lake) -> list[Finding]:
+    return maintain_table(lake, TABLE, clock.now_ms() + LATER, remove=True)
 
 
 def metadata_file(folder: Path, table_uuid: str, name: str = "v1.metadata.json", fill: int = 0) -> Path:
@@ -53,7 +53,7 @@ def assert_refused(found: list[Finding], told: str, orphan: Path) -> None:
     (refused,) = (one for one in found if one.kind is Kind.ORPHANS)
     assert told in refused.reason
     assert "its location" in refused.reason
-    assert "firn.care.orphans = false" in refused.reason
+    assert "firn.maintenance.orphans = false" in refused.reason
     assert (refused.goes, refused.exit_code) == (False, RefusedError.exit_code)
     assert orphan.exists()
 
@@ -65,13 +65,13 @@ def test_c26_a_table_within_is_told_by_its_metadata(
     lake: Lake, orphan: Path, folder: str, name: str, fill: int
 ) -> None:
     path = metadata_file(location(lake) / folder, OTHER, name, fill)
-    assert_refused(care(lake), f"within it lies {path} of another table (UUID {OTHER})", orphan)
+    assert_refused(maintain(lake), f"within it lies {path} of another table (UUID {OTHER})", orphan)
     assert path.exists()
 
 
 def test_c26_a_table_above_is_told_by_its_metadata(lake: Lake, orphan: Path) -> None:
     path = metadata_file(location(lake).parent / "metadata", OTHER)
-    assert_refused(care(lake), f"above it lies {path} of another table", orphan)
+    assert_refused(maintain(lake), f"above it lies {path} of another table", orphan)
 
 
 def test_c26_a_table_of_the_catalog_at_the_same_place(lake: Lake, orphan: Path) -> None:
@@ -79,7 +79,7 @@ def test_c26_a_table_of_the_catalog_at_the_same_place(lake: Lake, orphan: Path) 
     elsewhere = {"write.metadata.path": f"file://{location(lake).parent}/elsewhere"}
     table = lake.table(TABLE)
     lake.catalog.create_table("lake.twin", table.schema(), table.location(), properties=elsewhere)
-    assert_refused(care(lake), f"table lake.twin is at {table.location()}", orphan)
+    assert_refused(maintain(lake), f"table lake.twin is at {table.location()}", orphan)
 
 
 def test_neighbours_are_no_obstacle(lake: Lake, orphan: Path) -> None:
@@ -87,7 +87,7 @@ def test_neighbours_are_no_obstacle(lake: Lake, orphan: Path) -> None:
     other = location(lake, "lake.records_2") / "data" / "orphan.parquet"
     other.parent.mkdir(exist_ok=True)
     other.write_bytes(b"PAR1")
-    care(lake)
+    maintain(lake)
     assert not orphan.exists()
     assert other.exists()
 
@@ -97,7 +97,7 @@ def test_metadata_of_lost_commits_goes(lake: Lake, orphan: Path) -> None:
     own = metadata_file(location(lake) / "metadata", str(lake.table(TABLE).metadata.table_uuid), "lost.metadata.json")
     torn = own.with_name("torn.metadata.json")
     torn.write_bytes(b'{"location": "file')
-    assert not any(one.exit_code for one in care(lake))
+    assert not any(one.exit_code for one in maintain(lake))
     assert not any(path.exists() for path in (own, torn, orphan))
     assert lakes.offsets(lake) == [0]
 
@@ -107,11 +107,11 @@ def test_former_metadata_goes_with_the_commit_that_drops_it_from_the_log(lake: L
     for number in range(1, 5):
         append(lake, [row(number)])
     now_ms = clock.now_ms() + 6 * DAY_MS
-    shown = care_table(lake, TABLE, now_ms, remove=False)
+    shown = maintain_table(lake, TABLE, now_ms, remove=False)
     assert [one.files for one in shown if one.kind is Kind.METADATA] == [1]
-    assert care_table(lake, TABLE, now_ms, remove=True) == shown
+    assert maintain_table(lake, TABLE, now_ms, remove=True) == shown
     assert len(list(location(lake).glob("metadata/*.metadata.json"))) == 3
-    assert care_table(lake, TABLE, now_ms, remove=True) == []
+    assert maintain_table(lake, TABLE, now_ms, remove=True) == []
     assert not orphan.exists()
     assert lakes.offsets(lake) == [0, 1, 2, 3, 4]
 
@@ -119,7 +119,7 @@ def test_former_metadata_goes_with_the_commit_that_drops_it_from_the_log(lake: L
 def test_c29_a_location_through_a_link_takes_nothing(lake: Lake, table: str, tmp_path: Path) -> None:
     """The store lists files under paths that the metadata does not name: their names hold them."""
     append(lake, [row(0)])
-    lake.set_properties(table, {"firn.care.orphans": "true"})
+    lake.set_properties(table, {"firn.maintenance.orphans": "true"})
     link = tmp_path / "link"
     link.symlink_to(location(lake))
     document = json.loads(on_disk(lake.table(table).metadata_location).read_text())
@@ -129,7 +129,7 @@ def test_c29_a_location_through_a_link_takes_nothing(lake: Lake, table: str, tmp
     lake.catalog.register_table(table, f"file://{moved}")
     orphan = link / "data" / "orphan.parquet"
     orphan.write_bytes(b"PAR1")
-    care(lake)
+    maintain(lake)
     assert lakes.offsets(lake) == [0]
     assert not orphan.exists()
 

@@ -13,15 +13,15 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
 from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE, ancestors
 from firnlake.ingest import quarantine
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.table.policy import DAY_MS
 from tests.support import lakes
-from tests.support.caring import HOUR_MS, collect, files_on, gone, kept, offsets_on, quarantined, removed_tombstone
 from tests.support.lakes import TABLE, append, only_plan, row
 from tests.support.late import late
+from tests.support.maintaining import HOUR_MS, collect, files_on, gone, kept, offsets_on, quarantined, removed_tombstone
 from tests.support.topics import DAY, NOW, Topic, updates
 
-AGE = "firn.care.quarantine.age.ms"
+AGE = "firn.maintenance.quarantine.age.ms"
 LATE = "firn.late.max.ms"
 
 
@@ -54,9 +54,9 @@ class TestQuarantine:
         lake.set_properties(table, {AGE: str(5 * DAY_MS), MAX_SNAPSHOT_AGE: str(9 * DAY_MS)})
         now_ms = clock.now_ms() + 6 * DAY_MS
         commits = len(list(ancestors(lake.table(table))))
-        shown = care_table(lake, table, now_ms, remove=False)
+        shown = maintain_table(lake, table, now_ms, remove=False)
         assert offsets_on(lake, QUARANTINE) == [0]
-        assert going(care_table(lake, table, now_ms, remove=True)) == going(shown)
+        assert going(maintain_table(lake, table, now_ms, remove=True)) == going(shown)
         assert gone(shown, Kind.QUARANTINE) == {f"{table} ({QUARANTINE})": f"older than {AGE} = {5 * DAY_MS}"}
         assert quarantine.records(lake, table, 10) == []
         assert lakes.offsets(lake) == [1], "readers of main see what they saw"
@@ -82,7 +82,7 @@ class TestQuarantine:
         added = {one.snapshot_id: one.timestamp_ms for one in lake.table(table).metadata.snapshots}
         newest_ms = added[lake.table(table).metadata.refs[QUARANTINE].snapshot_id]
         lake.set_properties(table, {AGE: str(DAY_MS)})
-        found = care_table(lake, table, newest_ms + DAY_MS, remove=True)
+        found = maintain_table(lake, table, newest_ms + DAY_MS, remove=True)
         assert [(one.goes, one.files) for one in found if one.kind is Kind.QUARANTINE] == [(True, 1), (False, 1)]
         assert files_on(lake, QUARANTINE) == {second}
         assert first.exists()
@@ -126,7 +126,7 @@ class TestQuarantine:
         lake.set_properties(table, {AGE: str(DAY_MS)})
         slow, catalog = late(lake, "records", "yes")
         with ThreadPoolExecutor(1) as other:
-            collecting = other.submit(care_table, slow, table, added_ms + DAY_MS + 1, remove=True)
+            collecting = other.submit(maintain_table, slow, table, added_ms + DAY_MS + 1, remove=True)
             assert catalog.came.wait(60)
             second = quarantined(lake, start=10)
             catalog.go.set()
@@ -184,9 +184,9 @@ class TestRemovedTombstones:
         file = removed_tombstone(lake, start=10)
         lake.set_properties(table, {LATE: "0", MAX_SNAPSHOT_AGE: str(9 * DAY_MS)})
         now_ms = clock.now_ms() + 6 * DAY_MS
-        shown = care_table(lake, table, now_ms, remove=False)
+        shown = maintain_table(lake, table, now_ms, remove=False)
         assert files_on(lake, REMOVED_TOMBSTONES) == {file}
-        assert going(care_table(lake, table, now_ms, remove=True)) == going(shown)
+        assert going(maintain_table(lake, table, now_ms, remove=True)) == going(shown)
         assert {one.kind for one in going(shown)} == {Kind.TOMBSTONES}
         assert files_on(lake, REMOVED_TOMBSTONES) == set()
         assert files_on(lake, QUARANTINE) == {lost}
@@ -214,7 +214,7 @@ class TestRemovedTombstones:
         topic.land(history).clean("full")
         topic.clean("full", NOW + DAY, force=True)
         assert (topic.offsets(), len(topic.removed_tombstones())) == ([1, 3], 1)
-        care_table(topic.lake, topic.table, clock.now_ms() + days * DAY_MS, remove=True)
+        maintain_table(topic.lake, topic.table, clock.now_ms() + days * DAY_MS, remove=True)
         topic.land(history[:1]).clean("full", NOW + DAY, force=True)
         assert topic.offsets() == offsets
 
@@ -227,6 +227,6 @@ def test_c25_a_dry_run_counts_the_commit_of_each_branch(lake: Lake, table: str) 
         table, {AGE: str(5 * DAY_MS), LATE: str(5 * DAY_MS), "history.expire.min-snapshots-to-keep": "4"}
     )
     now_ms = clock.now_ms() + 6 * DAY_MS
-    shown = care_table(lake, table, now_ms, remove=False)
+    shown = maintain_table(lake, table, now_ms, remove=False)
     assert {one.kind for one in going(shown)} >= {Kind.QUARANTINE, Kind.TOMBSTONES, Kind.SNAPSHOTS}
-    assert going(care_table(lake, table, now_ms, remove=True)) == going(shown)
+    assert going(maintain_table(lake, table, now_ms, remove=True)) == going(shown)

@@ -111,9 +111,9 @@ def test_c26_quotes_that_end_nowhere_are_part_of_the_name(key: str) -> None:
 
 
 def test_an_adopted_table_is_left_to_others_until_its_owner_says_otherwise() -> None:
-    assert Policies.parse("lake.t", {}).default.care_enabled
-    assert not Policies.parse("lake.t", {COLUMNS: "{}"}).default.care_enabled
-    assert Policies.parse("lake.t", {COLUMNS: "{}", "firn.care.enabled": "true"}).default.care_enabled
+    assert Policies.parse("lake.t", {}).default.maintenance_enabled
+    assert not Policies.parse("lake.t", {COLUMNS: "{}"}).default.maintenance_enabled
+    assert Policies.parse("lake.t", {COLUMNS: "{}", "firn.maintenance.enabled": "true"}).default.maintenance_enabled
 
 
 def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:

@@ -28,8 +28,8 @@ Every hour and for each table, this DAG discards stages that will never be publi
 removed tombstones that are older than the table's limits, and updates the table's page and metrics. It also deletes old
 plan files and reports of all tables. The run at midnight (UTC) and manual runs also expire snapshots by the table's own
 `history.expire.*`, merge small manifests, and delete files that nothing refers to. The task logs say what was removed
-and why; `firn care TABLE --dry-run` shows what the next run would remove. It needs no Spark and compacts nothing: each
-table has a DAG for that.
+and why; `firn maintain TABLE --dry-run` shows what the next run would remove. It needs no Spark and compacts nothing:
+each table has a DAG for that.
 """
 
 
@@ -83,12 +83,12 @@ def look_after(table: str) -> None:
     from firnlake import clock
     from firnlake.airflow.metrics import send
     from firnlake.iceberg.catalog import Lake
-    from firnlake.maintain.maintain import ALL, HOURLY, care_table
+    from firnlake.maintain.maintain import ALL, HOURLY, maintain_table
 
     lake = Lake.load()
     run = context["dag_run"]
     everything = run.run_type == "manual" or run.run_after.astimezone(UTC).hour == EVERYTHING_AT_HOUR
-    garbage = care_table(lake, table, clock.now_ms(), remove=True, parts=ALL if everything else HOURLY)
+    garbage = maintain_table(lake, table, clock.now_ms(), remove=True, parts=ALL if everything else HOURLY)
     for one in garbage:
         log.info("%s", one)
     send(lake, table, clock.now_ms())
@@ -105,14 +105,14 @@ def tidy_home() -> None:
     from firnlake.airflow.dag import publishing
     from firnlake.iceberg.catalog import Lake
     from firnlake.iceberg.deleter import Kind
-    from firnlake.maintain.maintain import care_home
+    from firnlake.maintain.maintain import maintain_home
 
     def works(table: str, run_id: str) -> bool:
         counted = context["ti"].get_dr_count(dag_id_of(table), run_ids=[run_id], states=["queued", "running"])
         return counted > 0
 
     lake = Lake.load()
-    garbage = care_home(lake, clock.now_ms(), remove=True, works=works)
+    garbage = maintain_home(lake, clock.now_ms(), remove=True, works=works)
     for one in garbage:
         log.info("%s", one)
     if any(one.goes and one.kind is Kind.REPORT for one in garbage):

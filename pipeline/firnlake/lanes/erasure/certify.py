@@ -1,7 +1,7 @@
 """Issues certificates to every request that is erased from main and that an exact search finds nowhere else (C30).
 
-It is the last part of care, because expiry and orphans are what certificates wait for. ``verify`` repeats the search
-with the key itself.
+It is the last part of maintenance, because expiry and orphans are what certificates wait for. ``verify`` repeats the
+search with the key itself.
 """
 
 from collections.abc import Collection, Mapping, Sequence

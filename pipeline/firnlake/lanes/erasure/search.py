@@ -101,7 +101,7 @@ class _Searching:
         )
         self._documents(beside)
         for file in beside.unknown:
-            lift = "whoever wrote it deletes it; firn care, if it is an orphan (firn.care.orphans = true)"
+            lift = "whoever wrote it deletes it; firn maintain, if it is an orphan (firn.maintenance.orphans = true)"
             self.found.everywhere.append(Blocker("unknown file", file.path, "nobody knows what it holds", lift))
         looked = [(task.source.path, task.source.bytes) for task in tasks]
         self.found.files, self.found.bytes = len(looked), sum(weights)
@@ -148,13 +148,13 @@ class _Searching:
     def _beside(self, path: str, why: str) -> list[Blocker]:
         """The blockers that keep a file which nothing refers to."""
         if job := job_of(path):
-            lift = f"firn discard {self.identifier}/{job}; or firn care, when it is idle (firn.stage.max.age.ms)"
+            lift = f"firn discard {self.identifier}/{job}; or firn maintain, when it is idle (firn.stage.max.age.ms)"
             return [Blocker("stage", job, why, lift)]
         if path.rpartition("/")[2].startswith(("_", ".")):
             return [
-                Blocker("orphan", path, why, "whoever wrote it deletes it: its name is hidden, so firn care does not")
+                Blocker("orphan", path, why, "whoever wrote it deletes it: firn maintain leaves hidden names alone")
             ]
-        lift = "firn care, when it is older than firn.care.orphans.age.ms (with firn.care.orphans = true)"
+        lift = "firn maintain, if older than firn.maintenance.orphans.age.ms (with firn.maintenance.orphans = true)"
         return [Blocker("orphan", path, why, lift)]
 
     def _metadata(self, inventory: Inventory, beside: UnreferencedFiles, there: set[str]) -> None:

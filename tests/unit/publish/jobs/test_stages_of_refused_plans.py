@@ -18,7 +18,7 @@ from firnlake.job.job import Job
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage, parts_of, stages_of
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish import publish_job
 from firnlake.publish.publish_jobs import publish_stages
@@ -162,9 +162,9 @@ class TestSweeping:
         (held,) = files_under(folder)
         lost = folder / f"{'0' * 16}-lost.json"
         lost.write_text("[]")
-        care_table(lake, TABLE, clock.now_ms(), remove=True)
+        maintain_table(lake, TABLE, clock.now_ms(), remove=True)
         assert lost.exists(), "its commit may be on the way"
-        care_table(lake, TABLE, clock.now_ms() + 366 * 86_400_000, remove=True)
+        maintain_table(lake, TABLE, clock.now_ms() + 366 * 86_400_000, remove=True)
         assert files_under(folder) == {held}
 
 

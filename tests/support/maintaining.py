@@ -7,7 +7,7 @@ from firnlake import clock
 from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, REMOVED, REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deleter import Finding, Kind
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.table.policy import DAY_MS
 from infra.foreign.files import on_disk
 from tests.support import lakes
@@ -21,7 +21,7 @@ LATER = 4 * DAY_MS
 
 def collect(lake: Lake, after_ms: int = 0, *, remove: bool = True) -> list[Finding]:
     """The findings at a later time."""
-    return care_table(lake, TABLE, clock.now_ms() + after_ms, remove=remove)
+    return maintain_table(lake, TABLE, clock.now_ms() + after_ms, remove=remove)
 
 
 def gone(found: Iterable[Finding], kind: Kind) -> dict[str, str]:

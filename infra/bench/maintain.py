@@ -1,8 +1,8 @@
-"""Care for a table with a long history, beside Iceberg's own procedures in Spark.
+"""Maintain a table with a long history, beside Iceberg's own procedures in Spark.
 
-A table of 10,000 snapshots and 1,000,000 files is cared for by ``firn care``, a process from the command line to its
-end. An identical one gets expire_snapshots, remove_orphan_files and rewrite_manifests of Iceberg's Spark runtime in a
-session that is up already, with the limits that Firn has by default. Both must leave the same files.
+A table of 10,000 snapshots and 1,000,000 files is maintained by ``firn maintain``, a process from the command line to
+its end. An identical one gets expire_snapshots, remove_orphan_files and rewrite_manifests of Iceberg's Spark runtime in
+a session that is up already, with the limits that Firn has by default. Both must leave the same files.
 """
 
 import time
@@ -22,7 +22,7 @@ from infra.bench.results import Case
 from infra.bench.whole import firn
 from infra.foreign.files import files_under, on_disk
 
-FIRN, SPARK = "bench.cared", "bench.cared_by_spark"
+FIRN, SPARK = "bench.maintained", "bench.maintained_by_spark"
 SNAPSHOTS: Final = 10_000
 FILES: Final = 1_000_000
 """At SCALE=1."""
@@ -30,7 +30,7 @@ FILES: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Left:
-    """The remains of a table after its care: data files by their paths below the table's location."""
+    """The remains of a table after its maintenance: data files by their paths below the table's location."""
 
     snapshots: int
     """Those that others took."""
@@ -52,9 +52,9 @@ def cases(bench: Bench) -> Iterator[Case]:
     }
     procedures = in_turns({name: partial(_called, bench, name, **given) for name, given in limits.items()}, 1)
     together: Figures = {"seconds": sum(one.figures["seconds"] for one in procedures)}
-    ours = in_turns({"firn care": partial(_cared, bench)}, 1)
+    ours = in_turns({"firn maintain": partial(_maintained, bench)}, 1)
     title = f"{snapshots:,} snapshots, {files:,} files"
-    yield Case("care", title, {}, [*ours, *procedures, Measured.of("all three procedures", [together])])
+    yield Case("maintain", title, {}, [*ours, *procedures, Measured.of("all three procedures", [together])])
 
 
 def _called(bench: Bench, procedure: str, **arguments: str) -> Figures:
@@ -63,9 +63,9 @@ def _called(bench: Bench, procedure: str, **arguments: str) -> Figures:
     return figures
 
 
-def _cared(bench: Bench) -> Figures:
+def _maintained(bench: Bench) -> Figures:
     with measured(Share.OWN) as figures:
-        firn(bench.lake, "care", FIRN, cores=bench.cores)
+        firn(bench.lake, "maintain", FIRN, cores=bench.cores)
     ours, theirs = _left(bench.lake, FIRN), _left(bench.lake, SPARK)
     if ours != theirs:
         raise WrongOutputError(f"left other files than the procedures: {len(ours.files)}, not {len(theirs.files)}")

@@ -1,4 +1,4 @@
-"""care removes what nothing needs any more; a dry run shows it."""
+"""`firn maintain` removes what nothing needs any more; a dry run shows it."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ def orphan(landed: str, lake: Lake) -> Path:
 
 def test_it_shows_what_would_go_and_why(firn: Firn, landed: str, lake: Lake, orphan: Path) -> None:
     stage = lakes.opened(lake, only_plan(lake)).identifier
-    ran = firn("care", landed, "--dry-run")
+    ran = firn("maintain", landed, "--dry-run")
     assert ran.code == 0
     assert "nothing refers to them; older than" in ran.out.replace("\n", " ")
     assert f"{landed}: 1 files, 4 bytes; a dry run changes nothing" in ran.out
@@ -34,25 +34,25 @@ def test_it_shows_what_would_go_and_why(firn: Firn, landed: str, lake: Lake, orp
 
 
 def test_c25_it_goes_once(firn: Firn, landed: str, orphan: Path) -> None:
-    (gone,) = firn("care", landed, "--json").json
+    (gone,) = firn("maintain", landed, "--json").json
     assert (gone["table"], gone["kind"], gone["bytes"], gone["removed"]) == (landed, "data files", 4, True)
     assert not orphan.exists()
-    assert firn("care", landed, "--json").json == []
-    assert f"{landed}: nothing to remove" in firn("care", landed).out
+    assert firn("maintain", landed, "--json").json == []
+    assert f"{landed}: nothing to remove" in firn("maintain", landed).out
 
 
 def test_plan_files_are_of_all_tables(firn: Firn, landed: str, lake: Lake) -> None:
     path = only_plan(lake).write(lake.plans_folder)
     os.utime(path, (0, 0))
-    (shown,) = firn("care", landed, "--dry-run", "--json").json
+    (shown,) = firn("maintain", landed, "--dry-run", "--json").json
     assert (shown["table"], shown["kind"], shown["removed"]) == (None, "plan", False)
     assert path.exists()
-    assert "Firn's home: removed" in firn("care", landed).out
+    assert "Firn's home: removed" in firn("maintain", landed).out
     assert not path.exists()
 
 
 def test_c20_a_table_that_is_refused_does_not_keep_the_others(firn: Firn, landed: str, orphan: Path) -> None:
-    ran = firn("care", "no.table", landed, "--json")
+    ran = firn("maintain", "no.table", landed, "--json")
     assert (ran.code, len(ran.json)) == (1, 1)
     assert "table no.table does not exist" in ran.err
     assert not orphan.exists()

@@ -1,10 +1,10 @@
-"""Care for a table that Spark wrote, with its manifests and its locations; afterwards Spark reads all (C29)."""
+"""Maintain a table that Spark wrote, with its manifests and its locations; afterwards Spark reads all (C29)."""
 
 import os
 
 from firnlake import clock
 from firnlake.iceberg.deleter import Kind
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from infra.foreign.files import files_under, on_disk
 from tests.support.topics import DAY, NOW, Topic, updates
 
@@ -22,7 +22,7 @@ def test_c29_spark_reads_what_it_read_and_finds_nothing_to_remove(topic: Topic) 
     topic.spark.sql(
         f"CALL lake.system.rewrite_data_files(table => '{topic.table}', options => map('rewrite-all','true'))"
     )
-    topic.lake.set_properties(topic.table, {"firn.care.orphans": "true"})
+    topic.lake.set_properties(topic.table, {"firn.maintenance.orphans": "true"})
     table = topic.lake.table(topic.table)
     root = on_disk(table.location())
     (root / "data" / "stray.parquet").write_bytes(b"PAR1")
@@ -30,8 +30,8 @@ def test_c29_spark_reads_what_it_read_and_finds_nothing_to_remove(topic: Topic) 
     seen, tagged = _offsets(topic, name), _offsets(topic, f"{name} VERSION AS OF 'audit'")
     before = files_under(root / "data")
     now_ms = clock.now_ms() + 6 * DAY
-    shown = care_table(topic.lake, topic.table, now_ms, remove=False)
-    assert [one for one in care_table(topic.lake, topic.table, now_ms, remove=True) if one.goes] == [
+    shown = maintain_table(topic.lake, topic.table, now_ms, remove=False)
+    assert [one for one in maintain_table(topic.lake, topic.table, now_ms, remove=True) if one.goes] == [
         one for one in shown if one.goes
     ]
     assert {Kind.SNAPSHOTS, Kind.EXPIRED, Kind.ORPHANS} <= {one.kind for one in shown if one.goes}

@@ -1,14 +1,14 @@
-"""C29: care in many hands, disturbed, and every kept snapshot read afterwards. No JVM: less than a second a seed."""
+"""C29: others change a table while it is maintained; every kept snapshot is read afterwards. Under a second a seed."""
 
 from pathlib import Path
 
 import pytest
 
 from firnlake.iceberg.catalog import Lake
-from tests.faults.harness.care import trial
+from tests.faults.harness.maintenance import trial
 
 SEEDS = range(1, 13)
-"""Always the same; `make faults-care` tries others."""
+"""Always the same; `make faults-maintenance` tries others."""
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -1,4 +1,4 @@
-"""Trials of care: a table in many hands, care that is disturbed, and a reader of every kept snapshot afterwards.
+"""Trials of maintenance: many change the table, maintenance is disturbed, and every kept snapshot is read afterwards.
 
 In process and in forked children, without a JVM. Nothing waits: time passes by setting back what the table and the
 store say of it.
@@ -16,7 +16,7 @@ from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.plan import stage_parts
 from firnlake.job.stage import stages_of
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.table import records
 from infra.foreign.files import on_disk
 from tests.faults.harness import faulty_files
@@ -60,7 +60,7 @@ class Stand:
 def trial(seed: int, lake: Lake, folder: Path) -> Trial:
     """Everything that the seed says, in a table of its own."""
     random = Random(seed)  # noqa: S311  # a seed is what it is for
-    stand = Stand(random, Hands(random, lake, f"care.s{seed}"), folder / str(seed), Trial(seed))
+    stand = Stand(random, Hands(random, lake, f"maintenance.s{seed}"), folder / str(seed), Trial(seed))
     stand.folder.mkdir(parents=True)
     age_ms = random.choice([4 * HOUR, DAY, 5 * DAY])
     records.create(lake, stand.hands.name, _properties(random, age_ms))
@@ -85,7 +85,7 @@ def trial(seed: int, lake: Lake, folder: Path) -> Trial:
 def _properties(random: Random, age_ms: int) -> dict[str, str]:
     return {
         "firn.active.segments": "0",
-        "firn.care.orphans": "true",
+        "firn.maintenance.orphans": "true",
         "firn.stage.max.age.ms": str(STAGE_AGE),
         "history.expire.max-snapshot-age-ms": str(age_ms),
         "history.expire.min-snapshots-to-keep": str(random.choice([1, 1, 3])),
@@ -97,7 +97,7 @@ def _properties(random: Random, age_ms: int) -> dict[str, str]:
 
 
 def _disturbed(stand: Stand) -> None:
-    """Care while something goes wrong or somebody gets in between; then what must hold whatever happened."""
+    """Maintenance while something goes wrong or somebody gets in between; then what must hold whatever happened."""
     before, staged = Seen.of(stand.hands.table), _in_flight(stand)
     now_ms = clock.now_ms() + stand.random.choice(_SKEWS)
     stand.random.choice([_with_fault, _with_fault, _with_intruder])(stand, now_ms)
@@ -108,10 +108,10 @@ def _undisturbed(stand: Stand) -> None:
     """Nothing gets in the way: everything goes that must go, and the next time there is nothing to do."""
     before, staged = Seen.of(stand.hands.table), _in_flight(stand)
     now_ms = clock.now_ms() + stand.random.choice(_SKEWS)
-    shown = care_table(stand.hands.lake, stand.hands.name, now_ms, remove=False)
+    shown = maintain_table(stand.hands.lake, stand.hands.name, now_ms, remove=False)
     if Seen.of(stand.hands.table).reachable != before.reachable:
         stand.broken("a dry run has changed the table")
-    done = care_table(stand.hands.lake, stand.hands.name, now_ms, remove=True)
+    done = maintain_table(stand.hands.lake, stand.hands.name, now_ms, remove=True)
     after = _check(stand, before, staged, now_ms)
     names = {(one.kind, one.name) for one in done}
     if lost := [str(one) for one in shown if one.goes and (one.kind, one.name) not in names]:
@@ -133,7 +133,7 @@ def _undisturbed(stand: Stand) -> None:
         stand.broken(f"nothing reaches {_some(remain)}")
     for path in former & old:
         path.unlink()
-    again = care_table(stand.hands.lake, stand.hands.name, now_ms, remove=True)
+    again = maintain_table(stand.hands.lake, stand.hands.name, now_ms, remove=True)
     if more := [str(one) for one in again if one.goes]:
         stand.broken(f"a second run finds {more}")
 
@@ -149,7 +149,7 @@ def _check(stand: Stand, before: Seen, staged: list[Staged], now_ms: int) -> See
             expected = sorted(stand.hands.contents[snapshot_id])
             stand.broken(f"C29: snapshot {snapshot_id} shows {sorted(shown)} instead of {expected}")
     metadata, was = after.table.metadata, before.table.metadata
-    # Another process may have cared by a clock that is right.
+    # Another process may have maintained the table by a clock that is right.
     latest_ms = max(now_ms, clock.now_ms())
     both = {one.snapshot_id: one for one in (*was.snapshots, *metadata.snapshots)}
     if early := retained(both.values(), metadata.refs, latest_ms, metadata.properties) - {*after.files}:
@@ -175,14 +175,14 @@ def _in_flight(stand: Stand) -> list[Staged]:
 
 
 def _with_fault(stand: Stand, now_ms: int) -> None:
-    """Care in a process of its own, of which a call fails, or which is killed there."""
+    """Maintenance in a process of its own, of which a call fails, or which is killed there."""
     kind = stand.random.choice(_KINDS)
     calls = [call for call in _CALLS if _can(kind, call)]
     fault = Fault(kind, stand.random.choice(calls), stand.random.choice([1, 1, 2, 3, 5]), after=_after(stand, kind))
     folder = stand.folder / f"step-{len(stand.hands.log)}"
     folder.mkdir()
-    ended = Child.start(partial(_cared_for, faulty(stand.hands.lake, fault, folder), stand.hands.name, now_ms)).end()
-    stand.happened(str(fault) if (folder / FIRED).exists() else "care")
+    ended = Child.start(partial(_maintained, faulty(stand.hands.lake, fault, folder), stand.hands.name, now_ms)).end()
+    stand.happened(str(fault) if (folder / FIRED).exists() else "maintain")
     if (folder / FIRED).exists():
         stand.found.faults.append(str(fault))
     if ended.crashed:
@@ -208,17 +208,17 @@ def _after(stand: Stand, kind: Kind) -> bool:
     return kind is Kind.KILL and stand.random.random() < 0.5
 
 
-def _cared_for(lake: Lake, name: str, now_ms: int) -> dict[str, Any]:
+def _maintained(lake: Lake, name: str, now_ms: int) -> dict[str, Any]:
     faulty_files.install(lake.properties)
     try:
-        care_table(lake, name, now_ms, remove=True)
+        maintain_table(lake, name, now_ms, remove=True)
     except FirnError as error:
         return {"refused": f"{type(error).__name__}: {error}"}
     return {}
 
 
 def _with_intruder(stand: Stand, now_ms: int) -> None:
-    """Care, and somebody who does something at one of its calls."""
+    """Maintenance, while somebody does something at one of its calls."""
     who, moment, nth = stand.random.choice(_INTRUDERS), stand.random.choice(_MOMENTS), stand.random.choice([1, 1, 2, 3])
 
     def act() -> None:
@@ -227,11 +227,11 @@ def _with_intruder(stand: Stand, now_ms: int) -> None:
 
     between = Nth(nth, act, only=moment)
     try:
-        care_table(watched(stand.hands.lake, between), stand.hands.name, now_ms, remove=True)
+        maintain_table(watched(stand.hands.lake, between), stand.hands.name, now_ms, remove=True)
     except FirnError as error:
         stand.happened(f"{type(error).__name__}")
     did = f"{who.__name__.strip('_')} at {moment} {nth}"
-    stand.happened(did if between.acted else "care")
+    stand.happened(did if between.acted else "maintain")
     if between.acted:
         stand.found.faults.append(did)
 
@@ -243,14 +243,14 @@ def _tag_newest(hands: Hands) -> None:
     hands.table.manage_snapshots().create_tag(current, f"tag-meanwhile-{hands.number}").commit()
 
 
-def _care_as_well(hands: Hands) -> None:
-    """Another process cares for the same table."""
-    care_table(hands.lake, hands.name, clock.now_ms(), remove=True)
+def _maintain_as_well(hands: Hands) -> None:
+    """Another process maintains the same table."""
+    maintain_table(hands.lake, hands.name, clock.now_ms(), remove=True)
 
 
 _INTRUDERS: Final[tuple[Callable[[Hands], None], ...]] = (
     *(Hands.land, Hands.drop, Hands.rewrite, Hands.rewrite_manifests, Hands.mask, Hands.roll_back, Hands.publish),
-    *(Hands.stage, _tag_newest, _care_as_well, _care_as_well),
+    *(Hands.stage, _tag_newest, _maintain_as_well, _maintain_as_well),
 )
 
 

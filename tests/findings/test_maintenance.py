@@ -1,4 +1,4 @@
-"""What care deletes and what it leaves, where the trials have seen it do otherwise."""
+"""What maintenance deletes and what it leaves, where the trials have seen it do otherwise."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -11,12 +11,12 @@ from pyiceberg.io.pyarrow import PyArrowLocalFileSystem
 from firnlake import clock
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
-from firnlake.maintain.maintain import care_table
+from firnlake.maintain.maintain import maintain_table
 from firnlake.table import records
 from firnlake.table.policy import DAY_MS
 from infra.foreign.files import on_disk
 from tests.support import lakes
-from tests.support.expiring import LATER, care, expire, replaced
+from tests.support.expiring import LATER, expire, maintain, replaced
 from tests.support.in_process import command_on
 from tests.support.lakes import TABLE, append, row, stored
 from tests.support.watched import Nth, watched
@@ -39,9 +39,9 @@ def written(folder: Path, offset: int) -> Path:
 
 
 @pytest.mark.xfail(
-    strict=True, raises=ValueError, reason="trials: care ends with a traceback at a catalog's ValueError"
+    strict=True, raises=ValueError, reason="trials: maintenance ends with a traceback at a catalog's ValueError"
 )
-def test_trials_whatever_a_catalog_answers_care_ends_in_words(lake: Lake) -> None:
+def test_trials_whatever_a_catalog_answers_maintenance_ends_in_words(lake: Lake) -> None:
     replaced(lake)
 
     def refuse() -> None:
@@ -49,7 +49,7 @@ def test_trials_whatever_a_catalog_answers_care_ends_in_words(lake: Lake) -> Non
 
     refusing = Nth(1, refuse, only="before commit")
     with suppress(FirnError):
-        care_table(watched(lake, refusing), TABLE, clock.now_ms() + LATER, remove=True)
+        maintain_table(watched(lake, refusing), TABLE, clock.now_ms() + LATER, remove=True)
     assert refusing.acted
 
 
@@ -59,7 +59,7 @@ def test_trials_a_file_that_was_added_from_elsewhere_stays_where_it_is(lake: Lak
     lake.table(TABLE).add_files([f"file://{path}"])
     lake.table(TABLE).delete("offset = 0")
     append(lake, [row(1)])
-    care(lake)
+    maintain(lake)
     assert path.exists()
 
 
@@ -67,12 +67,12 @@ def test_trials_a_file_that_was_added_from_elsewhere_stays_where_it_is(lake: Lak
 def test_trials_a_clock_that_is_ahead_makes_no_file_old(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lake.set_properties(TABLE, {"firn.care.orphans": "true", "firn.care.orphans.age.ms": str(DAY_MS)})
+    lake.set_properties(TABLE, {"firn.maintenance.orphans": "true", "firn.maintenance.orphans.age.ms": str(DAY_MS)})
     append(lake, [row(0)])
     path = written(on_disk(lake.table(TABLE).location()) / "data", 1)
     ahead = clock.now_ms() + 2 * DAY_MS
     monkeypatch.setattr(clock, "now_ms", lambda: ahead)
-    command_on(lake, monkeypatch, capsys)("care", TABLE)
+    command_on(lake, monkeypatch, capsys)("maintain", TABLE)
     assert path.exists()
     lake.table(TABLE).add_files([f"file://{path}"])
     assert lakes.offsets(lake) == [0, 1]
@@ -94,5 +94,5 @@ def test_trials_what_could_not_be_deleted_goes_later(lake: Lake, monkeypatch: py
     assert all(path.exists() for path in files)
     for offset in (7, 8):
         append(lake, [row(offset)])
-    care(lake)
+    maintain(lake)
     assert not any(path.exists() for path in files)
