@@ -134,8 +134,8 @@ HISTORIES ?= 300
 row-deletes: setup $(DONE)/jars ## compare with Spark's and PyIceberg's readers on HISTORIES=300 random histories of row-level deletes
 	@FIRN_HISTORIES=$(HISTORIES) $(PYTEST) tests/spark/test_row_delete_histories.py $(PYTEST_ARGS)
 
-LANE_HISTORIES := $(addprefix tests/lanes/test_,equality_delete_histories.py explain.py histories.py lighten_histories.py \
-	mask_histories.py row_deletes.py wide_plans.py)
+LANE_HISTORIES := $(addprefix tests/lanes/test_,equality_delete_histories.py explain.py histories.py convert_histories.py \
+	hide_histories.py row_deletes.py wide_plans.py)
 OTHER_HISTORIES := $(addprefix tests/unit/,maintain/test_histories.py maintain/test_manifests_of_others.py expectations/test_wide.py \
 	publish/retain/test_retain_histories.py plan/test_survey.py) tests/spark/test_engines.py
 TIMES ?= 10
@@ -152,9 +152,9 @@ ENGINE ?= local
 WORKLOADS ?= 300
 SEED ?= 1
 .PHONY: conformance
-conformance: setup $(DONE)/jars $(DONE)/kafka-jars ## compare with Kafka's own cleaner on WORKLOADS=300 random workloads from SEED=1, then after masks
+conformance: setup $(DONE)/jars $(DONE)/kafka-jars ## compare with Kafka's own cleaner on WORKLOADS=300 random workloads from SEED=1, then after lane hide
 	@$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED) --engine $(ENGINE)
-	$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED) --engine $(ENGINE) --masked
+	$(BIN)/python -m tests.conformance --workloads $(WORKLOADS) --seed $(SEED) --engine $(ENGINE) --hidden
 
 # Where the catalog of these is kept: sqlite, or postgres; of load also rest.
 CATALOG ?= sqlite

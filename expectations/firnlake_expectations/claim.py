@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 
-Lane = Literal["erase", "mask", "lighten", "merge", "clean", "tier", "full"]
+Lane = Literal["erase", "hide", "convert", "merge", "clean", "tier", "full"]
 
 TAIL = 3
 """Level of the tail; everything below it is the head."""
@@ -31,12 +31,12 @@ class Claim:
     """The claim of one plan (one lane on one topic partition), which a validation tests.
 
     table                 the Iceberg table, `namespace.name`
-    lane                  `erase` (C30), `mask` (C28), `lighten` (C27), `merge` (C13), `clean` (C14), `tier` (C15) or
+    lane                  `erase` (C30), `hide` (C28), `convert` (C27), `merge` (C13), `clean` (C14), `tier` (C15) or
                           `full` (C16)
     plan_id               the plan's identifier
     topic, partition      the topic partition of the plan
     now_ms                the plan's clock, epoch milliseconds
-    level_out             level of the records that stay in the topic; `erase`, `mask` and `lighten` keep that of each
+    level_out             level of the records that stay in the topic; `erase`, `hide` and `convert` keep that of each
     clean_below           tombstones below this offset are *clean* (C7); None: all are, since no segment outside
                           the inputs can hold an older offset
     log_end_offset        highest offset of the topic partition when the plan was made (C4)

@@ -22,8 +22,8 @@ from firnlake_expectations.findings import (
     weight,
     with_values,
 )
-from firnlake_expectations.lane_views import derive_erasure, derive_masking, erasure_figures, masking_figures
-from firnlake_expectations.promises.promise import HIDES
+from firnlake_expectations.lane_views import derive_erasure, derive_hiding, erasure_figures, hiding_figures
+from firnlake_expectations.promises.promise import POSITION_DELETING
 from firnlake_expectations.promises.table import rules_of
 from firnlake_expectations.tables import Layout, Part
 from firnlake_expectations.views import COPIES, derive, derive_offsets, start
@@ -76,8 +76,8 @@ def judge(
     Raises ValueError when the claims do not belong together.
     """
     check(claims)
-    hides = claims[0].lane in HIDES
-    layout = Layout(schema, reading, closely=fingerprints is None, requested=requested, hides=hides)
+    flagged = claims[0].lane in POSITION_DELETING
+    layout = Layout(schema, reading, closely=fingerprints is None, requested=requested, flagged=flagged)
     findings = _found(parts, layout, claims, fingerprints, samples, bounds)
     if samples == "full":
         values = values_of(parts, reading, wanted(findings, claims))
@@ -166,10 +166,10 @@ def found_in(
         start(duck, layout, claims)
         derive_erasure(duck, layout.requested, layout.schema, layout.reading)
         figures, fingerprints = erasure_figures(duck)
-    elif claims[0].lane == "mask":
+    elif claims[0].lane == "hide":
         start(duck, layout, claims)
-        derive_masking(duck, layout)
-        figures, fingerprints = masking_figures(duck)
+        derive_hiding(duck, layout)
+        figures, fingerprints = hiding_figures(duck)
     else:
         derive(duck, layout, claims, whole=whole, settle=settle)
         figures, fingerprints = _figures(duck, copies=claims[0].lane in COPIES)

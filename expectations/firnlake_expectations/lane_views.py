@@ -1,4 +1,4 @@
-"""What the judge queries of single lanes: `erase` (C30) and `mask` (C28).
+"""What the judge queries of single lanes: `erase` (C30) and `hide` (C28).
 
 Of `erase`: which records the requests name, and what became of all.
 
@@ -10,7 +10,7 @@ before it. The digest is taken by SQL alone.
 All other records are copies: what was read and is not named must be written, with the same horizon and level. Only a
 tail may be written as a run: a level decides when a segment is read, never which record survives.
 
-Of `mask`: what is hidden, whether a newer record supersedes it, and what is not.
+Of `hide`: what is hidden, whether a newer record supersedes it, and what is not.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ def erasure_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]
     return counts, fingerprints
 
 
-def derive_masking(duck: Duck, layout: Layout) -> None:
-    """Create the tables and views that the promises of lane `mask` query, over `shown`, `before` and `plans`.
+def derive_hiding(duck: Duck, layout: Layout) -> None:
+    """Create the tables and views that the promises of lane `hide` query, over `shown`, `before` and `plans`.
 
     Keys are compared only where it matters: those of records hidden or shown anew, and those whose hash more than one
     visible record has. Equal keys have equal hashes, so no key with two visible records is missed.
@@ -206,7 +206,7 @@ def derive_masking(duck: Duck, layout: Layout) -> None:
         f"""CREATE TABLE visible_newest AS SELECT plan, key, max("offset") AS newest, count(*) AS visible,
             coalesce(max("offset") FILTER (level >= {_RUN} AND horizon IS NOT NULL) = newest, false) AS stamped
             FROM compared GROUP BY plan, key""",
-        """CREATE TABLE masked AS SELECT changed.*, newest FROM changed LEFT JOIN visible_newest USING (plan, key)
+        """CREATE TABLE vanished AS SELECT changed.*, newest FROM changed LEFT JOIN visible_newest USING (plan, key)
             WHERE n_in > n_out""",
         """CREATE TABLE still_visible AS SELECT plan, "offset", key, newest FROM compared
             JOIN visible_newest USING (plan, key) WHERE "offset" < newest AND NOT stamped""",
@@ -214,7 +214,7 @@ def derive_masking(duck: Duck, layout: Layout) -> None:
         duck.run(statement)
 
 
-def masking_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]]:
+def hiding_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]]:
     """The figures of each plan, and the sums of the fingerprints written: no value is read, so they are 0."""
     rows: Sequence[dict[str, int]] = duck.dicts(
         """SELECT plan, coalesce(records_in, 0) AS records_in, coalesce(records_out, 0) AS records_out,
@@ -225,7 +225,7 @@ def masking_figures(duck: Duck) -> tuple[dict[int, Counter[str]], dict[int, int]
             SELECT plan, count_if(shown_before) AS records_in, count_if(shown_after) AS records_out,
                 count_if(shown_before AND "offset" = log_end) AS end_in, count_if(shown_after AND competes) AS competing
             FROM seen GROUP BY plan
-        ) USING (plan) LEFT JOIN (SELECT plan, sum(n_in - n_out) AS superseded FROM masked GROUP BY plan) USING (plan)
+        ) USING (plan) LEFT JOIN (SELECT plan, sum(n_in - n_out) AS superseded FROM vanished GROUP BY plan) USING (plan)
         LEFT JOIN (SELECT plan, sum(visible - 1) AS older FROM visible_newest GROUP BY plan) USING (plan)
         LEFT JOIN (SELECT plan, count(*) AS files FROM files GROUP BY plan) USING (plan)
         LEFT JOIN (SELECT plan, sum(records) AS deleted FROM hidden GROUP BY plan) USING (plan)"""

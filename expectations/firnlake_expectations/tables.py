@@ -26,8 +26,8 @@ BEFORE, AFTER, IN_PLACE = "read", "written", "stayed"
 """The sides: records read and replaced, records written, and records read that stay in place. Each side has a table;
 the table `strangers` has the records of all sides that no claim covers."""
 SHOWN = "shown"
-"""The one side of lanes that hide: the records of data files that stay, read once, with flags for what readers saw
-before and see after. Of what it holds, BEFORE and AFTER are views."""
+"""The one side of lanes that write position deletes: the records of data files that stay, read once, with flags for
+what readers saw before and see after. Of what it holds, BEFORE and AFTER are views."""
 
 _KINDS = {
     "plan": "INTEGER",
@@ -85,19 +85,19 @@ class Layout:
 
     closely     True when values of both sides are read; if not, a fingerprint vouches for the values on the read side
     requested   lane `erase`: the requests. Of the records that stayed in place, only those they name are held
-    hides       lanes `mask` and `lighten`: both sides are the same files, read once, without values, `closely` or not
+    flagged     lanes `hide` and `convert`: both sides are the same files, read once, without values, `closely` or not
     """
 
     schema: pa.Schema
     reading: JudgedColumns
     closely: bool
     requested: Requested | None = None
-    hides: bool = False
+    flagged: bool = False
 
     @property
     def reads_values(self) -> bool:
         """True when the values of both sides are compared."""
-        return self.closely and not self.hides
+        return self.closely and not self.flagged
 
     @property
     def transactions(self) -> bool:
@@ -107,18 +107,18 @@ class Layout:
     @property
     def sides(self) -> tuple[str, ...]:
         """The sides that parts may have."""
-        return (SHOWN,) if self.hides else (BEFORE, AFTER, IN_PLACE)
+        return (SHOWN,) if self.flagged else (BEFORE, AFTER, IN_PLACE)
 
     def columns(self, side: str) -> tuple[str, ...]:
         """The columns of the table of `side`, except the key, which comes last."""
         both = _OF_VALUES if self.reads_values else ()
-        written = () if self.hides else _OF_VALUES
+        written = () if self.flagged else _OF_VALUES
         of_values = {AFTER: written, BEFORE: both, IN_PLACE: ("tombstone",), SHOWN: FLAGS}[side]
         return (*_ALWAYS, *of_values, *(_OF_TRANSACTIONS if self.reading.of_transactions(self.schema.names) else ()))
 
     def wanted(self, part: Part) -> tuple[str, ...]:
         """The columns to read from `part`."""
-        if not self.hides and (part.side == AFTER or (part.side == BEFORE and self.closely)):
+        if not self.flagged and (part.side == AFTER or (part.side == BEFORE and self.closely)):
             return tuple(self.schema.names)
         judges_tombstones = part.side == IN_PLACE and part.tombstones and self.requested is None
         told_by = self.reading.told_by if judges_tombstones else ()
@@ -131,7 +131,7 @@ class Layout:
             for side in dict.fromkeys((*self.sides, IN_PLACE)):
                 columns = ", ".join(f'NULL::{_KINDS[name]} AS "{name}"' for name in self.columns(side))
                 duck.run(f"CREATE TABLE {side} AS SELECT {columns}, {self._key(key.column_names)} AS key FROM keys")
-            if self.hides:
+            if self.flagged:
                 for side, flag in zip((BEFORE, AFTER), FLAGS, strict=True):
                     names = ", ".join(f'"{name}"' for name in self.columns(side))
                     duck.run(f"CREATE VIEW {side} AS SELECT {names}, key FROM {SHOWN} WHERE {flag}")

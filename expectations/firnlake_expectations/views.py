@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 MARK = 'hash(hash(1, key, "offset"))'
 """Mark that identifies a record when a fingerprint vouches for the rest of it, as SQL."""
 
-COPIES = ("merge", "lighten")
+COPIES = ("merge", "convert")
 """Lanes after which every record that was visible is there unchanged, repeated ones included."""
 
 WORD = '"offset" & -64'
@@ -79,7 +79,7 @@ def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, whole: bool =
     statements = [
         *_sums(copies, layout.reads_values),
         *_offsets(copies, layout.reads_values, whole=whole),
-        _unsettled(copies, hides=layout.hides, settle=settle),
+        _unsettled(copies, flagged=layout.flagged, settle=settle),
         _special(copies),
         *transactions(layout),
         _groups(copies),
@@ -180,9 +180,9 @@ def _sums(copies: bool, closely: bool) -> list[str]:
     ]
 
 
-def _unsettled(copies: bool, *, hides: bool, settle: bool) -> str:
+def _unsettled(copies: bool, *, flagged: bool, settle: bool) -> str:
     written = "written_sums.every" if copies else "written_sums.keyed"
-    elsewhere = "" if hides else "OR elsewhere > 0"
+    elsewhere = "" if flagged else "OR elsewhere > 0"
     rare = elsewhere if copies else "OR told OR coalesce(transactions, 0) > 0 OR last > log_end"
     return f"""CREATE TABLE unsettled AS SELECT plan FROM plans LEFT JOIN read_sums USING (plan)
         LEFT JOIN newest USING (plan) LEFT JOIN written_sums USING (plan)

@@ -35,7 +35,7 @@ def families(scale: float) -> "Families":
         "demo": whole.demo,
         "sense": sense.cases,
         **{family.name: family.cases for family in base.families(scale)},
-        "mask": hide.mask,
+        "hide": hide.hide,
         "scan": hide.scan,
         "equality": hide.equality,
         "positions": hide.positions,

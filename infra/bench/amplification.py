@@ -2,7 +2,7 @@
 
 `due` and `plan_partition` decide, and compaction's own rules say what becomes of a record. Only files are a model:
 which offsets are in which segment. The planner looks every minute. All work takes no time, a lane runs at most one plan
-per look, in the order of a run, and lane `mask` hides every superseded record of what it compares.
+per look, in the order of a run, and lane `hide` hides every superseded record of what it compares.
 """
 
 from collections import Counter, defaultdict
@@ -20,7 +20,7 @@ from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.lanes.due import due
 from firnlake.lanes.hiding.comparing import DueComparison
-from firnlake.lanes.hiding.memory import UNMASKED, Compared, HideMemory
+from firnlake.lanes.hiding.memory import NOTHING_COMPARED, Compared, HideMemory
 from firnlake.plan.make import plan_partition
 from firnlake.table.partition import PartitionState
 from firnlake.table.policies import PREFIX, Policies
@@ -36,8 +36,8 @@ EVERY_MS = 60_000
 TOPIC_PARTITION = TopicPartition("simulated", 0)
 FILE_BYTES, PATH_BYTES, ROW_BYTES = 1_300, 35, 3
 """Of a position delete file: without rows, per data file that it names, and per row, as measured with zstd."""
-MASKED: Mapping[str, str] = {"mask.max.lag.ms": "300000", "full.interval.ms": "-1", "merge.segments": "256"}
-"""What docs/amplification.md proposes where readers see one record per key by lane `mask`."""
+HIDING: Mapping[str, str] = {"hide.max.lag.ms": "300000", "full.interval.ms": "-1", "merge.segments": "256"}
+"""What docs/amplification.md proposes where readers see one record per key by lane `hide`."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Model:
         self._offsets: dict[str, Offsets] = {}
         self._gone: Flags = np.zeros(len(arrivals.keys), dtype=np.bool_)
         self._horizons = np.full(len(arrivals.keys), NO_HORIZON, dtype=np.int64)
-        self._masking: HideMemory = UNMASKED
+        self._hide_memory: HideMemory = NOTHING_COMPARED
         self._compared = 0
         """All records below this offset were compared with each other."""
 
@@ -95,7 +95,7 @@ class Model:
         self.land(now_ms)
         for lane in Lane:
             state = self._state(now_ms)
-            if lane is Lane.MASK:
+            if lane is Lane.HIDE:
                 # No plan is made, as its thousands of inputs all stay.
                 work = due(lane, state)
                 if work and work.comparison:
@@ -118,7 +118,7 @@ class Model:
         self.landed = end
 
     def _state(self, now_ms: int) -> PartitionState:
-        return PartitionState(TOPIC_PARTITION, self.segments, self._policy, now_ms, masking=self._masking)
+        return PartitionState(TOPIC_PARTITION, self.segments, self._policy, now_ms, hide_memory=self._hide_memory)
 
     def _apply(self, plan: Plan) -> None:
         """Replace the inputs of `plan` with its output."""
@@ -196,7 +196,7 @@ class Model:
         self.segments = tuple(self._reached(segment) for segment in shown)
         last = max(work.segments, key=lambda segment: segment.last_offset)
         compared = Compared("", 0, self._commits - 1, work.before, 0, end - 1, last.path, self._commits)
-        self._masking = HideMemory(compared, {one.path: one.hidden for one in self.segments if one.hidden})
+        self._hide_memory = HideMemory(compared, {one.path: one.hidden for one in self.segments if one.hidden})
 
     def _reached(self, segment: Segment) -> Segment:
         """`segment` with the number of delete files that reach it."""
@@ -301,8 +301,8 @@ def cases(_: Bench) -> Iterator[Case]:
     """The reference of docs/amplification.md; it is as large at every scale."""
     policies: Mapping[str, Mapping[str, str]] = {
         "Firn": {},
-        "masks": {"mask.max.lag.ms": "300000"},
-        "masks, few merges": MASKED,
+        "hide": {"hide.max.lag.ms": "300000"},
+        "hide, few merges": HIDING,
         "Kafka": {"profile": "kafka"},
         "WarpStream": {"profile": "warpstream"},
     }

@@ -23,11 +23,11 @@ _CELLS = {
     "sense": ("seconds", "processor", "peak", "due"),
     "maintain": ("seconds", "peak", "peak of JVM"),
     "memory": ("seconds", "peak", "peak of JVM"),
-    "mask": _HIDING,
+    "hide": _HIDING,
     "equality": _HIDING,
     "positions": _HIDING,
     "search": ("seconds", "by digest", "by key", "data"),
-    "freshness": ("longest wait", "mean wait", "masks"),
+    "freshness": ("longest wait", "mean wait", "commits"),
     "amplification": ("written per byte", "held per byte", "most held", "segments", "most segments"),
 }
 """By family, the figures that a cell shows; elsewhere seconds and processor seconds."""

@@ -1,7 +1,7 @@
 """How long readers see two records of a key.
 
 A thread lands 1,000 records a second on uniform keys, a segment every five seconds. Beside it Firn runs in a loop: lane
-``mask`` when it is due, and all other lanes. Afterwards Firn's snapshots are read again: a landing is fresh from the
+``hide`` when it is due, and all other lanes. Afterwards Firn's snapshots are read again: a landing is fresh from the
 first of them on that shows one record per key up to it. Measured is the time from the commit of a landing to that of
 this snapshot.
 """
@@ -37,7 +37,7 @@ RATE: Final = 1_000
 LANDING_SECONDS: Final = 5
 """Between two landings."""
 LAG_SECONDS: Final = 10
-"""firn.mask.max.lag.ms, and after the last landing half of the time for which Firn runs on."""
+"""firn.hide.max.lag.ms, and after the last landing half of the time for which Firn runs on."""
 SHAPE: Final = Shape(1000, "uniform", None, 1, 0)
 
 
@@ -50,24 +50,24 @@ def cases(bench: Bench) -> Iterator[Case]:
 
 
 def _waited(bench: Bench, keys: int, seconds: int) -> Figures:
-    """Make a table whose tail holds every key, masked once; land into it, and look at what readers saw meanwhile."""
+    """Make a table whose tail holds every key, compared once; land into it, and look at what readers saw meanwhile."""
     lake = bench.lake
     rng = np.random.default_rng(5)
     stream = in_order(np.concatenate([rng.permutation(keys), rng.integers(0, keys, RATE * seconds)]))
-    properties = {"firn.mask.max.lag.ms": str(LAG_SECONDS * 1000), "firn.segment.bytes": str(64 << 20)}
+    properties = {"firn.hide.max.lag.ms": str(LAG_SECONDS * 1000), "firn.segment.bytes": str(64 << 20)}
     records.create(lake, TABLE, properties)
     append_all(lake, TABLE, SHAPE, stream, keys)
-    for lane in (Lane.FULL, Lane.MASK):
+    for lane in (Lane.FULL, Lane.HIDE):
         run_lane(lake, TABLE, lane, bench.local, clock.now_ms())
     before = lake.table(TABLE).metadata.next_sequence_number() - 1
-    masks = _run_beside(bench, stream, keys)
+    commits = _run_beside(bench, stream, keys)
     waits = list(_waits(lake.table(TABLE), before, keys, clock.now_ms()))
-    return {"longest wait": max(waits) / 1000, "mean wait": sum(waits) / len(waits) / 1000, "masks": masks}
+    return {"longest wait": max(waits) / 1000, "mean wait": sum(waits) / len(waits) / 1000, "commits": commits}
 
 
 def _run_beside(bench: Bench, stream: Stream, landed: int) -> int:
-    """Run until all is landed and masked; the number of masks. Raises what a landing raised, or how a plan failed."""
-    masks = 0
+    """Run until all is landed and hidden; how often lane ``hide`` committed. Raises what a landing or a plan raised."""
+    commits = 0
     with ThreadPoolExecutor(1) as thread:
         landing = thread.submit(_land, bench, stream, landed)
         last: float | None = None
@@ -78,9 +78,9 @@ def _run_beside(bench: Bench, stream: Stream, landed: int) -> int:
             for lane in run(bench.lake, TABLE, clock.now_ms(), lambda _: bench.local):
                 if lane.failures:
                     raise RuntimeError(f"{TABLE}: {lane.failures}")
-                masks += len(lane.publications) if lane.lane is Lane.MASK else 0
+                commits += len(lane.publications) if lane.lane is Lane.HIDE else 0
             time.sleep(0.2)
-    return masks
+    return commits
 
 
 def _land(bench: Bench, stream: Stream, landed: int) -> None:

@@ -1,8 +1,8 @@
-"""Lanes that hide beside Spark on the same files.
+"""Lanes that write position deletes beside Spark on the same files.
 
-1 % of a tail is superseded, by uniform keys: lane ``mask`` hides those records, Spark deletes them by MERGE, and
+1 % of a tail is superseded, by uniform keys: lane ``hide`` hides those records, Spark deletes them by MERGE, and
 rewrites of the table show what hiding saves. Then both tables are read whole. A second table, which somebody upserts
-into, has equality delete files: lane ``lighten`` turns them into position deletes, Spark rewrites the data. A third one
+into, has equality delete files: lane ``convert`` turns them into position deletes, Spark rewrites the data. A third one
 has many position delete files, which become one.
 """
 
@@ -42,7 +42,7 @@ POSITION_FILES: Final = 20
 """More than Firn leaves as they are."""
 DATA_FILES: Final = 12
 RUNS: Final = 3
-MASKED: Final = {"firn.mask.max.lag.ms": "60000"}
+HIDING: Final = {"firn.hide.max.lag.ms": "60000"}
 _NOT_SHUFFLED: Final = {"write.distribution-mode": "none", "write.merge.distribution-mode": "none"}
 """Spark's fastest way for one topic partition."""
 _UPSERTED: Final = Schema(
@@ -55,15 +55,15 @@ _HIDDEN: Final = 0.1
 """Fraction of the records that the deletes hide."""
 
 
-def mask(bench: Bench) -> Iterator[Case]:
-    """Lane ``mask`` beside Spark's MERGE, and what rewrites cost."""
+def hide(bench: Bench) -> Iterator[Case]:
+    """Lane ``hide`` beside Spark's MERGE, and what rewrites cost."""
     small, whole = (prepare(bench, _superseded(keys)) for keys in (WARM_UP_KEYS, int(KEYS * bench.scale)))
     hidden = in_turns(contestants(bench, whole), RUNS, [*contestants(bench, small).values()])
-    yield Case("mask", whole.title, whole.facts, hidden)
+    yield Case("hide", whole.title, whole.facts, hidden)
 
 
 def scan(bench: Bench) -> Iterator[Case]:
-    """Scans by readers of what lanes ``mask`` and ``full`` have left."""
+    """Scans by readers of what lanes ``hide`` and ``full`` have left."""
     inputs = prepare(bench, _superseded(int(KEYS * bench.scale)))
     with scans(bench, inputs) as readers:
         yield Case("scan", inputs.title, inputs.facts, in_turns(readers, RUNS, [*readers.values()]))
@@ -85,8 +85,8 @@ def contestants(bench: Bench, inputs: Inputs) -> Mapping[str, Run]:
         )
 
     return {
-        "firn mask": partial(lane, Lane.MASK, inputs.newest, properties=MASKED),
-        "firn mask, local": partial(lane, Lane.MASK, inputs.newest, local=True, properties=MASKED),
+        "firn hide": partial(lane, Lane.HIDE, inputs.newest, properties=HIDING),
+        "firn hide, local": partial(lane, Lane.HIDE, inputs.newest, local=True, properties=HIDING),
         "firn full": partial(lane, Lane.FULL, inputs.newest),
         "MERGE, merge-on-read": lambda: merge("merge-on-read"),
         "MERGE, copy-on-write": lambda: merge("copy-on-write"),
@@ -97,7 +97,7 @@ def contestants(bench: Bench, inputs: Inputs) -> Mapping[str, Run]:
 
 
 def _merge(bench: Bench, table: str) -> str:
-    """Delete every record that one of the head supersedes; the head has landed already, as for lane ``mask``."""
+    """Delete every record that one of the head supersedes; the head has landed already, as for lane ``hide``."""
     name = f"{bench.lake.name}.{table}"
     return f"""
         MERGE INTO {name} t USING (
@@ -113,10 +113,10 @@ def _rewrite(bench: Bench, procedure: str, table: str) -> None:
 
 @contextmanager
 def scans(bench: Bench, inputs: Inputs) -> Iterator[Mapping[str, Run]]:
-    """Full scans of all columns by three readers, of the table after lane ``mask`` and after lane ``full``."""
+    """Full scans of all columns by three readers, of the table after lane ``hide`` and after lane ``full``."""
     lake, metadata = bench.lake, inputs.whole.metadata
-    with copy_of(lake, metadata, "masked", MASKED) as masked, copy_of(lake, metadata, "clean") as clean:
-        run_lane(lake, masked, Lane.MASK, bench.local, clock())
+    with copy_of(lake, metadata, "hidden", HIDING) as hidden, copy_of(lake, metadata, "clean") as clean:
+        run_lane(lake, hidden, Lane.HIDE, bench.local, clock())
         run_lane(lake, clean, Lane.FULL, bench.local, clock())
         readers: Mapping[str, Callable[[Table], int]] = {
             "Spark": partial(_rows_by_spark, bench),
@@ -126,7 +126,7 @@ def scans(bench: Bench, inputs: Inputs) -> Iterator[Mapping[str, Run]]:
         yield {
             f"{reader}, {state}": partial(_scanned, partial(rows, lake.table(table)), inputs.newest.records)
             for reader, rows in readers.items()
-            for state, table in (("masked", masked), ("clean", clean))
+            for state, table in (("hidden", hidden), ("clean", clean))
         }
 
 
@@ -174,12 +174,12 @@ def _rows_by_duckdb(table: Table) -> int:
 
 
 def equality(bench: Bench) -> Iterator[Case]:
-    """Lane ``lighten`` beside ``rewrite_data_files``."""
+    """Lane ``convert`` beside ``rewrite_data_files``."""
     yield _upserted(bench, EQUALITY_FILES, by_key=True)
 
 
 def positions(bench: Bench) -> Iterator[Case]:
-    """Lane ``lighten`` beside ``rewrite_position_delete_files``."""
+    """Lane ``convert`` beside ``rewrite_position_delete_files``."""
     yield _upserted(bench, POSITION_FILES, by_key=False)
 
 
@@ -226,10 +226,10 @@ class Upserted:
 
     def contestants(self) -> Mapping[str, Run]:
         """By name."""
-        lighten = partial(by_lane, self.bench, self.for_firn, Lane.LIGHTEN, self.visible)
+        convert = partial(by_lane, self.bench, self.for_firn, Lane.CONVERT, self.visible)
         return {
-            "firn lighten": lighten,
-            "firn lighten, local": partial(lighten, local=True),
+            "firn convert": convert,
+            "firn convert, local": partial(convert, local=True),
             self.procedure: partial(
                 on_copy,
                 self.bench,

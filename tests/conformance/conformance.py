@@ -22,16 +22,16 @@ class Compared(NamedTuple):
 
 
 def run(
-    lake: Lake, engine: Engine, groups: Iterable[Group], scratch: Path, *, masked: bool = False
+    lake: Lake, engine: Engine, groups: Iterable[Group], scratch: Path, *, hidden: bool = False
 ) -> Iterator[Compared]:
-    """Compare group by group: Kafka's cleaner for all first (one JVM), then Firn for each, ``masked`` before if so."""
+    """Compare group by group: Kafka's cleaner for all first (one JVM), then Firn for each, ``hidden`` before if so."""
     chosen = list(groups)
     started = time.monotonic()
     answers = iter(kafka.clean([workload for group in chosen for workload in group.workloads], scratch))
     kafka_seconds = time.monotonic() - started
     for group in chosen:
         started = time.monotonic()
-        firns = firn.clean(lake, engine, group, masked=masked)
+        firns = firn.clean(lake, engine, group, hidden=hidden)
         tally = compare(group, [next(answers) for _ in group.workloads], firns)
         yield Compared(group, tally, kafka_seconds / len(chosen), time.monotonic() - started)
 

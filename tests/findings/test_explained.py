@@ -59,12 +59,12 @@ TWICE = ((), [*updates("a=1"), *updates("a=1", "a=2", "b=1")])
 
 
 @pytest.mark.parametrize(("cleaned", "landed"), [LATE, TWICE], ids=["below a stamped tombstone", "copies"])
-def test_w8_explain_says_what_a_mask_hides(topic: Topic, cleaned: list[Record], landed: list[Record]) -> None:
-    topic.create(mask_max_lag_ms="0")
+def test_w8_explain_says_what_lane_hide_hides(topic: Topic, cleaned: list[Record], landed: list[Record]) -> None:
+    topic.create(hide_max_lag_ms="0")
     if cleaned:
         topic.land(cleaned).clean("full")
     topic.land(landed)
-    promised = sum("; the next mask hides it, and is due" in reason for reason in why(topic, b"a"))
+    promised = sum("; the next hide hides it, and is due" in reason for reason in why(topic, b"a"))
     before = len(topic.offsets())
-    topic.clean("mask")
+    topic.clean("hide")
     assert before - len(topic.offsets()) == promised

@@ -18,7 +18,7 @@ from tests.support.topics import DAY, Record, Topic
 THRESHOLDS = {
     "min.cleanable.dirty.ratio", "max.compaction.lag.ms", "full.interval.ms", "tombstone.fraction",
     "merge.segments", "clean.segments", "clean.tail.fraction", "leave.to.full.fraction", "tier.runs", "tier.size.ratio",
-    "mask.max.lag.ms", "mask.max.fraction", "mask.max.tail.bytes", "lighten.equality.deletes", "position.deletes.max",
+    "hide.max.lag.ms", "hide.max.fraction", "hide.max.tail.bytes", "convert.equality.deletes", "position.deletes.max",
     "profile",
 }  # fmt: skip
 """When each lane works."""

@@ -99,8 +99,8 @@ def test_r25_a_flipped_bit_in_a_result_is_named_by_the_judge(topic: Topic) -> No
 
 
 def test_r25_every_parquet_file_that_firn_writes_notices_flipped_bits(topic: Topic, tmp_path: Path) -> None:
-    topic.create(mask_max_lag_ms="0").land([*older(), Record(3, None, b"no key")], [Record(4, b"k0", LOW)])
-    topic.clean("mask", force=True)
+    topic.create(hide_max_lag_ms="0").land([*older(), Record(3, None, b"no key")], [Record(4, b"k0", LOW)])
+    topic.clean("hide", force=True)
     topic.clean("full", force=True)
     assert export(topic.lake, topic.table, tmp_path / "quarantine.parquet") == 1
     table = on_disk(topic.lake.table(topic.table).location())

@@ -22,8 +22,8 @@ POLICY = {
     "leave_to_full_fraction": "inf",
     "min_cleanable_dirty_ratio": "1",
     "full_interval_ms": str(5 * HOUR_MS),
-    "mask_max_lag_ms": "1",
-    "mask_max_fraction": "1",
+    "hide_max_lag_ms": "1",
+    "hide_max_fraction": "1",
     "position_deletes_max": "2",
 }
 
@@ -64,4 +64,4 @@ def test_c28_the_model_hides_and_writes_what_the_lanes_do(topic: Topic) -> None:
         assert sum(segment.records for segment in topic.segments()) - len(seen) == model.hidden.sum(), tick
         assert len(seen) == len({record.key for record in seen}), "one record per key after every run"
     assert plans == model.plans
-    assert {Lane.MASK, Lane.MERGE, Lane.CLEAN, Lane.FULL} <= plans.keys()
+    assert {Lane.HIDE, Lane.MERGE, Lane.CLEAN, Lane.FULL} <= plans.keys()

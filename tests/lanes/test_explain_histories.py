@@ -32,7 +32,7 @@ steps = st.lists(
     st.tuples(
         st.lists(st.tuples(batches, st.sampled_from([False, False, False, False, False, True])), max_size=3),
         st.sampled_from([0, HOUR, DAY]),
-        st.sampled_from([Lane.RETAIN, Lane.MASK, Lane.MERGE, Lane.CLEAN, Lane.TIER, Lane.FULL, Lane.FULL, Lane.FULL]),
+        st.sampled_from([Lane.RETAIN, Lane.HIDE, Lane.MERGE, Lane.CLEAN, Lane.TIER, Lane.FULL, Lane.FULL, Lane.FULL]),
         st.booleans(),
     ),
     min_size=2,
@@ -48,7 +48,7 @@ policies = st.fixed_dictionaries(
         "delete_retention_ms": st.sampled_from(["0", str(HOUR)]),
         "min_cleanable_dirty_ratio": st.sampled_from(["0", "0.5", "1"]),
         "clean_segments": st.sampled_from(["1", "2"]),
-        "mask_max_lag_ms": st.sampled_from(["-1", str(HOUR)]),
+        "hide_max_lag_ms": st.sampled_from(["-1", str(HOUR)]),
         "null_keys": st.sampled_from(["quarantine", "quarantine", "fail"]),
         "plan_max_records": st.sampled_from(["6", "1000"]),
     }

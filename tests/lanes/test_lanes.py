@@ -109,8 +109,8 @@ def test_a_run_goes_through_the_levels(topic: Topic) -> None:
     assert lanes == {
         Lane.RETAIN: 0,
         Lane.ERASE: 0,
-        Lane.MASK: 0,
-        Lane.LIGHTEN: 0,
+        Lane.HIDE: 0,
+        Lane.CONVERT: 0,
         Lane.MERGE: 1,
         Lane.CLEAN: 1,
         Lane.TIER: 0,

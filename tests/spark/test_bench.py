@@ -53,7 +53,7 @@ def test_every_contestant_leaves_one_record_per_key(bench: Bench) -> None:
     bench.on_spark = bench.local  # Firn's engines are tried above
     whole = prepare(bench, Shape(100, "uniform", 0.05, 1, 300))
     ran = {name: once() for name, once in hide.contestants(bench, whole).items()}
-    assert ran["firn mask"]["data"] < ran["firn full"]["data"]
+    assert ran["firn hide"]["data"] < ran["firn full"]["data"]
     with hide.scans(bench, whole) as scans:
         assert len(scans) == 6
         assert all(scan()["seconds"] > 0 for scan in scans.values())

@@ -30,7 +30,7 @@ def test_c27_spark_reads_the_same_before_and_after(table: Upserts) -> None:
             table.delete(["id"], (random.randrange(6),), (random.randrange(6),), shard=shard)
         before = spark_rows(table)
         assert before == table.seen()
-        table.topic.clean("lighten", NOW + step * DAY, force=True)
+        table.topic.clean("convert", NOW + step * DAY, force=True)
         assert equality_deletes_left(table) == 0
         assert spark_rows(table) == table.seen() == before
     listed = spark.table(f"lake.{name}.delete_files").collect()
@@ -52,7 +52,7 @@ def test_c27_a_table_partitioned_by_level_as_spark_reads_it(topic: Topic) -> Non
     topic.land(updates("d=2", start=7))
     before = spark_offsets(topic)
     assert before == [0, 2, 3, 6, 7]
-    topic.clean("lighten")
+    topic.clean("convert")
     assert spark_offsets(topic) == before
     topic.clean("full", force=True)
     assert spark_offsets(topic) == [2, 3, 6, 7]
@@ -64,6 +64,6 @@ def test_c27_tasks_in_spark_find_the_positions(lake: Lake, spark_engine: SparkEn
         table.append(*(Row(start + place, (start + place) % 5) for place in range(3)))
     table.delete_at(1, 7)
     table.delete(["id"], (3,))
-    table.topic.clean("lighten", force=True)
+    table.topic.clean("convert", force=True)
     assert table.seqs() == [0, 2, 4, 5, 6, 9, 10, 11]
     assert equality_deletes_left(table) == 0

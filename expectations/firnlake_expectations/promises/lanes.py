@@ -1,7 +1,7 @@
-"""Promises about single lanes: `erase` (C30), `lighten` (C27) and `mask` (C28).
+"""Promises about single lanes: `erase` (C30), `convert` (C27) and `hide` (C28).
 
 What is requested goes, and nothing else. What equality deletes hide is hidden by position deletes, and nothing else.
-Every record that `mask` hides is superseded, and afterwards each key shows one.
+Every record that `hide` hides is superseded, and afterwards each key shows one.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _sentence(claim: Claim) -> str:
 SAME_VISIBLE_RECORDS = Promise(
     number="C27",
     name="expect_same_visible_records",
-    lanes=("lighten",),
+    lanes=("convert",),
     sentence=_sentence,
     kept=lambda figures, _: f"{count(figures['records_out'], 'record')}, the same as before.",
     checked="records_in",
@@ -137,7 +137,7 @@ SAME_VISIBLE_RECORDS = Promise(
     ),
 )
 
-_MASK = ("mask",)
+_HIDE = ("hide",)
 
 
 def _visible_end(figures: Figures, claim: Claim) -> str:
@@ -148,7 +148,7 @@ def _visible_end(figures: Figures, claim: Claim) -> str:
 ONLY_SUPERSEDED_HIDDEN = Promise(
     number="C2, C3, C10, C28",
     name="expect_only_superseded_records_hidden",
-    lanes=_MASK,
+    lanes=_HIDE,
     sentence=lambda claim: (
         f"Of {count(claim.records_in, 'record')} that readers of {log_name(claim.topic, claim.partition)} saw, "
         f"{claim.superseded:,} are hidden: a newer one of the key is visible for each. Nothing else has changed."
@@ -157,7 +157,7 @@ ONLY_SUPERSEDED_HIDDEN = Promise(
     checked="records_in",
     rules=(
         Rule(
-            *("not_superseded", "masked"),
+            *("not_superseded", "vanished"),
             'CASE WHEN NOT (competes AND coalesce(newest > "offset", false)) THEN n_in - n_out END',
             *("record", "is hidden though no newer one of its key is visible"),
             "are hidden though no newer ones of their keys are visible",
@@ -174,7 +174,7 @@ ONLY_SUPERSEDED_HIDDEN = Promise(
 ONE_VISIBLE_RECORD = Promise(
     number="C6, C28",
     name="expect_one_visible_record_per_key",
-    lanes=_MASK,
+    lanes=_HIDE,
     sentence=lambda claim: (
         f"Every key of {log_name(claim.topic, claim.partition)} shows its newest record alone in the segments that "
         "were compared; only below a stamped tombstone may an older one be left, which landed late (C9)."
@@ -197,7 +197,7 @@ ONE_VISIBLE_RECORD = Promise(
 LOG_END_VISIBLE = Promise(
     number="C4",
     name="expect_log_end_kept",
-    lanes=_MASK,
+    lanes=_HIDE,
     sentence=lambda claim: (
         f"The end of the log {log_name(claim.topic, claim.partition)}, offset {claim.log_end_offset:,}, is visible if "
         "it was."
@@ -206,7 +206,7 @@ LOG_END_VISIBLE = Promise(
     checked="end_in",
     rules=(
         Rule(
-            *("log_end_hidden", "masked", '"offset" = log_end'),
+            *("log_end_hidden", "vanished", '"offset" = log_end'),
             *("log end", "is hidden", "are hidden"),
             *("hidden", "offset {log_end}, the end of the log"),
         ),

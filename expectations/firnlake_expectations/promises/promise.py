@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 CLEANINGS = ("clean", "tier", "full")
-HIDES = ("mask", "lighten")
+POSITION_DELETING = ("hide", "convert")
 """Lanes that write delete files only: what was read and what is there afterwards are the same data files."""
-EVERY_LANE = ("erase", *HIDES, "merge", *CLEANINGS)
+EVERY_LANE = ("erase", *POSITION_DELETING, "merge", *CLEANINGS)
 
 MADE = {"merge": "the merged segments", "clean": "the cleaned run", "tier": "the new run", "full": "the new tail"}
 """Name of each lane's output in sentences."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from firnlake_expectations.claim import Sample
-from firnlake_expectations.promises.promise import HIDES
+from firnlake_expectations.promises.promise import POSITION_DELETING
 from firnlake_expectations.wording import count, size
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def sentence(claim: Claim) -> str:
         else ""
     )
     deleted = f"; {count(claim.deleted, 'record')} deleted by other writers left behind" if claim.deleted else ""
-    if claim.lane in HIDES:
+    if claim.lane in POSITION_DELETING:
         return (
             f"The record counts add up: {count(claim.records_in, 'record')} visible before = {claim.records_out:,} "
             f"visible + {claim.superseded:,} superseded; {count(claim.segments_in_place, 'segment')} of "

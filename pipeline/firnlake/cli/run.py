@@ -25,7 +25,7 @@ from firnlake.cli.options import (
 )
 from firnlake.errors import ConflictError
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.lane import HIDING, Lane
+from firnlake.job.lane import POSITION_DELETING, Lane
 from firnlake.run import LaneRun
 from firnlake.run import run as run_lanes
 from firnlake.table.partition import ScopeBounds
@@ -81,7 +81,7 @@ def _show(result: LaneRun) -> None:
     for snapshot_id, own in by_snapshot.items():
         counts = RecordCounts.total(own)
         shared = f" of {len(own):,} plans" if len(own) > 1 else ""
-        if result.lane in HIDING:
+        if result.lane in POSITION_DELETING:
             show.line(
                 f"{result.lane}: snapshot {snapshot_id}{shared}: {counts.segments_in_place:,} segments stay; "
                 f"{counts.records_out:,} of {counts.records_in:,} records are visible as before "

@@ -22,14 +22,14 @@ from firnlake.iceberg.parquet import DICTIONARY_OF, WriteOptions
 from firnlake.job.collect import delete_attempt, discard, forget_failures
 from firnlake.job.failures import mark
 from firnlake.job.job import Job, jobs_of
-from firnlake.job.lane import HIDING, Lane
+from firnlake.job.lane import POSITION_DELETING, Lane
 from firnlake.job.plan import Input, Plan
 from firnlake.job.result import PlanFiles, PlanResult, StagedResult, files_by_plan
 from firnlake.job.stage import OpenedStage, Stage, missing, open_stage
 from firnlake.lanes.erasure.erase import erased
 from firnlake.lanes.erasure.memory import read_erasures
-from firnlake.lanes.hiding.convert import lightened
-from firnlake.lanes.hiding.hide import masked
+from firnlake.lanes.hiding.convert import converted
+from firnlake.lanes.hiding.hide import hide_superseded
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policies import samples_of
 from firnlake.table.published_plans import PublishedPlan, RecordCounts, published_plans
@@ -143,7 +143,7 @@ def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Firn
     the stage meanwhile.
     """
     stage, plans = opened.stage, [plan for plan in opened.stage.plans if plan.id not in opened.conflicts]
-    if plans[0].lane in HIDING:
+    if plans[0].lane in POSITION_DELETING:
         check_positions(stage.table)
     target = _target(stage)
     with ExitStack() as undo:
@@ -153,10 +153,10 @@ def _write(lake: Lake, opened: OpenedStage, engine: Engine) -> Mapping[str, Firn
         inputs = _inputs(opened, plans)
         if plans[0].lane is Lane.ERASE:
             done, failed = erased(inputs, read_erasures(stage.table), target, engine, stage.title)
-        elif plans[0].lane is Lane.LIGHTEN:
-            done, failed = lightened(inputs, target, engine, stage.title)
-        elif plans[0].lane is Lane.MASK:
-            done, failed = masked(inputs, target, engine, stage.title)
+        elif plans[0].lane is Lane.CONVERT:
+            done, failed = converted(inputs, target, engine, stage.title)
+        elif plans[0].lane is Lane.HIDE:
+            done, failed = hide_superseded(inputs, target, engine, stage.title)
         else:
             done, failed = results(inputs, target, engine, stage.title)
         again = next((error for error in failed.values() if not isinstance(error, _PLAN_FAILED)), None)
@@ -253,7 +253,7 @@ def _check_there(stage: Stage, done: Mapping[str, Result]) -> None:
 
 def counts_of(plan: Plan, files: PlanFiles, result: Result) -> RecordCounts:
     """The record counts of ``plan``, whose result is in ``files``."""
-    if plan.lane in HIDING:
+    if plan.lane in POSITION_DELETING:
         return _of_hidden(plan, files, result)
     counts = result.counts
     taken = [segment for segment in plan.inputs if segment.path not in result.in_place]
@@ -286,7 +286,7 @@ def counts_of(plan: Plan, files: PlanFiles, result: Result) -> RecordCounts:
 
 
 def _of_hidden(plan: Plan, files: PlanFiles, result: Result) -> RecordCounts:
-    """The counts of a lane that hides: all segments stay, and the bytes written are those of its delete files."""
+    """The counts of lane `hide` or `convert`: all segments stay, and the bytes written are those of delete files."""
     deleted, superseded = result.counts[Outcome.DELETED], result.counts[Outcome.SUPERSEDED]
     visible = plan.records - deleted
     return RecordCounts(

@@ -1,4 +1,4 @@
-"""Hides records where they are: position delete files instead of new segments (lanes `mask` and `lighten`).
+"""Hides records where they are: position delete files instead of new segments (lanes `hide` and `convert`).
 
 The data files of a plan stay in the table. Each Iceberg partition gets one delete file per plan; where older ones are
 many and name only inputs of the plan, it takes their rows over, and they leave with the same commit.
@@ -127,7 +127,7 @@ def _mergeable(inputs: PlanInputs, segments: Sequence[InputSegment]) -> dict[str
     """The position delete files of one Iceberg partition that the plan merges into its own, with their rows: positions
     by data file, by path of the delete file. None unless these delete files are too many.
 
-    One that names another data file than ``segments`` stays. Where the plan lists all live files (lane `mask`), rows
+    One that names another data file than ``segments`` stays. Where the plan lists all live files (lane `hide`), rows
     about files that have gone keep no delete file.
     """
     deletes = {delete for one in segments if one.deletes for delete in one.deletes.files if not delete.is_equality}

@@ -1,6 +1,6 @@
 """Compare the tail with the keys of the head: every tail record is older, so only the presence of its key counts.
 
-To lane `mask` all segments that it has compared before are tail, and the others are head.
+To lane `hide` all segments that it has compared before are tail, and the others are head.
 
 Only narrow columns of the tail are read, and no row group whose bounds rule out every key of the head.
 """

@@ -84,11 +84,11 @@ class Result:
     log_end_kept: bool = False
     """Lane `erase`: a requested record stays because it is the log end."""
     deletes: tuple[WrittenDeletes, ...] = ()
-    """Lanes that hide: the position delete files."""
+    """Lanes that write position deletes: the position delete files."""
     merged: tuple[str, ...] = ()
-    """Lanes that hide: paths of older position delete files whose rows ``deletes`` take over."""
+    """Lanes that write position deletes: paths of older position delete files whose rows ``deletes`` take over."""
     compared: ComparedSegments | None = None
-    """Lane `mask` only."""
+    """Lane `hide` only."""
 
     @classmethod
     def of(cls, parts: Sequence[Rewritten], in_place: frozenset[str]) -> "Result":

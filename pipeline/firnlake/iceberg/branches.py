@@ -22,9 +22,9 @@ SIDE_BRANCHES: Final = (QUARANTINE, REMOVED_TOMBSTONES)
 """Branches that every table has."""
 ERASURES: Final = "firn_erasures"
 """Requests to erase keys, and what was done about them (C30). Without records; exists from the first request on."""
-MASKS: Final = "firn_masks"
-"""The memory of lane `mask` (C28). Without records; exists from the first mask on."""
-FIRN_BRANCHES: Final = (*SIDE_BRANCHES, ERASURES, MASKS)
+HIDDEN: Final = "firn_hidden"
+"""The memory of lane `hide` (C28). Without records; exists from the lane's first commit on."""
+FIRN_BRANCHES: Final = (*SIDE_BRANCHES, ERASURES, HIDDEN)
 """All branches that Firn makes."""
 
 BRANCH: Final = "firn.branch"

@@ -1,7 +1,7 @@
 """Row-level delete files that no data file needs after a commit: they leave the table with it (C27).
 
 ``needless`` decides by the entries of the very snapshot that the commit is made on. Data files that lane
-`lighten` leaves in place are *covered* up to a data sequence number, and need no equality delete up to it.
+`convert` leaves in place are *covered* up to a data sequence number, and need no equality delete up to it.
 `EqualityReach` foresees the same for planning, for all segments of a table at once.
 """
 

@@ -13,7 +13,7 @@ from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.row_deletes import FileDeletes, digest_of_all, is_global
-from firnlake.job.lane import ANY_POLICY, HIDING
+from firnlake.job.lane import ANY_POLICY, POSITION_DELETING
 from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.published_plans import published_plans
@@ -110,7 +110,7 @@ def _problem(plan: Plan, listed: Mapping[str, Sequence[DataFile]]) -> str | None
 def _without_later(target: Table, plan: Plan, deletes: FileDeletes) -> FileDeletes:
     """``deletes`` of an input without the equality deletes that landed since ``plan`` and will reach its results, which
     keep the sequence number of its snapshot: those of the table's present partition spec, or of all. They reach what
-    lanes that hide leave in place as well.
+    lanes that write position deletes leave in place as well.
 
     Where newer records supersede older ones, only those by the key: others may hide the newer record alone.
     """
@@ -124,7 +124,7 @@ def _without_later(target: Table, plan: Plan, deletes: FileDeletes) -> FileDelet
         if not (
             one.is_equality
             and one.sequence_number > number
-            and (plan.lane in HIDING or one.source.spec_id == spec_id or is_global(target.specs(), one))
+            and (plan.lane in POSITION_DELETING or one.source.spec_id == spec_id or is_global(target.specs(), one))
             and (shared is None or shared.issuperset(one.equality_ids or ()))
         )
     )

@@ -2,7 +2,7 @@
 
 Starting tasks, opening a stage and committing cost the same for a plan of a kilobyte and for one of a gigabyte: so
 small plans share them. New row-level deletes on the inputs of a job are a conflict: it would have to be done again.
-Lane `mask` comes often, so it waits for the others where one of them is at work.
+Lane `hide` comes often, so it waits for the others where one of them is at work.
 
 A segment of the tail that loses nothing is not rewritten. Only small neighbours of rewritten segments are rewritten
 too, so that a tail that loses a little at every cleaning does not fragment (Kafka's Cleaner groups small segments
@@ -132,8 +132,8 @@ class _Open:
 
     def has_room(self, plan: Plan, limits: JobLimits) -> bool:
         """True when ``plan`` fits beside the plans that are here, and none of them is of its topic partition."""
-        # Lane `lighten` reads a few columns, and its deletes leave only when all that they reach is done in one commit.
-        small = plan.lane is Lane.LIGHTEN or (
+        # Lane `convert` reads a few columns, and its deletes leave only when all that they reach is done in one commit.
+        small = plan.lane is Lane.CONVERT or (
             self.bytes + plan.bytes <= limits.bytes and self.records + plan.records <= limits.records
         )
         return small and len(self.plans) < limits.plans and plan.topic_partition not in self.topic_partitions
@@ -208,15 +208,15 @@ class OpenJob:
     plan: Plan
 
     def __str__(self) -> str:
-        """Message: what lane `mask` waits for, and what ends the wait."""
+        """Message: what lane `hide` waits for, and what ends the wait."""
         return (
-            f"{self.plan.topic_partition} {Lane.MASK} waits for lane {self.plan.lane}, whose stage {self.stage} is "
+            f"{self.plan.topic_partition}: lane hide waits for lane {self.plan.lane}, whose stage {self.stage} is "
             "open: until it is published or discarded (firn stages)"
         )
 
 
 def open_jobs(lake: Lake, identifier: str) -> Mapping[TopicPartition, OpenJob]:
-    """The open jobs of table ``identifier`` that lane `mask` waits for, one per topic partition; takes one listing, and
+    """The open jobs of table ``identifier`` that lane `hide` waits for, one per topic partition; takes one listing, and
     a document per job. Unreadable ones count as none."""
     with lake.reachable():
         every = JobDocuments.of_all(lake.table(identifier)).values()
@@ -227,7 +227,7 @@ def open_jobs(lake: Lake, identifier: str) -> Mapping[TopicPartition, OpenJob]:
         plan.topic_partition: OpenJob(stage, plan)
         for stage, plans in stages
         for plan in plans
-        if plan.lane not in (Lane.MASK, Lane.RETAIN)
+        if plan.lane not in (Lane.HIDE, Lane.RETAIN)
     }
 
 

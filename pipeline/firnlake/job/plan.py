@@ -12,15 +12,15 @@ from pydantic import Field, ValidationError
 
 from firnlake.errors import RefusedError, printable
 from firnlake.iceberg.files import DATA_FOLDER, JOB_ID, FrozenModel
-from firnlake.job.lane import HIDING, Lane
+from firnlake.job.lane import POSITION_DELETING, Lane
 from firnlake.table.segment import MERGED, RUN, TAIL, Segment
 from firnlake.table.topic_partition import TopicPartition
 from firnlake.table.transactions import Marker
 
 LEVEL_OUT = {Lane.MERGE: MERGED, Lane.CLEAN: RUN, Lane.TIER: RUN, Lane.FULL: TAIL}
 """Levels of the segments that each lane makes. Lane ``retain`` only drops segments, ``erase`` keeps their levels, and
-``mask`` and ``lighten`` leave all segments in place."""
-STAGED = (Lane.ERASE, Lane.MASK, Lane.LIGHTEN, *LEVEL_OUT)
+``hide`` and ``convert`` leave all segments in place."""
+STAGED = (Lane.ERASE, Lane.HIDE, Lane.CONVERT, *LEVEL_OUT)
 """The lanes whose results are staged and validated before they are published."""
 _NARROW_BYTES = 32
 """File bytes of a record's key and offset, where keys are of usual length."""
@@ -62,7 +62,7 @@ class Input(FrozenModel):
     may_stay: bool = False
     """True when nothing in it changes unless the head has a newer record of one of its keys."""
     compared: bool = False
-    """Lane ``mask``: True when it was compared with all others of which this is true."""
+    """Lane ``hide``: True when it was compared with all others of which this is true."""
     deletes: Count = 0
     """Digest of the row-level delete files that apply to it (C27); 0 without any."""
 
@@ -99,7 +99,7 @@ class Search(FrozenModel):
 
 
 class Comparison(FrozenModel):
-    """How far the inputs of a plan of lane ``mask`` reach (C28)."""
+    """How far the inputs of a plan of lane ``hide`` reach (C28)."""
 
     before: Long | None
     """Segments of the head that begin at this offset or past it are no inputs; None: all are."""
@@ -145,8 +145,8 @@ class Plan(FrozenModel):
     on nothing is removed unless a newer record supersedes it (C4, C27). None: the log end itself."""
     sequence_number: Count | None = None
     """Data sequence number that the results keep: that of the snapshot planned on, so that equality deletes which land
-    meanwhile apply to them (C27). None: that of their own commit. Of lanes that hide: the same number, up to which the
-    plan knows the equality deletes; later ones apply to what stays in place."""
+    meanwhile apply to them (C27). None: that of their own commit. Of lanes that write position deletes: the same
+    number, up to which the plan knows the equality deletes; later ones apply to what stays in place."""
     delete_retention_ms: Count
     """Milliseconds past ``now_ms`` for which a tombstone stays that this plan's cleaning stamps (C8): the policy's
     value plus the lag of the clock behind an earlier commit of Firn's."""
@@ -161,9 +161,9 @@ class Plan(FrozenModel):
     search: Search | None = None
     """Lane ``erase`` only."""
     comparison: Comparison | None = None
-    """Lane ``mask`` only."""
+    """Lane ``hide`` only."""
     position_deletes_max: Count = 0
-    """Lanes that hide: number of position delete files per Iceberg partition beyond which the plan merges them."""
+    """Lanes `hide` and `convert`: position delete files per Iceberg partition beyond which the plan merges them."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -197,16 +197,16 @@ class Plan(FrozenModel):
 
     @property
     def compares(self) -> Comparison:
-        """How far the plan compares; RefusedError when it is of another lane than ``mask``."""
+        """How far the plan compares; RefusedError when it is of another lane than ``hide``."""
         if self.comparison is None:
-            self.of_lane(Lane.MASK)
+            self.of_lane(Lane.HIDE)
             raise RefusedError(f"plan {self.id} of lane {self.lane} does not say what it compares; plan again")
         return self.comparison
 
     @property
     def watched(self) -> tuple[Input, ...]:
         """The segments that must be as planned when the results are published: the inputs, and what shows the log end
-        to lane ``mask``."""
+        to lane ``hide``."""
         end = self.comparison.shown_end if self.comparison else None
         return self.inputs if end is None else (*self.inputs, end)
 
@@ -229,7 +229,7 @@ class Plan(FrozenModel):
     def older(self) -> frozenset[str]:
         """Paths of inputs that show one record per key, every one of them older than all records of the other inputs.
 
-        Only keys of the others are looked up there: the tail, or (lane ``mask``) what was compared before.
+        Only keys of the others are looked up there: the tail, or (lane ``hide``) what was compared before.
         """
         tail = [one for one in self.inputs if one.level == TAIL] if self.tail_is_older else []
         known = [] if self.transactional else _beneath(self.inputs)
@@ -252,8 +252,8 @@ class Plan(FrozenModel):
 
     @property
     def read_bytes(self) -> int:
-        """About how many bytes of its files the plan's work reads: lanes that hide read keys and offsets alone."""
-        return min(self.bytes, self.records * _NARROW_BYTES) if self.lane in HIDING else self.bytes
+        """About how many bytes of its files the plan's work reads: position deletes need keys and offsets alone."""
+        return min(self.bytes, self.records * _NARROW_BYTES) if self.lane in POSITION_DELETING else self.bytes
 
     @property
     def title(self) -> str:

@@ -36,7 +36,7 @@ class DestroyedFile(FrozenModel):
 
 
 class ComparedSegments(FrozenModel):
-    """Findings of lane `mask` about the segments of a plan, as they are once it is published."""
+    """Findings of lane `hide` about the segments of a plan, as they are once it is published."""
 
     hidden: Mapping[str, int]
     """Number of hidden records by path of the segment, where there are any."""
@@ -51,8 +51,8 @@ class PlanResult(FrozenModel):
 
     ``fingerprint`` is the judge's, over the kept records as they were read: a decimal number. Segments ``in_place``
     (paths) lose no records and stay in the table as they are. Of lane `erase`: the ``destroyed`` files, and whether a
-    requested record stays because it is the log end (C4). Of lanes that hide: position delete files (paths) that are
-    ``merged`` into the plan's own and leave.
+    requested record stays because it is the log end (C4). Of lanes that write position deletes: position delete files
+    (paths) that are ``merged`` into the plan's own and leave.
     """
 
     counts: RecordCounts
@@ -62,7 +62,7 @@ class PlanResult(FrozenModel):
     log_end_kept: bool = False
     merged: tuple[str, ...] = ()
     compared: ComparedSegments | None = None
-    """Lane `mask` only."""
+    """Lane `hide` only."""
 
 
 class Manifest(FrozenModel):
@@ -83,9 +83,9 @@ class StagedResult(FrozenModel):
     """Result of one try. A plan without one was refused, or must be made again because of ``conflicts``.
 
     ``opening`` is the digest of the document of plans that the try worked on. ``conflicts`` are messages by plan id.
-    ``manifest`` is None when no plan wrote data files; ``deletes`` list the position delete files of lanes that hide.
-    ``schema_id``, ``spec_id`` and ``columns`` describe the table as
-    the files were written for it. ``core_ms`` is the core time that the try took, milliseconds.
+    ``manifest`` is None when no plan wrote data files; ``deletes`` list the position delete files of lanes that write
+    position deletes. ``schema_id``, ``spec_id`` and ``columns`` describe the table as the files were written for it.
+    ``core_ms`` is the core time that the try took, milliseconds.
     """
 
     attempt: str

@@ -13,7 +13,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import Stored, newest_ms
 from firnlake.job.documents import JobDocuments
 from firnlake.job.failures import PLANS
-from firnlake.job.lane import HIDING, Lane
+from firnlake.job.lane import POSITION_DELETING, Lane
 from firnlake.job.plan import stage_name
 from firnlake.job.stage import Stage
 from firnlake.table.policies import Policies
@@ -21,7 +21,7 @@ from firnlake.table.policy import UNLIMITED
 from firnlake.table.published_plans import published
 from firnlake.table.segments import LiveInputs
 
-_IN_PLACE: Final = (Lane.ERASE, *HIDING)
+_IN_PLACE: Final = (Lane.ERASE, *POSITION_DELETING)
 """Lanes whose inputs may all be live after the publication."""
 
 

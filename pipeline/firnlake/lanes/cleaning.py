@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from firnlake.lanes.hiding.memory import UNMASKED, HideMemory
+from firnlake.lanes.hiding.memory import NOTHING_COMPARED, HideMemory
 from firnlake.table.budget import Budget
 from firnlake.table.partition import PartitionState
 from firnlake.table.segment import RUN, TAIL, Segment
@@ -157,14 +157,14 @@ def tombstone_reason(state: PartitionState, left_out: Iterable[Segment]) -> str 
     )
 
 
-def masked_reason(state: PartitionState, taken: Iterable[Segment]) -> str | None:
+def hidden_reason(state: PartitionState, taken: Iterable[Segment]) -> str | None:
     """Why a full clean of ``taken`` and the tail should remove what is hidden in one of its segments (C28).
 
     Landed and merged segments are not asked: their lanes take them by their number, and sooner.
     """
-    most = state.policy.mask_max_fraction
+    most = state.policy.hide_max_fraction
     for segment in (*(one for one in taken if one.level == RUN), *state.tail_inputs):
-        hidden = state.masking.hidden_in(segment)
+        hidden = state.hide_memory.hidden_in(segment)
         if hidden > most * segment.records:
             return f"{hidden} of {segment.records} records of {segment.path} are hidden, more than {most} of them"
     return None
@@ -222,13 +222,13 @@ def _removable(segment: Segment, state: PartitionState) -> int:
 
 
 def may_stay(
-    segments: Sequence[Segment], clean_below: int | None, now_ms: int, masking: HideMemory = UNMASKED
+    segments: Sequence[Segment], clean_below: int | None, now_ms: int, hide_memory: HideMemory = NOTHING_COMPARED
 ) -> frozenset[str]:
     """Paths of the ``segments``, inputs of a full clean, that only a newer record of a key could change.
 
     Metadata decides: no tombstone to be stamped or removed (C8, C9), no record without a key (C5), none that row-level
-    deletes may hide (C27; ``masking`` knows where those that may apply hide nothing), no file listed twice, no offset
-    that another segment may have as well.
+    deletes may hide (C27; ``hide_memory`` knows where those that may apply hide nothing), no file listed twice, no
+    offset that another segment may have as well.
     """
     held = sorted((segment for segment in segments if segment.records), key=lambda segment: segment.order)
     stay = set()
@@ -237,7 +237,7 @@ def may_stay(
         alone = segment.base_offset > end and (
             place + 1 == len(held) or segment.last_offset < held[place + 1].base_offset
         )
-        hides = masking.counted(segment) != 0
+        hides = hide_memory.counted(segment) != 0
         if segment.level == TAIL and alone and not hides and _keeps_all(segment, clean_below, now_ms):
             stay.add(segment.path)
         end = max(end, segment.last_offset)

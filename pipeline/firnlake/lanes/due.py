@@ -9,8 +9,8 @@ from firnlake.lanes.cleaning import (
     FEWEST,
     dirty_reason,
     fitting_runs,
+    hidden_reason,
     left_to_full,
-    masked_reason,
     similar_runs,
     tombstone_reason,
 )
@@ -34,7 +34,7 @@ class Due:
     search: DueSearch | None = None
     """`erase`: the search that the candidates are part of."""
     comparison: DueComparison | None = None
-    """`mask`: the comparison that the candidates are part of."""
+    """`hide`: the comparison that the candidates are part of."""
 
 
 def due(lane: Lane, state: PartitionState, force: bool = False) -> Due | None:
@@ -79,30 +79,30 @@ def _erase(state: PartitionState, force: bool) -> Due | None:
     return Due(Lane.ERASE, unsearched.segments, reason, search=unsearched)
 
 
-def _mask(state: PartitionState, force: bool) -> Due | None:
-    """C28: the oldest segment that was not compared with the others landed ``mask.max.lag.ms`` ago."""
+def _hide(state: PartitionState, force: bool) -> Due | None:
+    """C28: the oldest segment that was not compared with the others landed ``hide.max.lag.ms`` ago."""
     work = comparison(state)
     if work is None:
         return None
-    from_ms, lag = due_from_ms(state, work), state.policy.mask_max_lag_ms
+    from_ms, lag = due_from_ms(state, work), state.policy.hide_max_lag_ms
     if not force and from_ms > state.now_ms:
         return None
     reason = (
         f"{len(work.uncompared)} segments not compared with the others, the oldest landed "
         f"{state.now_ms - from_ms + lag} ms ago, allowed: {lag}"
     )
-    return Due(Lane.MASK, work.segments, reason, comparison=work)
+    return Due(Lane.HIDE, work.segments, reason, comparison=work)
 
 
-def _lighten(state: PartitionState, force: bool) -> Due | None:
+def _convert(state: PartitionState, force: bool) -> Due | None:
     """C27: the equality delete files that reach a segment are many, or hold up the other lanes."""
     reached = tuple(one for one in state.segments if one.equality_deletes)
     most = max((one.equality_deletes for one in reached), default=0)
     holds = any(one.holding_deletes for one in reached)
-    needed = 1 if force or holds else state.policy.lighten_equality_deletes
+    needed = 1 if force or holds else state.policy.convert_equality_deletes
     if most < needed or any(excess(one, state.policy) for one in reached):
         return None
-    return Due(Lane.LIGHTEN, reached, f"{most} of {needed} equality delete files")
+    return Due(Lane.CONVERT, reached, f"{most} of {needed} equality delete files")
 
 
 def _merge(state: PartitionState, force: bool) -> Due | None:
@@ -186,7 +186,7 @@ def _full(state: PartitionState, force: bool) -> Due | None:
     if force and (dirty or (state.tail_inputs and not state.cleanable)):
         return Due(Lane.FULL, dirty, f"forced, dirty ratio {state.dirty_ratio:.3f}", waiting_segments)
     outside = state.head[len(dirty) :]
-    reason = (dirty_reason(state) if dirty else None) or masked_reason(state, dirty)
+    reason = (dirty_reason(state) if dirty else None) or hidden_reason(state, dirty)
     reason = reason or tombstone_reason(state, outside)
     return Due(Lane.FULL, dirty, reason, waiting_segments) if reason else None
 
@@ -194,8 +194,8 @@ def _full(state: PartitionState, force: bool) -> Due | None:
 _CHECKS: dict[Lane, Callable[[PartitionState, bool], Due | None]] = {
     Lane.RETAIN: _retain,
     Lane.ERASE: _erase,
-    Lane.MASK: _mask,
-    Lane.LIGHTEN: _lighten,
+    Lane.HIDE: _hide,
+    Lane.CONVERT: _convert,
     Lane.MERGE: _merge,
     Lane.CLEAN: _clean,
     Lane.TIER: _tier,

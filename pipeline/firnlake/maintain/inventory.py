@@ -258,7 +258,7 @@ class Inventory:
             return of_keepers(keepers, why, properties, expires_ms, "firn maintain, which writes the manifest anew")
         if path in self.deletes:
             lift = (
-                "a rewrite that applies the deletes (lane lighten, rewrite_data_files, rewrite_position_delete_files)"
+                "a rewrite that applies the deletes (lane convert, rewrite_data_files, rewrite_position_delete_files)"
             )
             return of_keepers(keepers, why, properties, expires_ms, lift)
         return of_keepers(keepers, why, properties, expires_ms)

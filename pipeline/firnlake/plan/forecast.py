@@ -57,8 +57,8 @@ def _turning_points(state: PartitionState) -> Iterator[int]:
         yield from (clock + policy.full_interval_ms + 1 for clock in since)
     if state.erasing and state.erasing.due_ms is not None:
         yield state.erasing.due_ms
-    if policy.masks:
-        yield from (landed_ms(segment) + policy.mask_max_lag_ms for segment in state.segments)
+    if policy.hides:
+        yield from (landed_ms(segment) + policy.hide_max_lag_ms for segment in state.segments)
     if policy.deletes and policy.retention_ms >= 0:
         times = (aged_from_ms(segment) for segment in state.segments)
         yield from (time + policy.retention_ms + 1 for time in times if time is not None)
@@ -107,12 +107,12 @@ def _erase_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[
     yield from map(arrived_ms, late(state))
 
 
-def _mask_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[int | None]:
+def _hide_since(state: PartitionState, _inputs: Sequence[Segment]) -> Iterator[int | None]:
     due = comparison(state)
     yield due_from_ms(state, due) if due else None
 
 
-def _lighten_since(_state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
+def _convert_since(_state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
     # Of a delete file only its snapshot tells when it landed: surely after the segments that it reaches.
     yield max(map(arrived_ms, inputs), default=None)
 
@@ -136,7 +136,7 @@ def _tier_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[in
 def _full_since(state: PartitionState, inputs: Sequence[Segment]) -> Iterator[int | None]:
     policy = state.policy
     head = [segment for segment in inputs if segment.level != TAIL]
-    new = [segment for segment in head if not state.masking.knows(segment)]
+    new = [segment for segment in head if not state.hide_memory.knows(segment)]
     dirty = state.dirty_bytes - sum(map(_bytes, new))
     rest = state.tail_bytes + sum(map(_bytes, head)) - sum(map(_bytes, new))
     yield _crossed(new, lambda size: dirty + size > policy.min_cleanable_dirty_ratio * (rest + size), _bytes)
@@ -153,8 +153,8 @@ _DUE_SINCE: Final[dict[Lane, Callable[[PartitionState, Sequence[Segment]], Itera
     # It counts in no budget, so none of its plans wait.
     Lane.RETAIN: lambda _state, _inputs: iter(()),
     Lane.ERASE: _erase_since,
-    Lane.MASK: _mask_since,
-    Lane.LIGHTEN: _lighten_since,
+    Lane.HIDE: _hide_since,
+    Lane.CONVERT: _convert_since,
     Lane.MERGE: _merge_since,
     Lane.CLEAN: _clean_since,
     Lane.TIER: _tier_since,

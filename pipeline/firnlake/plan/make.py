@@ -11,7 +11,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.needless_deletes import EqualityReach
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
 from firnlake.job.job import Job, OpenJob, jobs_of, open_jobs
-from firnlake.job.lane import ANY_POLICY, HIDING, LEVELING, Lane
+from firnlake.job.lane import ANY_POLICY, LEVELING, POSITION_DELETING, Lane
 from firnlake.job.plan import Comparison, Input, Plan, Search
 from firnlake.lanes.cleaning import may_stay
 from firnlake.lanes.due import Due, due
@@ -44,7 +44,7 @@ class LanePlans:
     """Due plans that failed before on the same segments (C20)."""
     states: list[PartitionState]
     busy: list[OpenJob] = field(default_factory=list)
-    """Lane `mask`: the open jobs that its plans wait for."""
+    """Lane `hide`: the open jobs that its plans wait for."""
 
     def left(self) -> Iterator[str]:
         """Yield a line per due plan that is left out: every failed one, and the first of those without room."""
@@ -89,9 +89,9 @@ def plan_work(
 
     Plans come in the order of work (see ``firnlake.plan.order``), within the budgets of one run of a lane
     (``firn.run.max.bytes`` and so on). `retain` counts in none of them: it reads and writes only metadata. Nor does
-    `erase`: what it rewrites is as much as was requested, and all of it must go at once; nor the lanes that hide, which
-    read a few columns: `mask` waits where another lane is at work, and the deletes that `lighten` replaces leave only
-    when all that they reach is done together.
+    `erase`: what it rewrites is as much as was requested, and all of it must go at once; nor the lanes that write
+    position deletes, which read a few columns: `hide` waits where another lane is at work, and the deletes that
+    `convert` replaces leave only when all that they reach is done together.
 
     ``scope`` restricts the plans, whose reason names it. A plan that failed on the same segments before is left out
     unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an unknown table, a table
@@ -169,11 +169,11 @@ def _work(lake: Lake, lane: Lane, sensed: Sensed, force: bool = False, asked: st
         return LanePlans(identifier, admitted.plans, admitted.jobs, admitted.postponed, list(failed.values()), states)
     plans = [candidate.plan for candidate in possible]
     busy: list[OpenJob] = []
-    if lane is Lane.MASK and plans:
+    if lane is Lane.HIDE and plans:
         at_work = open_jobs(lake, identifier)
         busy = [at_work[plan.topic_partition] for plan in plans if plan.topic_partition in at_work]
         plans = [plan for plan in plans if plan.topic_partition not in at_work]
-    elif lane is Lane.LIGHTEN:
+    elif lane is Lane.CONVERT:
         plans = _relieving(plans, sensed.segments.equality)
     return LanePlans(identifier, plans, jobs_of(plans), [], list(failed.values()), states, busy)
 
@@ -191,7 +191,7 @@ def candidates(
 
 
 def _relieving(plans: list[Plan], equality: EqualityReach | None) -> list[Plan]:
-    """Those of ``plans`` of lane `lighten` after which an equality delete file leaves the table with their job.
+    """Those of ``plans`` of lane `convert` after which an equality delete file leaves the table with their job.
 
     The others would be due for ever: what a delete file reaches is in another job, has no plan, or is no segment.
     """
@@ -253,19 +253,19 @@ def plan_partition(
         clean_below=min(outside, default=None),
         log_end_offset=state.log_end_offset,
         kept_from=None if state.kept_from == state.log_end_offset else state.kept_from,
-        sequence_number=segments.snapshot_number if lane in HIDING else segments.sequence_number,
+        sequence_number=segments.snapshot_number if lane in POSITION_DELETING else segments.sequence_number,
         delete_retention_ms=policy.delete_retention_ms + behind_ms(segments, state.now_ms),
         cleaner_threads=policy.cleaner_threads,
         waiting_segments=work.waiting_segments,
         transactional=_transactional(lane, inputs),
         markers=() if lane in ANY_POLICY else state.transactions.deciding(inputs),
-        position_deletes_max=policy.position_deletes_max if lane in HIDING else 0,
+        position_deletes_max=policy.position_deletes_max if lane in POSITION_DELETING else 0,
     )
     if work.search and state.erasing:
         return _searching(plan, work.search, state.erasing).sealed()
     if work.comparison:
         return _comparing(plan, work.comparison, inputs, state).sealed()
-    return _with_staying(plan, inputs, state.masking).sealed()
+    return _with_staying(plan, inputs, state.hide_memory).sealed()
 
 
 def _transactional(lane: Lane, inputs: tuple[Segment, ...]) -> bool:
@@ -284,7 +284,7 @@ def _searching(plan: Plan, search: DueSearch, own: ErasureMemory) -> Plan:
 
 
 def _comparing(plan: Plan, work: DueComparison, inputs: tuple[Segment, ...], state: PartitionState) -> Plan:
-    """``plan`` of lane ``mask`` with what it compares."""
+    """``plan`` of lane ``hide`` with what it compares."""
     marked = tuple(Input.of(segment, compared=segment.path in work.known) for segment in inputs)
     taken = {segment.path for segment in inputs}
     beside = [segment for segment in state.segments if segment.path not in taken]
@@ -297,11 +297,11 @@ def _comparing(plan: Plan, work: DueComparison, inputs: tuple[Segment, ...], sta
     return plan.model_copy(update={"inputs": marked, "comparison": comparison})
 
 
-def _with_staying(plan: Plan, inputs: tuple[Segment, ...], masking: HideMemory) -> Plan:
+def _with_staying(plan: Plan, inputs: tuple[Segment, ...], hide_memory: HideMemory) -> Plan:
     """``plan`` with the inputs marked that may stay in place."""
     if plan.lane is not Lane.FULL or not plan.tail_is_older:
         return plan
-    stay = may_stay(inputs, plan.clean_below, plan.now_ms, masking)
+    stay = may_stay(inputs, plan.clean_below, plan.now_ms, hide_memory)
     return plan.model_copy(
         update={"inputs": tuple(Input.of(segment, may_stay=segment.path in stay) for segment in inputs)}
     )

@@ -9,9 +9,9 @@ from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.lane import HIDING, Lane
+from firnlake.job.lane import POSITION_DELETING, Lane
 from firnlake.lanes.erasure.memory import ErasureMemory, erasing_of
-from firnlake.lanes.hiding.memory import masking_of
+from firnlake.lanes.hiding.memory import hide_memory_of
 from firnlake.plan.survey import DueSurvey
 from firnlake.table.arrays import Arrays, arrays_of
 from firnlake.table.partition import UNBOUNDED, PartitionState, ScopeBounds
@@ -49,7 +49,7 @@ class Scope:
                 f"lane {lane} can't keep to {self}; allowed: topics and topic partitions, because a key is erased from "
                 "all of a topic partition at once"
             )
-        if lane in HIDING and self.bounds != UNBOUNDED:
+        if lane in POSITION_DELETING and self.bounds != UNBOUNDED:
             return (
                 f"lane {lane} can't keep to {self}; allowed: topics and topic partitions, because its delete files are "
                 "about all of a topic partition"
@@ -159,7 +159,7 @@ def read_once(
         transactions,
         scope.bounds,
         erasing,
-        masking_of(table),
+        hide_memory_of(table),
     )
     return Sensed(segments, survey, restricted, unknown)
 

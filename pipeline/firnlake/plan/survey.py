@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from firnlake.job.lane import Lane
 from firnlake.lanes.cleaning import FEWEST, near_full
 from firnlake.lanes.erasure.memory import ErasureMemory
-from firnlake.lanes.hiding.memory import UNMASKED, HideMemory
+from firnlake.lanes.hiding.memory import NOTHING_COMPARED, HideMemory
 from firnlake.table.arrays import UNKNOWN, Arrays, Bools
 from firnlake.table.budget import small
 from firnlake.table.figures import Figures, Floats
@@ -49,13 +49,13 @@ class DueSurvey:
     """Of the states; ``may_be_due`` does not know them."""
     erasing: Mapping[TopicPartition, ErasureMemory] = field(default_factory=dict)
     """Requests to erase keys."""
-    masking: Mapping[TopicPartition, HideMemory] = field(default_factory=dict)
-    """The memory of lane `mask`."""
+    hide_memory: Mapping[TopicPartition, HideMemory] = field(default_factory=dict)
+    """The memory of lane `hide`."""
 
     @cached_property
     def _figures(self) -> Figures:
         return Figures(
-            self.arrays, self.policies, self.now_ms, self.removed_tombstones, self.transactions, self.masking
+            self.arrays, self.policies, self.now_ms, self.removed_tombstones, self.transactions, self.hide_memory
         )
 
     def state(self, place: int) -> PartitionState:
@@ -71,7 +71,7 @@ class DueSurvey:
             self.transactions.get(where, NO_TRANSACTIONS),
             self.bounds,
             self.erasing.get(where),
-            self.masking.get(where, UNMASKED),
+            self.hide_memory.get(where, NOTHING_COMPARED),
         )
 
     def places(self, lane: Lane, force: bool = False) -> list[int]:
@@ -123,27 +123,27 @@ def _retain(figures: Figures, _: bool) -> Bools:
     return goes
 
 
-def _mask(figures: Figures, force: bool) -> Bools:
-    """A segment that was not compared yet may have landed ``mask.max.lag.ms`` ago."""
+def _hide(figures: Figures, force: bool) -> Bools:
+    """A segment that was not compared yet may have landed ``hide.max.lag.ms`` ago."""
     arrays = figures.arrays
-    if not any(policy.masks for policy in figures.distinct):
+    if not any(policy.hides for policy in figures.distinct):
         return np.zeros(len(arrays.topic), dtype=np.bool_)
     # Taken as Firn's, which holds records that landed before it: the earliest clock that any writer allows.
     arrived = np.minimum(
         arrays.oldest_ms, np.where(arrays.committed_ms == UNKNOWN, arrays.newest_ms, arrays.committed_ms)
     )
-    since = figures.before(lambda policy: policy.mask_max_lag_ms)
+    since = figures.before(lambda policy: policy.hide_max_lag_ms)
     waited = figures.least(arrived, figures.filled & ~figures.compared) <= figures.each(since)
-    flags: Bools = figures.each(lambda policy: policy.masks) & (waited | force) & (figures.count(~figures.compared) > 0)
+    flags: Bools = figures.each(lambda policy: policy.hides) & (waited | force) & (figures.count(~figures.compared) > 0)
     return flags
 
 
-def _lighten(figures: Figures, force: bool) -> Bools:
-    """``lighten.equality.deletes`` equality delete files reach a segment, or one where they hold up the other lanes."""
+def _convert(figures: Figures, force: bool) -> Bools:
+    """``convert.equality.deletes`` equality delete files reach a segment, or one where they hold up the other lanes."""
     arrays = figures.arrays
     if force:
         return figures.count(arrays.equality_deletes > 0) > 0
-    many = arrays.equality_deletes >= figures.each_segment(lambda policy: policy.lighten_equality_deletes)
+    many = arrays.equality_deletes >= figures.each_segment(lambda policy: policy.convert_equality_deletes)
     flags: Bools = figures.count(many | (arrays.holding_deletes > 0)) > 0
     return flags
 
@@ -208,10 +208,10 @@ def _full(figures: Figures, force: bool) -> Bools:
     expired = figures.sum(np.where(wholly, arrays.stamped, np.minimum(arrays.stamped, 1)), past)
     records = figures.sum(arrays.records, figures.tail)
     cleanable = figures.count(figures.cleanable) > 0
-    most = figures.each_segment(lambda policy: policy.mask_max_fraction)
+    most = figures.each_segment(lambda policy: policy.hide_max_fraction)
     taken = figures.tail | (figures.cleanable & (arrays.level == RUN))
-    masked = figures.count(taken & (figures.hidden > most * arrays.records)) > 0
-    flags = (cleanable & asked) | (expired > each(lambda policy: policy.tombstone_fraction) * records) | masked
+    hidden = figures.count(taken & (figures.hidden > most * arrays.records)) > 0
+    flags = (cleanable & asked) | (expired > each(lambda policy: policy.tombstone_fraction) * records) | hidden
     if force:
         flags |= cleanable | (figures.count(figures.tail) > 0)
     return flags & figures.compacts
@@ -219,8 +219,8 @@ def _full(figures: Figures, force: bool) -> Bools:
 
 _AT_LEAST: dict[Lane, Callable[[Figures, bool], Bools]] = {
     Lane.RETAIN: _retain,
-    Lane.MASK: _mask,
-    Lane.LIGHTEN: _lighten,
+    Lane.HIDE: _hide,
+    Lane.CONVERT: _convert,
     Lane.MERGE: _merge,
     Lane.CLEAN: _clean,
     Lane.TIER: _tier,

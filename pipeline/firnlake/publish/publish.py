@@ -4,9 +4,9 @@ This is the last step of write–audit–publish. Each try loads the target, rep
 commits on top of it. After a lost race it loads, checks and tries again (PyIceberg's own retry would commit on an
 unchecked snapshot). A plan without a passing verdict, or in conflict with later changes, is left out and named (C20,
 C22). Records without a key and removed tombstones go to their branches with the same commit (C5, C9), and so do the
-progress of lane `erase` (C30) and the memory of lane `mask` (C28). Lanes that hide add delete files and remove no
-segment; the equality delete files that lane `lighten` makes needless leave with its commit, decided on the same load
-(C27).
+progress of lane `erase` (C30) and the memory of lane `hide` (C28). Lanes that write position deletes add delete files
+and remove no segment; the equality delete files that lane `convert` makes needless leave with its commit, decided on
+the same load (C27).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,7 +22,7 @@ from firnlake.errors import ConflictError, FirnError, RefusedError
 from firnlake.iceberg.branches import (
     ERASURES,
     HAS_SIDE_BRANCHES,
-    MASKS,
+    HIDDEN,
     QUARANTINE,
     REMOVED_TOMBSTONES,
     check_names,
@@ -40,8 +40,8 @@ from firnlake.job.result import PlanFiles, PlanResult
 from firnlake.job.stage import Stage, missing, stages_of
 from firnlake.lanes.erasure.erase import Searched, erasure_conflicts, with_searches
 from firnlake.lanes.erasure.memory import ErasuresChange, ReadOnce
-from firnlake.lanes.hiding.hide import ComparedPlan, mask_conflicts, with_masks
-from firnlake.lanes.hiding.memory import MasksChange
+from firnlake.lanes.hiding.hide import ComparedPlan, hide_conflicts, with_compared
+from firnlake.lanes.hiding.memory import HideMemoryChange
 from firnlake.publish.attempts import PublishResult, Throttle, commit, repeated
 from firnlake.publish.conflicts import landed_conflicts
 from firnlake.table.published_plans import JOB_ID, RecordCounts, published
@@ -199,7 +199,7 @@ class _StagedWork:
                 lambda known: with_searches(known, searched, prepared.snapshot_id), self.erasures
             )
         if compared:
-            changes[MASKS] = MasksChange(lambda known: with_masks(known, compared, prepared.snapshot_id))
+            changes[HIDDEN] = HideMemoryChange(lambda known: with_compared(known, compared, prepared.snapshot_id))
         prepared = SnapshotCommit(target, changes)
         return prepared
 
@@ -214,7 +214,7 @@ class _StagedWork:
         ).conflicts
         left = [one for one in chosen if one.plan.id not in problems]
         problems |= erasure_conflicts(current, [one.plan for one in left], self.erasures)
-        problems |= mask_conflicts(current, [one.plan for one in left])
+        problems |= hide_conflicts(current, [one.plan for one in left])
         left = [one for one in left if one.plan.id not in problems]
         if changed := _changed_shape(current, self.stage):
             return problems | {
@@ -306,12 +306,12 @@ def _sequence_numbers(chosen: Sequence[_Validated]) -> dict[str, int]:
 
 
 def _covered(chosen: Sequence[_Validated]) -> dict[str, int]:
-    """The data sequence number up to which lane `lighten` has turned the equality deletes of a data file into position
+    """The data sequence number up to which lane `convert` has turned the equality deletes of a data file into position
     deletes, by path."""
     return {
         segment.path: one.plan.known_through
         for one in chosen
-        if one.plan.lane is Lane.LIGHTEN
+        if one.plan.lane is Lane.CONVERT
         for segment in one.plan.inputs
     }
 

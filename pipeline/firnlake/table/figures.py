@@ -34,7 +34,7 @@ class Figures:
     now_ms: int
     removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]]
     transactions: Mapping[TopicPartition, Transactions]
-    masking: Mapping[TopicPartition, HideMemory] = field(default_factory=dict)
+    hide_memory: Mapping[TopicPartition, HideMemory] = field(default_factory=dict)
 
     @cached_property
     def dirty_ratio(self) -> Floats:
@@ -180,19 +180,19 @@ class Figures:
 
     @cached_property
     def hidden(self) -> Ints:
-        """[N] Number of records of each segment that are known to be hidden, as in ``Masking``."""
+        """[N] Number of records of each segment that are known to be hidden, as in ``HideMemory``."""
         counts = np.zeros(len(self.arrays.records), dtype=np.int64)
-        for where, masking in self.masking.items():
-            place = self.arrays.place(where) if masking.hidden else None
+        for where, hide_memory in self.hide_memory.items():
+            place = self.arrays.place(where) if hide_memory.hidden else None
             if place is not None:
                 own = slice(int(self.arrays.starts[place]), int(self.arrays.starts[place + 1]))
-                counts[own] = [masking.hidden.get(path, 0) for path in self.arrays.path[own].to_pylist()]
+                counts[own] = [hide_memory.hidden.get(path, 0) for path in self.arrays.path[own].to_pylist()]
         return np.where(self.arrays.row_deletes > 0, np.minimum(counts, self.arrays.records), 0)
 
     @cached_property
     def compared(self) -> Bools:
-        """[N] Segments that lane `mask` has compared with each other, as in ``Masking.knows``."""
-        arrays, known = self.arrays, {where: own.compared for where, own in self.masking.items() if own.compared}
+        """[N] Segments that lane `hide` has compared with each other, as in ``HideMemory.knows``."""
+        arrays, known = self.arrays, {where: own.compared for where, own in self.hide_memory.items() if own.compared}
         through = self.at({where: own.sequence_number for where, own in known.items()}, -1)[self.owner]
         ends = {where: _HIGHEST if own.before is None else own.before for where, own in known.items()}
         before = self.at(ends, _LOWEST)[self.owner]
@@ -204,7 +204,7 @@ class Figures:
     @cached_property
     def dirty_bytes(self) -> Ints:
         """[P] As in ``PartitionState``."""
-        if not self.masking:
+        if not self.hide_memory:
             return self.cleanable_bytes
         # Exact in integers of any size, as there.
         hidden = self.arrays.bytes.astype(object) * self.hidden // np.maximum(self.arrays.records, 1)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from firnlake.clock import show_ms
 from firnlake.lanes.erasure.memory import ErasureMemory
-from firnlake.lanes.hiding.memory import UNMASKED, HideMemory, dirty_bytes
+from firnlake.lanes.hiding.memory import NOTHING_COMPARED, HideMemory, dirty_bytes
 from firnlake.table.budget import excess, excess_beside, excess_keys, small
 from firnlake.table.policies import Policies
 from firnlake.table.policy import LONG_MAX, Policy
@@ -95,8 +95,8 @@ class PartitionState:
     """The bounds that a person asked for."""
     erasing: ErasureMemory | None = None
     """Its requests to erase keys; None without one."""
-    masking: HideMemory = UNMASKED
-    """The memory of lane `mask`."""
+    hide_memory: HideMemory = NOTHING_COMPARED
+    """The memory of lane `hide`."""
 
     @cached_property
     def tail(self) -> tuple[Segment, ...]:
@@ -189,11 +189,11 @@ class PartitionState:
 
     @property
     def dirty_bytes(self) -> int:
-        """Bytes of tail and cleanable head that may be garbage: the cleanable head, but of what lane `mask` has
+        """Bytes of tail and cleanable head that may be garbage: the cleanable head, but of what lane `hide` has
         compared only what is hidden, until a rewrite removes it (C12, C28)."""
-        if self.masking is UNMASKED:
+        if self.hide_memory is NOTHING_COMPARED:
             return self.cleanable_bytes
-        return sum(dirty_bytes(self.masking, segment) for segment in self.cleanable + self.tail)
+        return sum(dirty_bytes(self.hide_memory, segment) for segment in self.cleanable + self.tail)
 
     @property
     def uncleanable_bytes(self) -> int:
@@ -230,12 +230,12 @@ class PartitionState:
 
     @property
     def kept_from(self) -> int:
-        """The first offset that may be the highest that readers see (``Masking.kept_from``)."""
-        return self.masking.kept_from(self.segments, self.log_end_offset)
+        """The first offset that may be the highest that readers see (``HideMemory.kept_from``)."""
+        return self.hide_memory.kept_from(self.segments, self.log_end_offset)
 
     def shows_end(self, segment: Segment) -> bool:
         """True when ``segment`` holds the log end, and readers are known to see it there."""
-        return segment.last_offset == self.log_end_offset == self.masking.kept_from([segment], self.log_end_offset)
+        return segment.last_offset == self.log_end_offset == self.hide_memory.kept_from([segment], self.log_end_offset)
 
     @cached_property
     def blockers(self) -> tuple[str, ...]:
@@ -250,7 +250,7 @@ class PartitionState:
                 reasons.append(
                     f"segment {segment} has {segment.holding_deletes} equality delete files, and the table is "
                     "partitioned by level: a cleaning would take records out of the reach of later ones; allowed: "
-                    "none (lane lighten turns them into position deletes), or a table that was adopted with equality "
+                    "none (lane convert turns them into position deletes), or a table that was adopted with equality "
                     "deletes in it"
                 )
             elif segment.row_deletes and segment.copies > 1:

@@ -21,12 +21,12 @@ OVERRIDABLE = frozenset(
         "cleaner.dedupe.buffer.size",
         "cleaner.io.buffer.load.factor",
         "cleaner.threads",
+        "convert.equality.deletes",
         "full.interval.ms",
+        "hide.max.fraction",
+        "hide.max.lag.ms",
+        "hide.max.tail.bytes",
         "leave.to.full.fraction",
-        "lighten.equality.deletes",
-        "mask.max.fraction",
-        "mask.max.lag.ms",
-        "mask.max.tail.bytes",
         "max.compaction.lag.ms",
         "max.input.bytes",
         "merge.segments",
@@ -176,12 +176,12 @@ def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
             lag,
             f"at most max.compaction.lag.ms, which is {policy.max_compaction_lag_ms}",
         )
-    if NEVER < policy.mask_max_lag_ms < lag:
+    if NEVER < policy.hide_max_lag_ms < lag:
         # What is too young to be cleaned supersedes nothing (C11).
-        yield "mask.max.lag.ms", policy.mask_max_lag_ms, f"at least min.compaction.lag.ms, which is {lag}, or {NEVER}"
-    if policy.mask_max_lag_ms != NEVER and not policy.side_branches:
+        yield "hide.max.lag.ms", policy.hide_max_lag_ms, f"at least min.compaction.lag.ms, which is {lag}, or {NEVER}"
+    if policy.hide_max_lag_ms != NEVER and not policy.side_branches:
         reason = f"{NEVER}, as what was compared is told on a side branch, and side.branches is false"
-        yield "mask.max.lag.ms", policy.mask_max_lag_ms, reason
+        yield "hide.max.lag.ms", policy.hide_max_lag_ms, reason
     if policy.compacts and policy.deletes and UNLIMITED < policy.retention_ms < lag:
         # Retention would drop records within the time in which cleaning must leave them alone.
         yield "retention.ms", policy.retention_ms, f"at least min.compaction.lag.ms, which is {lag}, or {UNLIMITED}"

@@ -107,21 +107,21 @@ class Policy(BaseModel):
         le=1,
         description="`full` is due when tombstones past their delete horizon exceed this fraction of the tail.",
     )
-    mask_max_lag_ms: Long = Field(
+    hide_max_lag_ms: Long = Field(
         default=NEVER,
         ge=NEVER,
-        description="`mask` hides superseded records this long after the newer one has landed; -1: never.",
+        description="`hide` hides superseded records this long after the newer one has landed; -1: never.",
     )
-    mask_max_fraction: float = Field(
+    hide_max_fraction: float = Field(
         default=0.9,
         gt=0,
         le=1,
         description="`full` is due when more than this fraction of a tail segment or run is hidden; 1: never for this.",
     )
-    mask_max_tail_bytes: Long = Field(
+    hide_max_tail_bytes: Long = Field(
         default=128 * GIB,
         ge=1,
-        description="`mask` leaves a topic partition alone whose tail is larger: its keys cost too much to compare.",
+        description="`hide` leaves a topic partition alone whose tail is larger: its keys cost too much to compare.",
     )
     tier_runs: Long = Field(default=10, ge=2, description="L2 runs of similar size combined into one.")
     tier_size_ratio: float = Field(
@@ -248,17 +248,16 @@ class Policy(BaseModel):
         default="unknown",
         description="`none`: the operator's word that the object store keeps no older versions of deleted files.",
     )
-    lighten_equality_deletes: Long = Field(
+    convert_equality_deletes: Long = Field(
         default=16,
         ge=1,
-        description="`lighten` is due when this many equality delete files reach a segment; one where they hold up the "
+        description="`convert` is due when this many equality delete files reach a segment; one where they hold up the "
         "other lanes.",
     )
     position_deletes_max: Long = Field(
         default=8,
         ge=1,
-        description="Position delete files per Iceberg partition beyond which a lane that hides records merges them "
-        "into its own.",
+        description="Position delete files per Iceberg partition beyond which `hide` and `convert` merge them.",
     )
     side_branches: bool = Field(
         default=True,
@@ -266,9 +265,9 @@ class Policy(BaseModel):
     )
 
     @property
-    def masks(self) -> bool:
+    def hides(self) -> bool:
         """True when superseded records are hidden before a cleaning removes them (C28)."""
-        return self.compacts and self.mask_max_lag_ms != NEVER
+        return self.compacts and self.hide_max_lag_ms != NEVER
 
     @property
     def compacts(self) -> bool:

@@ -55,8 +55,8 @@ class RecordCounts(FrozenModel):
     had been removed before. ``superseded`` includes the ``repeated`` records, copies of a record written more than
     once. ``aborted`` counts records of aborted transactions, ``markers_removed`` the markers of transactions without
     remaining records (C10). Segments ``in_place`` stayed in the table because the plan changes nothing in them: they
-    count neither as read nor as written. Bytes are file sizes. Lanes that hide records leave all segments in place:
-    ``records_in`` are the records that readers saw in them, and ``bytes_out`` those of the delete files.
+    count neither as read nor as written. Bytes are file sizes. Lanes that write position deletes leave all segments in
+    place: ``records_in`` are the records that readers saw in them, and ``bytes_out`` those of the delete files.
     """
 
     records_in: int = Field(ge=0)

@@ -13,7 +13,7 @@ from pyiceberg.types import UUIDType
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.data_files import DataFiles, Source
-from firnlake.job.lane import HIDING, Lane
+from firnlake.job.lane import POSITION_DELETING, Lane
 from firnlake.job.plan import LEVEL_OUT, Plan
 from firnlake.job.result import PlanResult
 from firnlake.job.stage import Stage
@@ -76,9 +76,9 @@ class Case:
 
     @property
     def read(self) -> int:
-        """File bytes that are read with values; of lane `erase` the keys as well of all that stays. Lanes that hide
-        read no values."""
-        if self.claim.lane in HIDING:
+        """File bytes that are read with values; of lane `erase` the keys as well of all that stays. Lanes that write
+        position deletes read no values."""
+        if self.claim.lane in POSITION_DELETING:
             return sum(file.narrow for file in self.files)
         values = sum(file.bytes for file in self.files if file.side == AFTER or self.fingerprint is None)
         left = (file.bytes for file in self.files if file.side == IN_PLACE and self.secret is not None)
@@ -170,7 +170,7 @@ def cases_of(
         if own is None or plan.id not in inputs:
             continue
         listed, erases = deletes.among(inputs[plan.id], plan.sequence_number), plan.lane is Lane.ERASE
-        if plan.lane in HIDING:
+        if plan.lane in POSITION_DELETING:
             entries = {one.file_path: listed.get(one.file_path, deletes.entry(one)) for one in inputs[plan.id]}
             _check_merged(stage, target, plan, own, entries.values())
             shown = _shown(listing, plan, inputs[plan.id], entries, own, stage.files[plan.id].deletes)

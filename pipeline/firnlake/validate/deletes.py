@@ -125,9 +125,9 @@ class ListedAs:
     deletes: tuple[JudgedDelete, ...]
 
     def after(self, plan: Plan, merged: Collection[str], staged: Sequence[JudgedDelete]) -> "ListedAs":
-        """The entry once ``plan`` of a lane that hides is published: the ``staged`` deletes have come, and those at the
-        paths ``merged`` are gone; after lane `lighten` all equality deletes that it knew."""
-        without_values = plan.lane is Lane.LIGHTEN
+        """The entry once ``plan`` of a lane that writes position deletes is published: the ``staged`` deletes have
+        come, and those at the paths ``merged`` are gone; after lane `convert` all equality deletes that it knew."""
+        without_values = plan.lane is Lane.CONVERT
         kept = (
             one for one in self.deletes if one.file.path not in merged and not (without_values and one.file.is_equality)
         )

@@ -23,11 +23,11 @@ from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.files import job_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.snapshots import ancestors
-from firnlake.job.lane import HIDING, Lane
+from firnlake.job.lane import POSITION_DELETING, Lane
 from firnlake.job.plan import LEVEL_OUT, STAGED
 from firnlake.lanes.erasure.cases import ErasingCommit
 from firnlake.lanes.hiding.cases import HidingCommit
-from firnlake.lanes.hiding.memory import HideMemory, Masks, masks_at
+from firnlake.lanes.hiding.memory import HideMemory, TableHideMemory, hide_memory_at
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.published_plans import JOB_ID, PublishedPlan, plans_of, properties_of
 from firnlake.table.segment import TAIL, Segments
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from firnlake_expectations.claim import Lane as JudgedLane
 
 
-_COPIES = (Lane.LIGHTEN, Lane.MERGE)
+_COPIES = (Lane.CONVERT, Lane.MERGE)
 """Lanes that keep every record."""
 _MICROS = 1000
 """Microseconds per millisecond."""
@@ -139,7 +139,7 @@ class _PublishedCommit:
             return erasing.case(plan, self._segments, self._deletes)
         moved = Moved.between(self.table, self.columns, self.before, self.snapshot, owner)
         removed, stayed, added = map(files_of, (moved.removed, moved.stayed, moved.added))
-        if lane in HIDING:
+        if lane in POSITION_DELETING:
             inputs = self._hiding.files(plan, stayed)
             return Case(self._claim(plan, lane, {one.source.path for one in inputs}, (), ()), inputs, None)
         left = [file for file in stayed if lane is Lane.FULL and self._level(file) == TAIL]
@@ -172,7 +172,8 @@ class _PublishedCommit:
     def kept_from(self, claim: Claim, end: int) -> int:
         """The first offset that might have been the highest that readers saw when the log ended at ``end``."""
         owner = TopicPartition(claim.topic, claim.partition)
-        return HideMemory(self._masks.compared_in(owner)).kept_from(self._segments.by_partition.get(owner, ()), end)
+        segments = self._segments.by_partition.get(owner, ())
+        return HideMemory(self._hide_memory.compared_in(owner)).kept_from(segments, end)
 
     def _level(self, file: DataFile) -> int | None:
         return self.columns.level_of(self.table, file)
@@ -221,12 +222,12 @@ class _PublishedCommit:
         return ListedFacts(self.table.schema(), self.columns)
 
     @cached_property
-    def _masks(self) -> Masks:
-        """The memory of lane `mask` when the commit was planned; empty where that is no longer known."""
+    def _hide_memory(self) -> TableHideMemory:
+        """The memory of lane `hide` when the commit was planned; empty where that is no longer known."""
         try:
-            return masks_at(self.table, (self.snapshot.sequence_number or 0) - 1)
+            return hide_memory_at(self.table, (self.snapshot.sequence_number or 0) - 1)
         except RefusedError:
-            return Masks()
+            return TableHideMemory()
 
     def _claim(
         self, plan: PublishedPlan, lane: Lane, taken: set[str], removed: Sequence[DataFile], added: Sequence[DataFile]

@@ -141,10 +141,10 @@ class _Share:
 
 def _wide(records: JudgedRecords, case: Case, samples: "Shown", engine: Engine) -> "Findings":
     from firnlake_expectations.in_buckets import KeyBuckets
-    from firnlake_expectations.promises.promise import HIDES
+    from firnlake_expectations.promises.promise import POSITION_DELETING
     from firnlake_expectations.tables import Layout
 
-    trusted, hides = case.fingerprint is not None, case.claim.lane in HIDES
+    trusted, flagged = case.fingerprint is not None, case.claim.lane in POSITION_DELETING
     keys = min(max(engine.parallelism, -(-case.held * BUCKETS_PER_HELD // HELD_BYTES)), MOST_BUCKETS)
     buckets = KeyBuckets(
         Layout(
@@ -152,12 +152,12 @@ def _wide(records: JudgedRecords, case: Case, samples: "Shown", engine: Engine) 
             records.reading,
             closely=not trusted,
             requested=requested([case]),
-            hides=hides,
+            flagged=flagged,
         ),
         case.claim,
         keys,
-        # The promises of lanes that hide say nothing of offsets.
-        0 if hides else max(1, keys // 4),
+        # The promises of lanes that write position deletes say nothing of offsets.
+        0 if flagged else max(1, keys // 4),
     )
     findings = _in_buckets(records, case, "none" if trusted else samples, buckets, engine)
     if case.fingerprint is not None and (findings.broken or findings.fingerprint != case.fingerprint):

@@ -128,7 +128,7 @@ class Hands:
             foreign.rewrite_manifests(self.lake, self.name)
             self._took(shown)
 
-    def mask(self) -> None:
+    def hide(self) -> None:
         """A position delete of the first record of a file."""
         if not self.main:
             return
@@ -260,6 +260,6 @@ def _older(document: Any, time_ms: int) -> Any:
 
 
 _ALL: Final[tuple[Callable[[Hands], None], ...]] = (
-    *(Hands.land, Hands.land, Hands.catch_up, Hands.drop, Hands.rewrite, Hands.rewrite_manifests, Hands.mask),
+    *(Hands.land, Hands.land, Hands.catch_up, Hands.drop, Hands.rewrite, Hands.rewrite_manifests, Hands.hide),
     *(Hands.tag, Hands.branch, Hands.forget, Hands.roll_back, Hands.expire, Hands.stray, Hands.stage, Hands.publish),
 )

@@ -249,7 +249,7 @@ def _maintain_as_well(hands: Hands) -> None:
 
 
 _INTRUDERS: Final[tuple[Callable[[Hands], None], ...]] = (
-    *(Hands.land, Hands.drop, Hands.rewrite, Hands.rewrite_manifests, Hands.mask, Hands.roll_back, Hands.publish),
+    *(Hands.land, Hands.drop, Hands.rewrite, Hands.rewrite_manifests, Hands.hide, Hands.roll_back, Hands.publish),
     *(Hands.stage, _tag_newest, _maintain_as_well, _maintain_as_well),
 )
 

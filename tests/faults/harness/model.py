@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 
 from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.snapshots import ancestors
-from firnlake.job.lane import HIDING
+from firnlake.job.lane import POSITION_DELETING
 from firnlake.table.published_plans import ERASE, JOB_ID, LANE, PLAN_ID, RecordCounts, properties_of
 from infra.foreign.files import on_disk
 from tests.support.lakes import held
@@ -220,7 +220,7 @@ def unbalanced(table: Table) -> list[str]:
             # Removed tombstones that are erased count as read.
             moved[REMOVED_TOMBSTONES] = min(0, added[REMOVED_TOMBSTONES])
             lost += moved[REMOVED_TOMBSTONES]
-        if said.get(LANE) in HIDING:
+        if said.get(LANE) in POSITION_DELETING:
             # No data file changes; what is superseded is hidden, and readers see so many fewer.
             lost = 0
             if int(said.get("added-position-deletes", 0)) < counts.superseded:

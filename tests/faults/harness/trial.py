@@ -39,8 +39,8 @@ RUNS = ((tuple(Lane), False), ((Lane.MERGE, Lane.CLEAN), False), ((Lane.FULL,), 
 """Lanes of a cleaning, and whether thresholds count."""
 ERASING = 0.5
 """Share of seeds in which keys are to be erased."""
-MASKED = 0.5
-"""Share of seeds in which lane `mask` hides what is superseded."""
+HIDING = 0.5
+"""Share of seeds in which lane `hide` hides what is superseded."""
 FAR_AWAY = b"nobody has this key"
 LATER = 3 * DAY
 """By a clock so far ahead everything that a dead process left is dead."""
@@ -89,8 +89,8 @@ def trial(seed: int, lake: Lake, place: Workplace, reader: Reader, folder: Path)
     requester = Random(f"requests {seed}")  # noqa: S311
     stand = Stand(seed, random, place, topic, reader, folder / str(seed))
     stand.requester = requester if requester.random() < ERASING else None
-    masks = {"mask_max_lag_ms": "0"} if Random(f"masks {seed}").random() < MASKED else {}  # noqa: S311
-    stand.topic.create(delete_retention_ms=random.choice(["0", "0", str(DAY)]), maintenance_orphans="true", **masks)
+    hiding = {"hide_max_lag_ms": "0"} if Random(f"masks {seed}").random() < HIDING else {}  # noqa: S311
+    stand.topic.create(delete_retention_ms=random.choice(["0", "0", str(DAY)]), maintenance_orphans="true", **hiding)
     found = Trial(seed)
     reader.watch(stand.topic.table)
     try:

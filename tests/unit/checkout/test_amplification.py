@@ -14,13 +14,13 @@ from firnlake.job.lane import Lane
 from firnlake.table.policies import Policies
 from firnlake.table.policy import Policy
 from firnlake.table.segment import LEVELS, RUN, TAIL
-from infra.bench.amplification import MASKED, Model, amplification
+from infra.bench.amplification import HIDING, Model, amplification
 from infra.bench.arrivals import START_MS, Arrivals, uniform
 
 SECOND = 1000
 ONLY_FULL = {"firn.profile": "kafka"}
 ONLY_MERGE = {"firn.profile": "kafka", "firn.min.cleanable.dirty.ratio": "1", "firn.merge.segments": "2"}
-ONLY_MASK = {"firn.profile": "kafka", "firn.min.cleanable.dirty.ratio": "1", "firn.mask.max.fraction": "1"}
+ONLY_HIDE = {"firn.profile": "kafka", "firn.min.cleanable.dirty.ratio": "1", "firn.hide.max.fraction": "1"}
 
 
 def one_key(records: int, *, deletes: bool = False) -> Arrivals:
@@ -62,23 +62,23 @@ def test_c9_a_tombstone_goes_in_two_stages() -> None:
     assert model.plans == {Lane.FULL: 3}
 
 
-def test_c28_one_key_is_seen_once_after_every_mask() -> None:
+def test_c28_one_key_is_seen_once_after_every_hide_plan() -> None:
     """Looks at 1 to 5 s find 2, 3, 4, 5, 6 records; each hides all but the newest, in one more delete file each."""
     found = [
         (int(model.hidden.sum()), len(model.delete_files))
-        for model in looks(ONLY_MASK | {"firn.mask.max.lag.ms": "0"}, one_key(6))
+        for model in looks(ONLY_HIDE | {"firn.hide.max.lag.ms": "0"}, one_key(6))
     ]
     assert found == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5)]
 
 
-def test_c28_a_mask_waits_for_its_lag() -> None:
+def test_c28_lane_hide_waits_for_its_lag() -> None:
     """With 2 s the looks at 2 and 5 s hide: then the oldest record that was not compared landed 2 s before."""
-    found = [int(model.hidden.sum()) for model in looks(ONLY_MASK | {"firn.mask.max.lag.ms": "2000"}, one_key(6))]
+    found = [int(model.hidden.sum()) for model in looks(ONLY_HIDE | {"firn.hide.max.lag.ms": "2000"}, one_key(6))]
     assert found == [0, 2, 2, 2, 5]
 
 
 def test_c28_many_delete_files_become_one() -> None:
-    policy = ONLY_MASK | {"firn.mask.max.lag.ms": "0", "firn.position.deletes.max": "2"}
+    policy = ONLY_HIDE | {"firn.hide.max.lag.ms": "0", "firn.position.deletes.max": "2"}
     assert [len(model.delete_files) for model in looks(policy, one_key(6))] == [1, 2, 3, 1, 2]
 
 
@@ -94,7 +94,7 @@ ARRIVALS = replace(uniform(2_500, records=50_000), rate=0.4)
 """A twentieth of the records and keys of docs/amplification.md, and larger segments: less is merged."""
 
 
-@pytest.mark.parametrize(("properties", "write"), [({}, 1.6), (MASKED, 1.3)])
+@pytest.mark.parametrize(("properties", "write"), [({}, 1.6), (HIDING, 1.3)])
 def test_amplification_is_what_the_defaults_aim_at(properties: dict[str, str], write: float) -> None:
     found = amplification(ARRIVALS, properties)
     assert found["written per byte"] <= write
@@ -119,8 +119,8 @@ POLICIES = st.builds(
     delete_retention_ms=st.sampled_from((0, 300_000)),
     min_compaction_lag_ms=st.sampled_from((0, 120_000)),
     segment_bytes=st.sampled_from((20_000, 10**9)),
-    mask_max_lag_ms=st.sampled_from((-1, 0, 60_000)),
-    mask_max_fraction=st.sampled_from((0.5, 1.0)),
+    hide_max_lag_ms=st.sampled_from((-1, 0, 60_000)),
+    hide_max_fraction=st.sampled_from((0.5, 1.0)),
     position_deletes_max=st.integers(1, 8),
 )
 

@@ -154,12 +154,12 @@ def test_memory_is_met_when_it_is_little() -> None:
     [
         ("demo", ("make demo", "seconds"), 75, ()),
         ("maintain", ("firn maintain", "seconds"), 0.5, ("all three procedures", "seconds")),
-        ("mask", ("firn mask", "written"), 0.001, ("firn full", "written")),
-        ("mask", ("firn mask", "seconds"), 0.5, ("MERGE, merge-on-read", "seconds")),
-        ("scan", ("DuckDB, masked", "seconds"), 1.3, ("DuckDB, clean", "seconds")),
-        ("equality", ("firn lighten", "seconds"), 0.2, ("rewrite_data_files", "seconds")),
-        ("amplification", ("masks, few merges", "written per byte"), 1.3, ()),
-        ("amplification", ("masks, few merges", "held per byte"), 2, ()),
+        ("hide", ("firn hide", "written"), 0.001, ("firn full", "written")),
+        ("hide", ("firn hide", "seconds"), 0.5, ("MERGE, merge-on-read", "seconds")),
+        ("scan", ("DuckDB, hidden", "seconds"), 1.3, ("DuckDB, clean", "seconds")),
+        ("equality", ("firn convert", "seconds"), 0.2, ("rewrite_data_files", "seconds")),
+        ("amplification", ("hide, few merges", "written per byte"), 1.3, ()),
+        ("amplification", ("hide, few merges", "held per byte"), 2, ()),
         ("freshness", ("firn in a loop", "longest wait"), 60, ()),
     ],
 )

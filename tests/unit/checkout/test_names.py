@@ -6,6 +6,8 @@ import re
 import pytest
 
 from firnlake.cli.main import COMMANDS
+from firnlake.iceberg.branches import FIRN_BRANCHES
+from firnlake.job.lane import Lane
 from firnlake.table.policy import NAMES
 from tests.nets.layout import PRODUCT, ROOT, modules
 
@@ -20,10 +22,12 @@ MODULES = {
 }  # fmt: skip
 CLASSES = {
     "Stray", "Facts", "Columns", "ColumnMapping", "Reading", "_Docket", "Wanted", "Looked", "Garbage", "Erasing",
-    "Masking",
+    "Masking", "Masks", "MaskTask", "LightenTask",
 }  # fmt: skip
+LANES = {"mask", "lighten"}
+BRANCHES = {"firn_masks"}
 SUBCOMMANDS = {"care"}
-PROPERTIES = ("care.",)
+PROPERTIES = ("care.", "mask.", "lighten.")
 """Beginnings of table properties, without the prefix ``firn.``."""
 TARGETS = {"faults-care"}
 """Of `make`."""
@@ -47,6 +51,11 @@ def test_no_class_has_an_old_name_and_none_has_two_homes(part: str) -> None:
 
 def test_no_command_has_an_old_name() -> None:
     assert COMMANDS.keys() & SUBCOMMANDS == set()
+
+
+def test_no_lane_and_no_branch_has_an_old_name() -> None:
+    assert {str(lane) for lane in Lane} & LANES == set()
+    assert set(FIRN_BRANCHES) & BRANCHES == set()
 
 
 def test_no_table_property_has_an_old_name() -> None:

@@ -94,7 +94,7 @@ class TestRetain:
     def test_c26_plans_go_to_the_command_of_their_lane(
         self, firn: Firn, lake: Lake, expired: list[Path], tmp_path: Path
     ) -> None:
-        refused(firn("compact", *expired), "is of the lane retain; allowed here: erase, mask, lighten, merge, ")
+        refused(firn("compact", *expired), "is of the lane retain; allowed here: erase, hide, convert, merge, ")
         firn("create", "lake.other")
         append(lake, [row(0)], "lake.other")
         full = only_plan(lake, identifier="lake.other").write(tmp_path)

@@ -30,7 +30,7 @@ def inputs_of(folder: Path, levels: Sequence[int], deletes_max: int = 8) -> Plan
         Held(level, [Row(10 * number + place, b"k%d" % place) for place in range(10)])
         for number, level in enumerate(levels)
     ]
-    inputs = plan_inputs(folder, held, lane=Lane.LIGHTEN)
+    inputs = plan_inputs(folder, held, lane=Lane.CONVERT)
     return replace(inputs, plan=inputs.plan.model_copy(update={"position_deletes_max": deletes_max}))
 
 

@@ -81,9 +81,9 @@ def test_c20_a_blocked_topic_partition_names_its_blocker_in_every_lane(lake: Lak
     append(lake, [row(1)])
     found = explain_partition(lake, TABLE, TOPIC_PARTITION, NOW)
     assert [blocker.rule for blocker in found.blockers] == ["C20"]
-    waiting = [lane for lane in Lane if lane not in (Lane.RETAIN, Lane.LIGHTEN)]
+    waiting = [lane for lane in Lane if lane not in (Lane.RETAIN, Lane.CONVERT)]
     assert {lanes(found)[lane][:2] for lane in waiting} == {(False, "C20")}
-    assert lanes(found)[Lane.LIGHTEN] == (False, "C27", "0 of 16 equality delete files")
+    assert lanes(found)[Lane.CONVERT] == (False, "C27", "0 of 16 equality delete files")
 
 
 def test_c17_what_is_too_large_is_reported(lake: Lake) -> None:

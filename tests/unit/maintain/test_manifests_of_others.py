@@ -153,7 +153,7 @@ class History:
         self.offset += 8
         append(self.lake, rows, self.table)
 
-    def mask(self) -> None:
+    def hide(self) -> None:
         table = self.lake.table(self.table)
         files = [task.file for task in table.scan().plan_files()]
         paths = [one.file_path for one in files if one.spec_id == table.spec().spec_id]
@@ -182,7 +182,7 @@ class History:
 
 
 steps = st.lists(
-    st.sampled_from(["land", "land", "land", "merge", "mask", "again", "drop", "respec", "maintain"]),
+    st.sampled_from(["land", "land", "land", "merge", "hide", "again", "drop", "respec", "maintain"]),
     min_size=3,
     max_size=9,
 )

@@ -149,7 +149,7 @@ def test_a_lane_makes_one_level(lane: Lane, level: int) -> None:
 
 @pytest.mark.parametrize(
     ("lane", "size", "expected"),
-    [(Lane.FULL, 10_000, 10_000), (Lane.MASK, 10_000, 320), (Lane.LIGHTEN, 10_000, 320), (Lane.MASK, 200, 200)],
+    [(Lane.FULL, 10_000, 10_000), (Lane.HIDE, 10_000, 320), (Lane.CONVERT, 10_000, 320), (Lane.HIDE, 200, 200)],
 )
 def test_a_lane_that_hides_reads_keys_and_offsets(lane: Lane, size: int, expected: int) -> None:
     (one,) = example().inputs

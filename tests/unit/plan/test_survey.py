@@ -85,7 +85,7 @@ POLICIES = st.fixed_dictionaries(
         "plan_max_bytes": st.sampled_from([50, 2**63 - 1]),
         "plan_max_records": st.sampled_from([5, 2**63 - 1]),
         "null_keys": st.sampled_from(["quarantine", "fail"]),
-        "lighten_equality_deletes": st.sampled_from([1, 2, 2**63 - 1]),
+        "convert_equality_deletes": st.sampled_from([1, 2, 2**63 - 1]),
     },
 ).map(Policy.model_validate)
 

@@ -21,7 +21,7 @@ KAFKA_DEFAULTS = {
 
 
 SPECIAL = {
-    "mask.max.fraction": "0.9",
+    "hide.max.fraction": "0.9",
     "cleanup.policy": "compact",
     "null.keys": "fail",
     "profile": "kafka",

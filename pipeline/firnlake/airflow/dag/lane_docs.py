@@ -3,7 +3,7 @@
 DAG = """
 ### {table}
 
-Kafka-grade log compaction, lane by lane: **retain** → **erase** → **mask** → **lighten** → **merge** → **clean** →
+Kafka-grade log compaction, lane by lane: **retain** → **erase** → **hide** → **convert** → **merge** → **clean** →
 **tier** → **full**. Each lane plans what is due by the table's own properties and compacts it, with or without Spark.
 Great Expectations validates every result before one atomic commit publishes it, while writers keep appending. When
 nothing is due, Spark does not start.
@@ -23,14 +23,14 @@ LANES = {
 other records and segments stay as they are.
 
 `firn erase TABLE --status` tells what is in the way.""",
-    "mask": """Hides superseded records by position deletes, so that readers see one record per key before a cleaning.
-Nothing is rewritten. Off unless `firn.mask.max.lag.ms` is set.
+    "hide": """Hides superseded records by position deletes, so that readers see one record per key before a cleaning.
+Nothing is rewritten. Off unless `firn.hide.max.lag.ms` is set.
 
-`firn.mask.max.lag.ms`, `firn.mask.max.fraction`, `firn.mask.max.tail.bytes`, `firn.position.deletes.max`""",
-    "lighten": """Turns equality deletes into position deletes, which cost readers less, and lets the equality delete
+`firn.hide.max.lag.ms`, `firn.hide.max.fraction`, `firn.hide.max.tail.bytes`, `firn.position.deletes.max`""",
+    "convert": """Turns equality deletes into position deletes, which cost readers less, and lets the equality delete
 files go. No segment is rewritten, and readers see the same.
 
-`firn.lighten.equality.deletes`, `firn.position.deletes.max`""",
+`firn.convert.equality.deletes`, `firn.position.deletes.max`""",
     "merge": """Merges landed segments (L0) into fewer, larger ones (L1). No record is lost or changed.
 
 `firn.merge.segments`, `firn.segment.bytes`, `firn.leave.to.full.fraction`""",

@@ -100,12 +100,12 @@ def _terms() -> "tuple[datetime, bool, Scope]":
 
 
 def jobs_of(plans: "Sequence[Plan]", folder: Path, plans_per_job: int) -> list[MappedJob]:
-    """Jobs of up to ``plans_per_job`` plans each, whose files lie in ``folder``; more in lane `lighten`, where a delete
+    """Jobs of up to ``plans_per_job`` plans each, whose files lie in ``folder``; more in lane `convert`, where a delete
     file leaves only when the topic partitions that it reaches share a job."""
     from firnlake.job.job import LIMITS
     from firnlake.job.lane import Lane
 
-    if plans and plans[0].lane is Lane.LIGHTEN:
+    if plans and plans[0].lane is Lane.CONVERT:
         plans_per_job = max(plans_per_job, LIMITS.plans)
     return [_job(plans[start : start + plans_per_job], folder) for start in range(0, len(plans), plans_per_job)]
 

@@ -55,7 +55,7 @@ class Survivor(NamedTuple):
     offset: int
     comes_back: bool
     stamped: bool
-    """A tombstone with a delete horizon: lane `mask` hides nothing below it (C9)."""
+    """A tombstone with a delete horizon: lane `hide` hides nothing below it (C9)."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Keeping:
             return self._to_be_erased(version)
         for lane, cleaning in self._due.items():
             if going := _going(version, place, cleaning):
-                does = "hides" if lane is Lane.MASK else "removes"
+                does = "hides" if lane is Lane.HIDE else "removes"
                 return Reason(going.rule, f"{going.text}; the next {lane} {does} it, and is due")
         if not self.prospects.state.policy.compacts:
             return Reason("C19", "within the retention of its topic, which is not compacted")
@@ -246,7 +246,7 @@ def _going(version: Version, place: int, cleaning: Cleaning) -> Reason | None:
     if cleaning.plan.lane is Lane.RETAIN and version.path in taken(cleaning.plan):
         return Reason("C19", "past the retention of its topic")
     outcome = cleaning.outcome(place)
-    if cleaning.plan.lane is Lane.MASK:
+    if cleaning.plan.lane is Lane.HIDE:
         newest = cleaning.survivor
         below = newest is not None and not newest.stamped and version.offset < newest.offset
         hidden = below and outcome in (Outcome.SUPERSEDED, Outcome.REPEATED)

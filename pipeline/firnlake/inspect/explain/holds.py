@@ -35,8 +35,8 @@ class Reason:
 RULES = {
     Lane.RETAIN: "C19",
     Lane.ERASE: "C30",
-    Lane.MASK: "C28",
-    Lane.LIGHTEN: "C27",
+    Lane.HIDE: "C28",
+    Lane.CONVERT: "C27",
     Lane.MERGE: "C13",
     Lane.CLEAN: "C14",
     Lane.TIER: "C15",
@@ -62,12 +62,12 @@ def missing(lane: Lane, state: PartitionState) -> Reason:
         return Reason(RULES[lane], kept or "it holds no record")
     if lane is Lane.ERASE:
         return _no_search(state)
-    if lane is Lane.LIGHTEN:
-        return _nothing_to_lighten(state)
+    if lane is Lane.CONVERT:
+        return _nothing_to_convert(state)
     if not state.policy.compacts and lane is not Lane.MERGE:
         return Reason("C19", "its topic is not compacted (cleanup.policy = delete)")
-    if lane is Lane.MASK:
-        return _nothing_to_mask(state)
+    if lane is Lane.HIDE:
+        return _nothing_to_hide(state)
     if lane in _COUNTED:
         field, what = _COUNTED[lane]
         needed = getattr(state.policy, field)
@@ -95,11 +95,11 @@ def _no_search(state: PartitionState) -> Reason:
     return Reason(RULES[Lane.ERASE], "all requests to erase a key are served")
 
 
-def _nothing_to_mask(state: PartitionState) -> Reason:
-    """Why lane ``mask`` is not due in ``state``."""
-    rule = RULES[Lane.MASK]
-    if not state.policy.masks:
-        return Reason(rule, "nothing is hidden before it is cleaned (firn.mask.max.lag.ms = -1)")
+def _nothing_to_hide(state: PartitionState) -> Reason:
+    """Why lane ``hide`` is not due in ``state``."""
+    rule = RULES[Lane.HIDE]
+    if not state.policy.hides:
+        return Reason(rule, "nothing is hidden before it is cleaned (firn.hide.max.lag.ms = -1)")
     for one in in_the_way(state):
         return Reason("C20", one)
     work = comparison(state)
@@ -111,15 +111,15 @@ def _nothing_to_mask(state: PartitionState) -> Reason:
     return Reason(rule, "all segments are compared with each other")
 
 
-def _nothing_to_lighten(state: PartitionState) -> Reason:
-    """Why lane ``lighten`` is not due in ``state``."""
+def _nothing_to_convert(state: PartitionState) -> Reason:
+    """Why lane ``convert`` is not due in ``state``."""
     for segment in state.segments:
         if segment.equality_deletes and (problem := next(iter(excess(segment, state.policy)), None)):
             return Reason("C18", problem)
     most = max((one.equality_deletes for one in state.segments), default=0)
     if not most and any(one.holding_deletes for one in state.segments):
-        return Reason(RULES[Lane.LIGHTEN], "each equality delete file reaches a data file that no plan takes")
-    return Reason(RULES[Lane.LIGHTEN], f"{most} of {state.policy.lighten_equality_deletes} equality delete files")
+        return Reason(RULES[Lane.CONVERT], "each equality delete file reaches a data file that no plan takes")
+    return Reason(RULES[Lane.CONVERT], f"{most} of {state.policy.convert_equality_deletes} equality delete files")
 
 
 def _ahead(state: PartitionState) -> str:

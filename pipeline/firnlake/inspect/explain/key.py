@@ -165,8 +165,8 @@ def _removed(
 
 def _removed_by(commit: Commit, parent_id: int, versions: Versions, has_key: bool) -> Iterator[Removed]:
     before, after = versions.files(parent_id), versions.files(commit.snapshot_id)
-    # A mask leaves all files in the table, and hides records in them.
-    same = before & after if commit.lane == Lane.MASK else frozenset[str]()
+    # Lane `hide` leaves all files in the table, and hides records in them.
+    same = before & after if commit.lane == Lane.HIDE else frozenset[str]()
     gone = versions.of(parent_id, among=(before - after) | same)
     missing = Counter(version.place for version in gone)
     missing.subtract(version.place for version in versions.of(commit.snapshot_id, among=(after - before) | same))
@@ -183,8 +183,8 @@ def _took(version: Version, left: Sequence[Version], commit: Commit, has_key: bo
         return Reason("C19", "past the retention of its topic")
     if commit.lane == Lane.ERASE:
         return Reason("C30", "erased on request")
-    if commit.lane == Lane.MASK and newest > version.offset:
-        return Reason("C28", f"hidden by mask: superseded by offset {newest}")
+    if commit.lane == Lane.HIDE and newest > version.offset:
+        return Reason("C28", f"hidden by lane hide: superseded by offset {newest}")
     if version.producer_id is not None and newest < version.offset and not (version.tombstone and version.level >= RUN):
         return Reason("C10", f"of an aborted transaction of producer {version.producer_id}")
     if not has_key:

@@ -27,7 +27,7 @@ class LevelStatus(Level):
     tombstones: int | None
     """Number of tombstones; None when metadata does not have it."""
     hidden: int | None = 0
-    """Number of records that row-level deletes hide, an upper bound where lane `mask` has not counted them; None: only
+    """Number of records that row-level deletes hide, an upper bound where lane `hide` has not counted them; None: only
     reading tells."""
     delete_files: int = 0
     """Most row-level delete files that may apply to one segment."""
@@ -70,7 +70,7 @@ class PartitionStatus(FrozenModel):
     """Milliseconds until the clock alone makes a lane due, 0 when one is; None when only new data can."""
     blockers: tuple[str, ...]
     compared_through: int | None = None
-    """Offset up to which lane `mask` has compared all segments with each other (C28); None where it has not."""
+    """Offset up to which lane `hide` has compared all segments with each other (C28); None where it has not."""
     retained: str | None
     """The oldest segment that retention keeps, and the reason; None when the policy does not delete (C19)."""
     waiting: tuple[str, ...]

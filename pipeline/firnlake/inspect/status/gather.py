@@ -101,7 +101,7 @@ def _status(lake: Lake, identifier: str, now_ms: int, verdicts: tuple[LaneVerdic
     for batch in quarantined:
         moved[batch.topic_partition] += batch.records
     possible = _possible(sensed.survey)
-    busy = open_jobs(lake, identifier) if any(state.policy.masks for state in states) else {}
+    busy = open_jobs(lake, identifier) if any(state.policy.hides for state in states) else {}
     parts = [
         _partition(
             state,
@@ -177,7 +177,7 @@ def _partition(
     quarantined: int,
     busy: OpenJob | None,
 ) -> PartitionStatus:
-    """The status of ``state``; no lane is due that is not in ``possible``. Lane `mask` waits for ``busy``."""
+    """The status of ``state``; no lane is due that is not in ``possible``. Lane `hide` waits for ``busy``."""
     held = {marker.plan.lane for marker in failed}
     lanes = [lane for lane in Lane if lane not in held]
     works = {lane.value: work.reason for lane in lanes if lane in possible and (work := due(lane, state))}
@@ -265,7 +265,7 @@ def _levels(state: PartitionState) -> tuple[LevelStatus, ...]:
                 records=sum(segment.records for segment in own),
                 bytes=sum(segment.bytes for segment in own),
                 tombstones=_sum(segment.tombstones for segment in own),
-                hidden=_sum(state.masking.counted(segment) for segment in own),
+                hidden=_sum(state.hide_memory.counted(segment) for segment in own),
                 delete_files=max(segment.row_deletes for segment in own),
                 base_offset=min((segment.base_offset for segment in filled), default=None),
                 last_offset=max((segment.last_offset for segment in filled), default=None),

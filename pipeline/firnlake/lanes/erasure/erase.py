@@ -188,7 +188,7 @@ def erasure_conflicts(current: Table, plans: Sequence[Plan], erasures: ReadOnce)
         snapshot = current.snapshot_by_id(plan.snapshot_id)
         made = snapshot.sequence_number if snapshot else None
         problem = overtaken(known, plan) if plan.lane is Lane.ERASE else None
-        if plan.lane in LEVELING:  # what lanes that hide leave in place is searched there
+        if plan.lane in LEVELING:  # what lanes that write position deletes leave in place is searched there
             problem = unsearched(known, plan, made)
         if plan.id in gone:
             problem = f"plan {plan.id} ({plan.title}): {gone[plan.id]} left {REMOVED_TOMBSTONES}; plan again"

@@ -15,7 +15,7 @@ from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, FixedType, IntegerType, LongType, PrimitiveType, StringType
 
-from firnlake.iceberg.branches import ERASURES, MASKS, QUARANTINE
+from firnlake.iceberg.branches import ERASURES, HIDDEN, QUARANTINE
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.snapshots import ancestors
@@ -160,7 +160,7 @@ class Telling:
         return next(self._bounds.concern(gone), None) is not None
 
 
-_WITHOUT_KEYS: Final = (QUARANTINE, ERASURES, MASKS)
+_WITHOUT_KEYS: Final = (QUARANTINE, ERASURES, HIDDEN)
 """Branches that hold no record with a key."""
 
 

@@ -128,7 +128,7 @@ _KINDS = {
     "C11": ("lag", "time, or firn.min.compaction.lag.ms and firn.active.segments"),
     "C18": ("large segment", "firn.max.input.bytes"),
     "C20": ("segment", "the file is rewritten or removed"),
-    "C27": ("row-level deletes", "they are applied: lane lighten, or rewrite_data_files"),
+    "C27": ("row-level deletes", "they are applied: lane convert, or rewrite_data_files"),
 }
 """Kind of an obstacle, and what lifts it, by rule."""
 

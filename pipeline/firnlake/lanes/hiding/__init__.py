@@ -1,1 +1,1 @@
-"""Lanes `mask` and `lighten`: records are hidden where they are (C27, C28)."""
+"""Lanes `hide` and `convert`: records are hidden where they are (C27, C28)."""

@@ -1,4 +1,4 @@
-"""Files for the judge of a commit of a lane that hides, `mask` or `lighten`, in a table's history (C27, C28).
+"""Files for the judge of a commit of lane `hide` or `convert` in a table's history (C27, C28).
 
 The data files are the same before and after: with the row-level deletes of the snapshot before, and with the commit's.
 """
@@ -12,9 +12,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branches import MASKS
+from firnlake.iceberg.branches import HIDDEN
 from firnlake.job.lane import Lane
-from firnlake.lanes.hiding.memory import HideMemory, Masks, masks_at
+from firnlake.lanes.hiding.memory import HideMemory, TableHideMemory, hide_memory_at
 from firnlake.table.published_plans import PublishedPlan
 from firnlake.table.segment import Segments
 from firnlake.validate.cases import JudgedFile, ListedFacts
@@ -24,8 +24,8 @@ from firnlake_expectations.tables import SHOWN
 
 @dataclass(frozen=True)
 class HidingCommit:
-    """The commit of a lane that hides which made ``snapshot``; ``segments`` and row-level ``deletes`` are those of the
-    snapshot before."""
+    """The commit of a lane that writes position deletes which made ``snapshot``; ``segments`` and row-level ``deletes``
+    are those of the snapshot before."""
 
     identifier: str
     table: Table
@@ -40,15 +40,15 @@ class HidingCommit:
 
         Raises RefusedError when the history that tells them has expired.
         """
-        told_by = self._lightened if plan.lane == Lane.LIGHTEN else self._masked
+        told_by = self._converted if plan.lane == Lane.CONVERT else self._hidden
         inputs, known = told_by(plan, stayed)
         before, after = (deletes.among(inputs, known) for deletes in (self.deletes, self._deletes_after))
         return tuple(
             self.listing.file(SHOWN, file, before.get(file.file_path), after.get(file.file_path)) for file in inputs
         )
 
-    def _lightened(self, plan: PublishedPlan, stayed: Sequence[DataFile]) -> tuple[list[DataFile], int | None]:
-        """The inputs of a plan of lane `lighten`, and the data sequence number up to which it knew equality deletes.
+    def _converted(self, plan: PublishedPlan, stayed: Sequence[DataFile]) -> tuple[list[DataFile], int | None]:
+        """The inputs of a plan of lane `convert`, and the data sequence number up to which it knew equality deletes.
 
         Others may have landed between plan and commit. Of all numbers that it may have known, the one counts at which
         equality deletes reach as many files and records as it took.
@@ -63,17 +63,17 @@ class HidingCommit:
                 known, inputs = number, possible
         return inputs, known
 
-    def _masked(self, plan: PublishedPlan, stayed: Sequence[DataFile]) -> tuple[list[DataFile], int | None]:
-        """The inputs of a plan of lane `mask`, and the data sequence number up to which it knew equality deletes, both
-        by what its commit says on branch `firn_masks`."""
-        compared = self._masks.compared_in(plan.topic_partition)
+    def _hidden(self, plan: PublishedPlan, stayed: Sequence[DataFile]) -> tuple[list[DataFile], int | None]:
+        """The inputs of a plan of lane `hide`, and the data sequence number up to which it knew equality deletes, both
+        by what its commit says on branch `firn_hidden`."""
+        compared = self._hide_memory.compared_in(plan.topic_partition)
         if compared is None or compared.snapshot_id != self.snapshot.snapshot_id:
             raise RefusedError(
                 f"table {self.identifier}: what snapshot {self.snapshot.snapshot_id} compared of "
-                f"{plan.topic_partition} is no longer known; allowed: a commit whose snapshot on branch {MASKS} is kept"
+                f"{plan.topic_partition} is no longer known; allowed: a commit whose snapshot on {HIDDEN} is kept"
             )
-        masking, segments = HideMemory(compared), self.segments.by_partition.get(plan.topic_partition, ())
-        taken = {one.path for one in segments if one.records and masking.knows(one)}
+        hide_memory, segments = HideMemory(compared), self.segments.by_partition.get(plan.topic_partition, ())
+        taken = {one.path for one in segments if one.records and hide_memory.knows(one)}
         return [file for file in stayed if file.file_path in taken], compared.sequence_number
 
     @cached_property
@@ -82,6 +82,6 @@ class HidingCommit:
         return SnapshotDeletes.of(self.table, self.snapshot, (one.path for one in self.segments))
 
     @cached_property
-    def _masks(self) -> Masks:
-        """The memory of lane `mask` right after the commit, which has the next sequence number on its branch."""
-        return masks_at(self.table, (self.snapshot.sequence_number or 0) + 1)
+    def _hide_memory(self) -> TableHideMemory:
+        """The memory of lane `hide` right after the commit, which has the next sequence number on its branch."""
+        return hide_memory_at(self.table, (self.snapshot.sequence_number or 0) + 1)

@@ -1,4 +1,4 @@
-"""The segments that lane `mask` has to compare in a topic partition now, or why it leaves it alone (C28).
+"""The segments that lane `hide` has to compare in a topic partition now, or why it leaves it alone (C28).
 
 Segments that were compared before need no second look at each other: only the keys of the others are looked up in them.
 """
@@ -28,36 +28,36 @@ class DueComparison:
 
 
 def obstacles(state: PartitionState) -> tuple[str, ...]:
-    """Why lane `mask` leaves the topic partition of ``state`` alone, each with what is allowed; empty: it does not."""
-    return tuple(_obstacles(state)) if state.policy.masks else ()
+    """Why lane `hide` leaves the topic partition of ``state`` alone, each with what is allowed; empty: it does not."""
+    return tuple(_obstacles(state)) if state.policy.hides else ()
 
 
 def _obstacles(state: PartitionState) -> Iterator[str]:
     policy = state.policy
-    if state.tail_bytes > policy.mask_max_tail_bytes:
+    if state.tail_bytes > policy.hide_max_tail_bytes:
         yield (
-            f"{state.topic_partition}: lane mask leaves a tail of {state.tail_bytes} bytes alone; allowed: "
-            f"{policy.mask_max_tail_bytes} (firn.mask.max.tail.bytes)"
+            f"{state.topic_partition}: lane hide leaves a tail of {state.tail_bytes} bytes alone; allowed: "
+            f"{policy.hide_max_tail_bytes} (firn.hide.max.tail.bytes)"
         )
     for segment in state.oversized_tail:
-        yield f"segment {segment} is too large to be compared by lane mask; allowed: {policy.max_input_bytes} bytes"
+        yield f"segment {segment} is too large to be compared by lane hide; allowed: {policy.max_input_bytes} bytes"
     for segment in state.segments:
         if segment.copies > 1:
-            yield f"segment {segment} is listed {segment.copies} times; allowed for lane mask: once (clean it first)"
+            yield f"segment {segment} is listed {segment.copies} times; allowed for lane hide: once (clean it first)"
     for stray in state.strays:
-        yield f"lane mask waits: {stray}"
+        yield f"lane hide waits: {stray}"
     if state.tail_is_held:
-        yield f"lane mask waits: the tail reaches past what is not decided: {state.undecided}"
+        yield f"lane hide waits: the tail reaches past what is not decided: {state.undecided}"
 
 
 def comparison(state: PartitionState) -> DueComparison | None:
-    """The segments of ``state`` that lane `mask` would compare, due or not; None when all are compared already, or when
+    """The segments of ``state`` that lane `hide` would compare, due or not; None when all are compared already, or when
     it leaves the topic partition alone."""
-    if not state.policy.masks or obstacles(state):
+    if not state.policy.hides or obstacles(state):
         return None
-    masking = state.masking
+    hide_memory = state.hide_memory
     head, before = _possible(state)
-    unknown = [one for one in head if not masking.knows(one)]
+    unknown = [one for one in head if not hide_memory.knows(one)]
     fitting = Budget.of(state.policy).fitting([(one,) for one in unknown])
     if len(fitting) < len(unknown):
         # At least what begins first: otherwise nothing would ever be compared.
@@ -67,7 +67,7 @@ def comparison(state: PartitionState) -> DueComparison | None:
         )
         head = [one for one in head if before is None or one.base_offset < before]
     segments = sorted((*head, *(one for one in state.tail if one.records)), key=lambda one: one.order)
-    known = frozenset(one.path for one in segments if masking.knows(one))
+    known = frozenset(one.path for one in segments if hide_memory.knows(one))
     return DueComparison(tuple(segments), known, before) if len(known) < len(segments) else None
 
 
@@ -85,9 +85,9 @@ def _possible(state: PartitionState) -> tuple[Sequence[Segment], int | None]:
 def compared_through(state: PartitionState) -> int | None:
     """The offset up to which all segments of ``state`` were compared with each other; None where they were not."""
     held = [one for one in state.segments if one.records]
-    first = min((one.base_offset for one in held if not state.masking.knows(one)), default=None)
+    first = min((one.base_offset for one in held if not state.hide_memory.knows(one)), default=None)
     through = max((one.last_offset for one in held if first is None or one.last_offset < first), default=None)
-    return None if state.masking.compared is None else through
+    return None if state.hide_memory.compared is None else through
 
 
 def landed_ms(segment: Segment) -> int:
@@ -101,4 +101,4 @@ def landed_ms(segment: Segment) -> int:
 
 def due_from_ms(state: PartitionState, work: DueComparison) -> int:
     """Clock from which ``work`` is due in ``state``, epoch milliseconds."""
-    return min(map(landed_ms, work.uncompared)) + state.policy.mask_max_lag_ms
+    return min(map(landed_ms, work.uncompared)) + state.policy.hide_max_lag_ms

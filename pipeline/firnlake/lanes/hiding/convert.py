@@ -1,4 +1,4 @@
-"""Lane `lighten`: finds the records that equality deletes hide, and hides them by their positions instead (C27).
+"""Lane `convert`: finds the records that equality deletes hide, and hides them by their positions instead (C27).
 
 Only the columns that the equality deletes compare are read of the data files, and no record is written.
 """
@@ -28,7 +28,7 @@ class FoundPositions:
 
 
 @dataclass(frozen=True)
-class LightenTask:
+class ConvertTask:
     """Find what equality deletes hide in some segments of a plan."""
 
     inputs: PlanInputs
@@ -39,13 +39,13 @@ class LightenTask:
         return FoundPositions({path: places for path, places in positions.items() if len(places)}, deleted)
 
 
-def lightened(
+def converted(
     plans: Sequence[PlanInputs], target: Target, engine: Engine, title: str
 ) -> tuple[dict[str, Result], dict[str, FirnError]]:
-    """The results of ``plans`` of lane `lighten`, and the errors of the others, by plan id."""
-    tasks = [(one.plan.id, LightenTask(one.only(group))) for one in plans for group in _groups(one.segments)]
+    """The results of ``plans`` of lane `convert`, and the errors of the others, by plan id."""
+    tasks = [(one.plan.id, ConvertTask(one.only(group))) for one in plans for group in _groups(one.segments)]
     weights = [task.inputs.bytes for _, task in tasks]
-    parts = engine.map(perform, [task for _, task in tasks], weights=weights, title=f"lighten {title}")
+    parts = engine.map(perform, [task for _, task in tasks], weights=weights, title=f"convert {title}")
     by_id = {one.plan.id: one for one in plans}
     positions: dict[str, dict[str, Longs]] = {plan_id: {} for plan_id in by_id}
     deleted: Counter[str] = Counter()

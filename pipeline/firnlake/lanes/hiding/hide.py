@@ -1,4 +1,4 @@
-"""Lane `mask`: finds superseded records by their keys and offsets, and hides them where they are (C28).
+"""Lane `hide`: finds superseded records by their keys and offsets, and hides them where they are (C28).
 
 Its memory moves with the commit that hides them.
 """
@@ -21,12 +21,12 @@ from firnlake.compact.tasks import Result, failure, is_here, perform
 from firnlake.engine.engine import Engine
 from firnlake.engine.local import LocalEngine
 from firnlake.errors import ConflictError, FirnError, RefusedError
-from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, MASKS, has_side_branches
+from firnlake.iceberg.branches import HAS_SIDE_BRANCHES, HIDDEN, has_side_branches
 from firnlake.iceberg.keys import NO_KEY, Flags, Longs, keys_of, places_in
 from firnlake.job.lane import Lane
 from firnlake.job.plan import Plan
 from firnlake.job.result import ComparedSegments
-from firnlake.lanes.hiding.memory import Compared, Hidden, Masks, read_masks
+from firnlake.lanes.hiding.memory import Compared, Hidden, TableHideMemory, read_hide_memory
 from firnlake.table.segment import RUN
 
 
@@ -42,7 +42,7 @@ class SupersededRecords:
 
 
 @dataclass(frozen=True)
-class MaskTask:
+class SupersededTask:
     """Find the records that a plan hides; ``surveyed`` is the survey of a wide plan."""
 
     inputs: PlanInputs
@@ -62,20 +62,20 @@ class MaskTask:
         )
 
 
-def masked(
+def hide_superseded(
     plans: Sequence[PlanInputs], target: Target, engine: Engine, title: str
 ) -> tuple[dict[str, Result], dict[str, FirnError]]:
-    """The results of ``plans`` of lane `mask`, and the errors of the others, by plan id."""
+    """The results of ``plans`` of lane `hide`, and the errors of the others, by plan id."""
     if is_here(plans, engine) and not any(map(is_wide, plans)):
         engine = LocalEngine()
-    tasks: dict[str, MaskTask] = {}
+    tasks: dict[str, SupersededTask] = {}
     failed: dict[str, FirnError] = {}
     for one in plans:
         wide = survey_wide(one, engine) if is_wide(one) else None
         if isinstance(wide, Exception):
             failed[one.plan.id] = failure(one, wide)
         else:
-            tasks[one.plan.id] = MaskTask(one, wide)
+            tasks[one.plan.id] = SupersededTask(one, wide)
     weights = [task.inputs.bytes for task in tasks.values()]
     compared = engine.map(perform, list(tasks.values()), weights=weights, title=f"compare {title}")
     by_plan: dict[str, SupersededRecords] = {}
@@ -184,7 +184,7 @@ def _end(inputs: PlanInputs) -> tuple[int | None, str]:
 
 @dataclass(frozen=True)
 class ComparedPlan:
-    """A plan of lane `mask` and its findings (``seen``), from its judged result."""
+    """A plan of lane `hide` and its findings (``seen``), from its judged result."""
 
     plan: Plan
     seen: ComparedSegments
@@ -208,7 +208,7 @@ class ComparedPlan:
         return [Hidden(self.plan.topic, self.plan.partition, *one) for one in self.seen.hidden.items()]
 
 
-def with_masks(known: Masks, plans: Sequence[ComparedPlan], snapshot_id: int) -> Masks:
+def with_compared(known: TableHideMemory, plans: Sequence[ComparedPlan], snapshot_id: int) -> TableHideMemory:
     """``known`` with what ``plans`` have compared, which the commit of ``snapshot_id`` publishes.
 
     Raises ConflictError when one of them no longer fits.
@@ -219,25 +219,25 @@ def with_masks(known: Masks, plans: Sequence[ComparedPlan], snapshot_id: int) ->
     return known.after([one.compared(snapshot_id) for one in plans], [own for one in plans for own in one.hidden])
 
 
-def mask_conflicts(current: Table, plans: Sequence[Plan]) -> Mapping[str, FirnError]:
-    """The conflicts of ``plans`` of lane `mask` with the memory of ``current``, by plan id; none for other lanes."""
-    masks = [plan for plan in plans if plan.lane is Lane.MASK]
-    if not masks:
+def hide_conflicts(current: Table, plans: Sequence[Plan]) -> Mapping[str, FirnError]:
+    """The conflicts of ``plans`` of lane `hide` with the memory of ``current``, by plan id; none for other lanes."""
+    hiding = [plan for plan in plans if plan.lane is Lane.HIDE]
+    if not hiding:
         return {}
     if not has_side_branches(current.properties):
         problem = (
-            f"table {masks[0].table} can't remember what was compared: it has no branch {MASKS} "
-            f"({HAS_SIDE_BRANCHES} is false); allowed: firn.mask.max.lag.ms = -1"
+            f"table {hiding[0].table} can't remember what was compared: it has no branch {HIDDEN} "
+            f"({HAS_SIDE_BRANCHES} is false); allowed: firn.hide.max.lag.ms = -1"
         )
-        return {plan.id: RefusedError(problem) for plan in masks}
-    known = read_masks(current)
-    problems = ((plan, overtaken(known, plan)) for plan in masks)
+        return {plan.id: RefusedError(problem) for plan in hiding}
+    known = read_hide_memory(current)
+    problems = ((plan, overtaken(known, plan)) for plan in hiding)
     return {plan.id: ConflictError(problem) for plan, problem in problems if problem}
 
 
-def overtaken(known: Masks, plan: Plan) -> str | None:
+def overtaken(known: TableHideMemory, plan: Plan) -> str | None:
     """The conflict of ``plan`` with a later comparison that was published; None without one."""
     now = known.compared_in(plan.topic_partition)
     if now and now.sequence_number > plan.known_through:
-        return f"plan {plan.id} ({plan.title}): a later mask was published in snapshot {now.snapshot_id}; plan again"
+        return f"plan {plan.id} ({plan.title}): a later one was published in snapshot {now.snapshot_id}; plan again"
     return None

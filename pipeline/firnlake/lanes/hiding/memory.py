@@ -1,7 +1,7 @@
-"""The memory of lane `mask`: which segments of a table were compared, and how many records are hidden in each (C28).
+"""The memory of lane `hide`: which segments of a table were compared, and how many records are hidden in each (C28).
 
 It saves work, and counts as garbage what is hidden; no record depends on it. Lost, it costs one comparison of
-everything. It is the statistics file of the head of branch `firn_masks`, which the lane's commits change beside main's.
+everything. It is the statistics file of the head of branch `firn_hidden`, which the lane's commits change with main.
 """
 
 import logging
@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branch_snapshot import BranchSnapshot
-from firnlake.iceberg.branches import MASKS, on_branch
+from firnlake.iceberg.branches import HIDDEN, on_branch
 from firnlake.iceberg.side_branches import Blob, BranchFile, file_of, location_on, read_puffin, rows_as_bytes, rows_of
 from firnlake.iceberg.snapshots import ancestors
 from firnlake.table.segment import TAIL, Segment
@@ -45,15 +45,15 @@ class Compared(PartitionRow):
 
 @dataclass(frozen=True, slots=True)
 class Hidden(PartitionRow):
-    """``records`` of the segment ``path`` were hidden when it was compared last, by masks or by other deletes."""
+    """``records`` of the segment ``path`` were hidden when it was compared last, by lane `hide` or by other deletes."""
 
     path: str
     records: int
 
 
 @dataclass(frozen=True)
-class Masks:
-    """The memory of lane `mask` about a table."""
+class TableHideMemory:
+    """The memory of lane `hide` about a table."""
 
     compared: tuple[Compared, ...] = ()
     """One per topic partition."""
@@ -73,12 +73,12 @@ class Masks:
         """The topic partitions of which anything is known, sorted."""
         return tuple(sorted({*self._compared, *self._hidden}))
 
-    def after(self, compared: Iterable[Compared], hidden: Iterable[Hidden]) -> "Masks":
-        """These masks once ``compared`` and ``hidden`` hold for the topic partitions of ``compared``."""
+    def after(self, compared: Iterable[Compared], hidden: Iterable[Hidden]) -> "TableHideMemory":
+        """This memory once ``compared`` and ``hidden`` hold for the topic partitions of ``compared``."""
         new = {one.topic_partition: one for one in compared}
         kept = (one for one in self.compared if one.topic_partition not in new)
         others = (one for one in self.hidden if one.topic_partition not in new)
-        return Masks(
+        return TableHideMemory(
             tuple(sorted((*kept, *new.values()), key=lambda one: one.topic_partition)),
             tuple(sorted((*others, *hidden), key=lambda one: (one.topic_partition, one.path))),
         )
@@ -97,73 +97,73 @@ class Masks:
 
 log = logging.getLogger(__name__)
 
-COMPARED = "firn-masks-compared-v1"
-HIDDEN = "firn-masks-hidden-v1"
+COMPARED = "firn-hidden-compared-v1"
+RECORDS = "firn-hidden-records-v1"
 _ANEW = "everything is compared anew"
 
 
-def blobs_of(masks: Masks) -> list[Blob]:
-    """The blobs that hold ``masks``."""
+def blobs_of(memory: TableHideMemory) -> list[Blob]:
+    """The blobs that hold ``memory``."""
     return [
-        Blob(COMPARED, rows_as_bytes(Compared, masks.compared)),
-        Blob(HIDDEN, rows_as_bytes(Hidden, masks.hidden)),
+        Blob(COMPARED, rows_as_bytes(Compared, memory.compared)),
+        Blob(RECORDS, rows_as_bytes(Hidden, memory.hidden)),
     ]
 
 
-def read_masks(table: Table) -> Masks:
-    """The memory of lane `mask` about ``table``; empty before the first mask, or when its file is lost or unreadable.
+def read_hide_memory(table: Table) -> TableHideMemory:
+    """The memory of lane `hide` about ``table``; empty when nothing was compared, or its file is lost or unreadable.
 
-    Topic partitions whose last mask is no longer in main's history (a rollback, or the snapshot has expired) are not
+    Topic partitions whose last comparison main's history no longer has (a rollback, an expired snapshot) are not
     compared: what it hid may be visible again. UnavailableError when the store does not answer.
     """
     try:
-        location = location_on(table, MASKS, _ANEW)
-        masks = Masks() if location is None else _read_file(table, location)
+        location = location_on(table, HIDDEN, _ANEW)
+        memory = TableHideMemory() if location is None else _read_file(table, location)
     except RefusedError as error:
         log.warning("%s", error)
-        return Masks()
+        return TableHideMemory()
     history = {snapshot.snapshot_id for snapshot in ancestors(table)}
-    return Masks(tuple(one for one in masks.compared if one.snapshot_id in history), masks.hidden)
+    return TableHideMemory(tuple(one for one in memory.compared if one.snapshot_id in history), memory.hidden)
 
 
-def masks_at(table: Table, number: int) -> Masks:
-    """The memory of lane `mask` when the newest snapshot of ``table`` had the sequence number ``number``.
+def hide_memory_at(table: Table, number: int) -> TableHideMemory:
+    """The memory of lane `hide` when the newest snapshot of ``table`` had the sequence number ``number``.
 
     Raises RefusedError when that is no longer known.
     """
-    until = (one for one in ancestors(on_branch(table, MASKS)) if (one.sequence_number or 0) <= number)
+    until = (one for one in ancestors(on_branch(table, HIDDEN)) if (one.sequence_number or 0) <= number)
     head = next(until, None)
     location = file_of(table, head.snapshot_id) if head else None
     if location is None:
         raise RefusedError(
-            f"table {'.'.join(table.name())}: what lane mask had compared at sequence number {number} is no longer "
-            f"known; allowed: a commit whose snapshot on branch {MASKS} is kept"
+            f"table {'.'.join(table.name())}: what lane hide had compared at sequence number {number} is no longer "
+            f"known; allowed: a commit whose snapshot on branch {HIDDEN} is kept"
         )
     return _read_file(table, location)
 
 
-def _read_file(table: Table, location: str) -> Masks:
-    subject = f"table {'.'.join(table.name())}: what lane mask has compared"
+def _read_file(table: Table, location: str) -> TableHideMemory:
+    subject = f"table {'.'.join(table.name())}: what lane hide has compared"
     blobs = {one.type: one for one in read_puffin(table, location, subject)}
     try:
-        return Masks(rows_of(Compared, blobs[COMPARED]), rows_of(Hidden, blobs[HIDDEN]))
+        return TableHideMemory(rows_of(Compared, blobs[COMPARED]), rows_of(Hidden, blobs[RECORDS]))
     except (KeyError, ValueError, TypeError, pa.ArrowException) as error:
         raise RefusedError(f"{subject} in {location} is not readable: {error}; {_ANEW}") from error
 
 
 @dataclass(frozen=True)
-class MasksChange:
+class HideMemoryChange:
     """``edit`` makes the new content of the branch from the one that the commit is made on, at every try anew. It may
     raise ConflictError where it does not fit. A comparison without ``committed`` gets the commit's sequence number."""
 
-    edit: Callable[[Masks], Masks]
+    edit: Callable[[TableHideMemory], TableHideMemory]
 
     def on(self, target: Table, branch: str) -> BranchSnapshot:
         """The branch's part of a commit to ``target``."""
-        return BranchFile(branch, target.metadata.new_snapshot_id(), "masks", self._blobs)
+        return BranchFile(branch, target.metadata.new_snapshot_id(), "hidden", self._blobs)
 
     def _blobs(self, target: Table, committed: int) -> list[Blob]:
-        new = self.edit(read_masks(target))
+        new = self.edit(read_hide_memory(target))
         compared = tuple(one if one.committed else replace(one, committed=committed) for one in new.compared)
         return blobs_of(replace(new, compared=compared))
 
@@ -187,8 +187,8 @@ class HideMemory:
         return min(self.hidden.get(segment.path, 0), segment.records) if segment.row_deletes else 0
 
     def counted(self, segment: Segment) -> int | None:
-        """Number of records of ``segment`` that row-level deletes hide: exact where the last mask has seen all of them,
-        else as ``Segment.hidden``."""
+        """Number of records of ``segment`` that row-level deletes hide: exact where the last comparison has seen
+        them all, else as ``Segment.hidden``."""
         if not segment.row_deletes:
             return 0
         compared = self.compared
@@ -207,7 +207,7 @@ class HideMemory:
     def _shows_end(self, segments: Collection[Segment]) -> int | None:
         """The highest offset of ``segments`` that readers are known to see; None: not known.
 
-        The last mask saw it, and no delete has reached its segment since: a mask itself never hides it (C4).
+        The last comparison saw it, and no delete has reached its segment since: the lane itself never hides it (C4).
         """
         compared = self.compared
         if compared is None or compared.end is None:
@@ -216,27 +216,27 @@ class HideMemory:
         return compared.end if is_seen else None
 
 
-UNMASKED = HideMemory()
+NOTHING_COMPARED = HideMemory()
 
 
 def _untouched(segment: Segment, compared: Compared) -> bool:
-    """True when no delete but the mask's own has reached ``segment`` since it was compared.
+    """True when no delete but the lane's own has reached ``segment`` since it was compared.
 
-    Equality deletes may land between plan and commit of a mask, position deletes make it conflict.
+    Equality deletes may land between plan and commit, position deletes are a conflict.
     """
     return segment.newest_delete <= (compared.sequence_number if segment.equality_deletes else compared.committed)
 
 
-def masking_of(table: Table) -> Mapping[TopicPartition, HideMemory]:
-    """The memory of lane `mask` by topic partition; without those that it knows nothing of."""
-    masks = read_masks(table)
-    return {place: HideMemory(masks.compared_in(place), masks.hidden_in(place)) for place in masks.topic_partitions}
+def hide_memory_of(table: Table) -> Mapping[TopicPartition, HideMemory]:
+    """The memory of lane `hide` by topic partition; without those that it knows nothing of."""
+    memory = read_hide_memory(table)
+    return {place: HideMemory(memory.compared_in(place), memory.hidden_in(place)) for place in memory.topic_partitions}
 
 
-def dirty_bytes(masking: HideMemory, segment: Segment) -> int:
+def dirty_bytes(hide_memory: HideMemory, segment: Segment) -> int:
     """Bytes of ``segment`` that may be garbage (C12, C28): those of hidden records, which are of average size, and all
     of a segment of the head that was not compared."""
-    if segment.level != TAIL and not masking.knows(segment):
+    if segment.level != TAIL and not hide_memory.knows(segment):
         return segment.bytes
-    hidden = masking.hidden_in(segment)
+    hidden = hide_memory.hidden_in(segment)
     return segment.bytes * hidden // segment.records if hidden else 0

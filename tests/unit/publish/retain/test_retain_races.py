@@ -69,7 +69,7 @@ class TestConflicts:
         full = only_plan(lake)
         with pytest.raises(RefusedError, match=r"is of the lane full; allowed here: retain \(lane retain: firn retain"):
             retain(lake, full)
-        with pytest.raises(RefusedError, match="is of the lane retain; allowed here: erase, mask, lighten, merge, "):
+        with pytest.raises(RefusedError, match="is of the lane retain; allowed here: erase, hide, convert, merge, "):
             lakes.opened(lake, plan)
         assert stages_of(lake, TABLE) == []
 

@@ -1,4 +1,4 @@
-"""Lane `lighten`: what equality deletes hide is hidden by positions, and the equality delete files leave (C27)."""
+"""Lane `convert`: what equality deletes hide is hidden by positions, and the equality delete files leave (C27)."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def test_c24_c27_equality_deletes_become_positions(table: Upserts) -> None:
     table.delete(["id"], (3,), (4,), (9,))
     table.append(Row(6, 4), Row(7, 5))
     files, before = data_files(table.topic.lake.table(table.topic.table)), table.seen()
-    (counts,) = table.topic.clean("lighten", force=True)
+    (counts,) = table.topic.clean("convert", force=True)
     assert table.seen() == before
     assert equality_deletes_left(table) == 0
     assert len(table.deletes()) == 1
@@ -35,7 +35,7 @@ def test_c24_c27_equality_deletes_become_positions(table: Upserts) -> None:
     assert (counts.records_in, counts.records_out, counts.superseded, counts.deleted) == (3, 3, 0, 3)
     assert (counts.segments_in, counts.segments_in_place, counts.bytes_in) == (0, 2, 0)
     assert 0 < counts.bytes_out < 10_000
-    assert table.topic.plans("lighten", force=True) == [], "running twice changes nothing"
+    assert table.topic.plans("convert", force=True) == [], "running twice changes nothing"
     table.topic.clean("full", force=True)
     assert table.seqs() == [1, 4, 6, 7]
     assert table.deletes() == set()
@@ -45,7 +45,7 @@ def test_c27_several_columns_null_and_columns_beside_the_key(table: Upserts) -> 
     table.append(Row(0, 1, "a"), Row(1, 2, None), Row(2, 3, "b"), Row(3, 4, "b"), Row(4, None, "c"), Row(5, 5, "c"))
     table.delete(["city"], ("a",), (None,))
     table.delete(["id", "city"], (3, "b"), (4, "zzz"), (None, "c"))
-    table.topic.clean("lighten", force=True)
+    table.topic.clean("convert", force=True)
     assert table.seqs() == [3, 5]
     assert equality_deletes_left(table) == 0
 
@@ -54,7 +54,7 @@ def test_c27_what_positions_hide_already_is_not_hidden_twice(table: Upserts) -> 
     table.append(Row(0, 1), Row(1, 2), Row(2, 3))
     table.delete_at(0)
     table.delete(["id"], (1,), (2,))
-    (counts,) = table.topic.clean("lighten", force=True)
+    (counts,) = table.topic.clean("convert", force=True)
     assert counts.deleted == 2
     assert table.seqs() == [2]
     assert sum("/_firn/" in path for path in table.deletes()) == 1
@@ -64,24 +64,24 @@ def test_c27_what_positions_hide_already_is_not_hidden_twice(table: Upserts) -> 
 def test_c27_a_delete_that_hides_nothing_leaves_without_a_file_in_its_place(table: Upserts) -> None:
     table.append(Row(0, 1), Row(1, 2))
     table.delete(["id"], (9,))
-    (counts,) = table.topic.clean("lighten", force=True)
+    (counts,) = table.topic.clean("convert", force=True)
     assert (counts.records_in, counts.deleted, counts.bytes_out) == (2, 0, 0)
     assert table.deletes() == set()
     assert table.seqs() == [0, 1]
 
 
 def test_c27_it_waits_until_they_are_many(lake: Lake, engine: Engine) -> None:
-    table = upserts(lake, engine, lighten_equality_deletes="3")
+    table = upserts(lake, engine, convert_equality_deletes="3")
     table.append(*(Row(number, number) for number in range(5)))
     table.delete(["id"], (0,))
     table.delete(["id"], (1,))
-    assert table.topic.plans("lighten") == []
+    assert table.topic.plans("convert") == []
     _, (state,) = sense_table(lake, table.topic.table, NOW)
-    assert str(missing(Lane.LIGHTEN, state).text) == "2 of 3 equality delete files"
+    assert str(missing(Lane.CONVERT, state).text) == "2 of 3 equality delete files"
     table.delete(["id"], (2,))
-    (plan,) = table.topic.plans("lighten")
+    (plan,) = table.topic.plans("convert")
     assert plan.reason == "3 of 3 equality delete files"
-    table.topic.clean("lighten")
+    table.topic.clean("convert")
     assert table.seqs() == [3, 4]
     assert equality_deletes_left(table) == 0
 
@@ -99,21 +99,21 @@ class TestLevels:
         _, (state,) = sense_table(topic.lake, topic.table, NOW)
         assert "equality delete files" in state.blockers[0]
         runs = {one.lane: one for one in topic.run(force=True)}
-        assert len(runs[Lane.LIGHTEN].publications) == 1
+        assert len(runs[Lane.CONVERT].publications) == 1
         assert len(runs[Lane.FULL].publications) == 1, "the lanes after it in the same run"
         assert [(one.offset, one.key) for one in topic.seen()] == [(2, b"c"), (3, b"a")]
         assert deletes(topic) == set()
 
     def test_c27_it_is_due_at_once_where_other_lanes_wait(self, topic: Topic) -> None:
         delete_keys(topic, b"b")
-        (plan,) = topic.plans("lighten")
+        (plan,) = topic.plans("convert")
         assert plan.reason == "1 of 1 equality delete files"
 
     def test_c27_each_level_has_positions_in_its_own_partition(self, topic: Topic) -> None:
         topic.clean("full", force=True)
         topic.land(updates("e=1", "b=2", start=5))
         delete_keys(topic, b"b")
-        topic.clean("lighten")
+        topic.clean("convert")
         written = deletes(topic)
         assert len(written) == 2, "level 3 and level 0"
         assert [one.offset for one in topic.seen()] == [2, 3, 4, 5]
@@ -127,10 +127,10 @@ class TestLevels:
         add(topic.lake, topic.table, [], data_files(table)[:1])
         delete_keys(topic, b"b")
         before = len(equality_deletes(topic.lake.table(topic.table)))
-        assert topic.plans("lighten", force=True) == []
+        assert topic.plans("convert", force=True) == []
         _, (state,) = sense_table(topic.lake, topic.table, NOW)
-        assert due(Lane.LIGHTEN, state, force=True) is None
-        assert missing(Lane.LIGHTEN, state).text == "each equality delete file reaches a data file that no plan takes"
+        assert due(Lane.CONVERT, state, force=True) is None
+        assert missing(Lane.CONVERT, state).text == "each equality delete file reaches a data file that no plan takes"
         assert len(equality_deletes(topic.lake.table(topic.table))) == before
 
     def test_c27_transactions_and_records_without_a_key_do_not_matter(self, topic: Topic) -> None:
@@ -139,7 +139,7 @@ class TestLevels:
             transaction.set_properties({"firn.null.keys": "fail"})
         topic.append([updates("x=1", start=5)[0]._replace(key=None)])
         delete_keys(topic, b"b")
-        topic.clean("lighten")
+        topic.clean("convert")
         assert [one.offset for one in topic.seen()] == [0, 2, 3, 4, 5]
 
 
@@ -168,10 +168,10 @@ class TestEverywhere:
 
     def test_c27_all_topic_partitions_go_in_one_commit(self, table: Upserts) -> None:
         self.delete_everywhere(table, 1)
-        plans = table.topic.plans("lighten", force=True)
+        plans = table.topic.plans("convert", force=True)
         assert len(plans) == 2
         before = table.seen()
-        table.topic.clean("lighten", force=True)
+        table.topic.clean("convert", force=True)
         assert table.seen() == before == [Row(1, 2), Row(1, 3, shard=1)]
         assert equality_deletes_left(table) == 0
 
@@ -179,7 +179,7 @@ class TestEverywhere:
         from firnlake.airflow.dag.planning import jobs_of
 
         self.delete_everywhere(table, 1)
-        plans = table.topic.plans("lighten", force=True)
+        plans = table.topic.plans("convert", force=True)
         assert len(jobs_of(plans, tmp_path, 1)) == 1
 
     def test_c20_where_one_waits_the_file_stays_and_nothing_is_planned_for_ever(self, table: Upserts) -> None:
@@ -187,12 +187,12 @@ class TestEverywhere:
         again = [one for one in data_files(held) if partition_values(one) == (1,)]
         add(table.topic.lake, table.topic.table, [], again)
         self.delete_everywhere(table, 1)
-        assert table.topic.plans("lighten", force=True) == []
+        assert table.topic.plans("convert", force=True) == []
         assert equality_deletes_left(table) == 1
 
     def test_c20_a_conflict_of_one_plan_keeps_the_file_for_the_others(self, table: Upserts) -> None:
         self.delete_everywhere(table, 1)
-        (stage,) = table.topic.validated(table.topic.plans("lighten", force=True))
+        (stage,) = table.topic.validated(table.topic.plans("convert", force=True))
         lake, name = table.topic.lake, table.topic.table
         (path,) = [one.file_path for one in data_files(lake.table(name)) if partition_values(one) == (1,)]
         delete_at(lake, name, {path: [1]})
@@ -200,7 +200,7 @@ class TestEverywhere:
         assert (len(result.publications), len(result.failures)) == (1, 1)
         assert equality_deletes_left(table) == 1, "the other topic partition needs it"
         assert table.seen() == [Row(1, 2)]
-        table.topic.clean("lighten", force=True)
+        table.topic.clean("convert", force=True)
         assert equality_deletes_left(table) == 0
         assert table.seen() == [Row(1, 2)]
 
@@ -210,7 +210,7 @@ def test_c27_an_unpartitioned_table(lake: Lake, engine: Engine) -> None:
     table.append(Row(0, 1), Row(1, 2), Row(2, 1))
     table.delete(["id"], (2,))
     table.append(Row(3, 2), Row(4, 3))
-    table.topic.clean("lighten", force=True)
+    table.topic.clean("convert", force=True)
     assert table.seqs() == [0, 2, 3, 4]
     assert equality_deletes_left(table) == 0
 
@@ -220,7 +220,7 @@ def test_c27_position_delete_files_are_merged_beyond_the_limit(lake: Lake, engin
     table.append(*(Row(number, number) for number in range(10)))
     for number in range(4):
         table.delete(["id"], (number,))
-        table.topic.clean("lighten", force=True)
+        table.topic.clean("convert", force=True)
         assert table.seqs() == list(range(number + 1, 10))
         assert len(table.deletes()) == (number + 1 if number < 3 else 1)
     assert equality_deletes_left(table) == 0

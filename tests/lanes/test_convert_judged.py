@@ -1,4 +1,4 @@
-"""What lane `lighten` writes is judged: each sabotage is noticed, by the run and by `firn verify` (C23, C27)."""
+"""What lane `convert` writes is judged: each sabotage is noticed, by the run and by `firn verify` (C23, C27)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,20 +26,20 @@ def test_c23_an_outsider_judges_the_commit(table: Upserts) -> None:
     table.append(Row(3, 3))
     table.delete(["id"], (1,))
     table.append(Row(4, 1))
-    (plan,) = table.topic.plans("lighten", force=True)
+    (plan,) = table.topic.plans("convert", force=True)
     (stage,) = table.topic.validated([plan])
     table.delete(["id"], (1,), (3,))
     publish(table.topic.lake, stage)
     (verified,) = verify(table.topic.lake, table.topic.table, None, table.topic.engine)
     assert verified.passed, [row.observed for row in verified.rows if row.broken]
-    assert (verified.claim.lane, verified.claim.records_in, verified.claim.deleted) == ("lighten", 2, 2)
+    assert (verified.claim.lane, verified.claim.records_in, verified.claim.deleted) == ("convert", 2, 2)
     assert table.seqs() == [1]
 
 
 def test_c23_an_outsider_notices_a_commit_that_shows_a_record_again(table: Upserts) -> None:
     table.append(Row(0, 1), Row(1, 2))
     table.delete(["id"], (1,))
-    table.topic.clean("lighten", force=True)
+    table.topic.clean("convert", force=True)
     (path,) = table.deletes()
     held = pq.read_table(on_disk(path))
     pq.write_table(held.set_column(1, held.schema.field(1), pa.array([1], pa.int64())), on_disk(path))
@@ -56,7 +56,7 @@ def test_c17_a_wide_plan_is_judged_in_buckets(table: Upserts, monkeypatch: pytes
     table.append(Row(0, 1), Row(1, 2), Row(2, None))
     table.append(Row(3, 1), Row(4, 3))
     table.delete(["id"], (1,), (None,))
-    table.topic.clean("lighten", force=True)
+    table.topic.clean("convert", force=True)
     assert table.seqs() == [1, 4]
     assert equality_deletes_left(table) == 0
 
@@ -65,7 +65,7 @@ def test_c23_with_values_read_on_both_sides(lake: Lake, engine: Engine) -> None:
     table = upserts(lake, engine, validate="full", report_samples="full")
     table.append(Row(0, 1), Row(1, 2))
     table.delete(["id"], (1,))
-    table.topic.clean("lighten", force=True)
+    table.topic.clean("convert", force=True)
     assert table.seqs() == [1]
 
 
@@ -105,7 +105,7 @@ def test_the_judge_notices(
     table.delete(["id"], (2,))
     before = table.seen()
     replaced(monkeypatch, PlanInputs, "hidden_by_values", broken)
-    judged = refused(table.topic, table.topic.plans("lighten", force=True))
+    judged = refused(table.topic, table.topic.plans("convert", force=True))
     assert "expect_same_visible_records" in judged.failure
     with pytest.raises(RefusedError, match="failed in validate"):
         publish(table.topic.lake, judged.stage)
@@ -129,7 +129,7 @@ def test_the_judge_notices_a_delete_file_that_is_merged_too_early(
         "rows_named",
         lambda sound, files, delete, known, *_: sound(files, delete, {*known, *every}),
     )
-    (outcome,) = table.topic.compacted(*table.topic.plans("lighten", force=True))
+    (outcome,) = table.topic.compacted(*table.topic.plans("convert", force=True))
     (judged,) = validate(lake, [outcome.stage], engine)
     assert "allowed: one that names inputs of the plan alone" in str(judged.error)
     assert table.seqs() == [3]

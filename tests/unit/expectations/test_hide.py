@@ -1,4 +1,4 @@
-"""C28: every way in which lane `mask` could go wrong is found by the judge: a record too many, one too few."""
+"""C28: every way in which lane `hide` could go wrong is found by the judge: a record too many, one too few."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ END = Record(8, b"z", level=0)
 INPUTS = [OLD_A, OLD_B, ALONE, NO_KEY, NEW_A, DELETED_B, LATE_D, STAMPED_D, END]
 HIDDEN = [OLD_A, OLD_B]
 VISIBLE = [one for one in INPUTS if one not in HIDDEN]
-MASK = replace(
+HIDE = replace(
     CLAIM,
-    lane="mask",
+    lane="hide",
     level_out=0,
     log_end_offset=8,
     segments_in=0,
@@ -44,14 +44,14 @@ MASK = replace(
 )
 
 
-def broken(inputs: Records, outputs: Records, claim: Claim = MASK) -> dict[str, int]:
+def broken(inputs: Records, outputs: Records, claim: Claim = HIDE) -> dict[str, int]:
     """The rules that are broken, and how often, for a claim whose figures fit."""
     counted = replace(
         claim, records_in=len(inputs), records_out=len(outputs), superseded=max(0, len(inputs) - len(outputs))
     )
     parts = [shown(inputs, outputs)]
     (findings,) = judge(parts, SCHEMA, [counted], KAFKAS, fingerprints=[0], samples="full")
-    buckets = KeyBuckets(Layout(SCHEMA, KAFKAS, closely=False, hides=True), counted, 3, 0)
+    buckets = KeyBuckets(Layout(SCHEMA, KAFKAS, closely=False, flagged=True), counted, 3, 0)
     wide = gathered(buckets, buckets.spread(parts, Limits()), "none")
     assert (wide.broken, wide.figures, wide.fingerprint) == (findings.broken, findings.figures, findings.fingerprint)
     assert findings.figures["keys_out"] == len({one.key for one in outputs} - {None})
@@ -60,8 +60,8 @@ def broken(inputs: Records, outputs: Records, claim: Claim = MASK) -> dict[str, 
 
 def test_c28_what_is_superseded_is_hidden_and_nothing_else() -> None:
     assert broken(INPUTS, VISIBLE) == {}
-    (findings,) = judge([shown(INPUTS, VISIBLE)], SCHEMA, [MASK], KAFKAS, fingerprints=[0], samples="none")
-    assert [row.broken for row in rows(MASK, findings)] == [0] * len(rows(MASK, findings))
+    (findings,) = judge([shown(INPUTS, VISIBLE)], SCHEMA, [HIDE], KAFKAS, fingerprints=[0], samples="none")
+    assert [row.broken for row in rows(HIDE, findings)] == [0] * len(rows(HIDE, findings))
 
 
 @pytest.mark.parametrize("gone", [NEW_A, DELETED_B, ALONE, NO_KEY, STAMPED_D])
@@ -105,7 +105,7 @@ def test_c2_copies_of_which_another_one_is_hidden_are_as_before() -> None:
         held, plan=0, name="one", listed=hiding("one", first, second), after=hiding("one", second, second + 1)
     )
     gone = replace(swapped, after=hiding("one", first, second + 1))
-    claim = replace(MASK, records_in=8, records_out=8, superseded=0, deleted=1)
+    claim = replace(HIDE, records_in=8, records_out=8, superseded=0, deleted=1)
     for parts, expected in (([swapped], {}), ([gone], {"not_superseded": 1})):
         (findings,) = judge(parts, SCHEMA, [claim], KAFKAS, fingerprints=[0], samples="full")
         assert dict(findings.broken) == expected
@@ -115,4 +115,4 @@ def test_c2_copies_of_which_another_one_is_hidden_are_as_before() -> None:
 @pytest.mark.parametrize("side", [BEFORE, AFTER])
 def test_c23_two_sides_of_different_files_are_not_judged(side: str) -> None:
     with pytest.raises(ValueError, match=f"parts of .*{side}.* allowed: shown"):
-        judge([shown(INPUTS, VISIBLE), part(side, table(INPUTS))], SCHEMA, [MASK], KAFKAS, fingerprints=[0])
+        judge([shown(INPUTS, VISIBLE), part(side, table(INPUTS))], SCHEMA, [HIDE], KAFKAS, fingerprints=[0])

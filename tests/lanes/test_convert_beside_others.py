@@ -1,4 +1,4 @@
-"""Lane `lighten` beside other lanes, writers and kills: nothing is lost, and nothing is done twice (C22, C25, C27)."""
+"""Lane `convert` beside other lanes, writers and kills: nothing is lost, and nothing is done twice (C22, C25, C27)."""
 
 from contextlib import suppress
 
@@ -23,7 +23,7 @@ class TestMeanwhile:
     def test_c22_c27_a_later_equality_delete_stays_and_applies(self, table: Upserts) -> None:
         table.append(Row(0, 1), Row(1, 2))
         table.delete(["id"], (1,))
-        (plan,) = table.topic.plans("lighten", force=True)
+        (plan,) = table.topic.plans("convert", force=True)
         table.delete(["id"], (2,))
         (stage,) = table.topic.validated([plan])
         table.append(Row(2, 1))
@@ -32,7 +32,7 @@ class TestMeanwhile:
         publish(table.topic.lake, stage)
         assert table.seqs() == [3]
         assert equality_deletes_left(table) == 2
-        table.topic.clean("lighten", force=True)
+        table.topic.clean("convert", force=True)
         assert table.seqs() == [3]
         assert equality_deletes_left(table) == 0
 
@@ -41,7 +41,7 @@ class TestMeanwhile:
         table.append(Row(0, 1), Row(1, 2))
         table.append(Row(2, 1), Row(3, 3))
         table.delete(["id"], (1,))
-        (plan,) = table.topic.plans("lighten", force=True)
+        (plan,) = table.topic.plans("convert", force=True)
         (stage,) = table.topic.validated([plan])
         table.append(Row(4, 1))
         publish(table.topic.lake, stage)
@@ -52,7 +52,7 @@ class TestMeanwhile:
         """Decided anew on the snapshot that is committed on: what landed during the try keeps what it needs."""
         table.append(Row(0, 1), Row(1, 2))
         table.delete(["id"], (1,))
-        (stage,) = table.topic.validated(table.topic.plans("lighten", force=True))
+        (stage,) = table.topic.validated(table.topic.plans("convert", force=True))
 
         def others() -> None:
             table.append(Row(2, 1), Row(3, 3))
@@ -64,21 +64,21 @@ class TestMeanwhile:
         assert publication.attempts == 2
         assert table.seqs() == [2]
         assert equality_deletes_left(table) == 1, "the later one"
-        table.topic.clean("lighten", force=True)
+        table.topic.clean("convert", force=True)
         assert table.seqs() == [2]
         assert equality_deletes_left(table) == 0
 
     def test_c22_a_position_delete_on_an_input_is_a_conflict(self, table: Upserts) -> None:
         table.append(Row(0, 1), Row(1, 2))
         table.delete(["id"], (1,))
-        (plan,) = table.topic.plans("lighten", force=True)
+        (plan,) = table.topic.plans("convert", force=True)
         (stage,) = table.topic.validated([plan])
         table.delete_at(1)
         with pytest.raises(ConflictError, match="other row-level deletes apply to"):
             publish(table.topic.lake, stage)
         assert equality_deletes_left(table) == 1
         assert table.seqs() == []
-        table.topic.clean("lighten", force=True)
+        table.topic.clean("convert", force=True)
         assert table.seqs() == []
         assert equality_deletes_left(table) == 0
 
@@ -86,7 +86,7 @@ class TestMeanwhile:
         table.append(Row(0, 1), Row(1, 2))
         table.append(Row(2, 3))
         table.delete(["id"], (1,))
-        (plan,) = table.topic.plans("lighten", force=True)
+        (plan,) = table.topic.plans("convert", force=True)
         (stage,) = table.topic.validated([plan])
         table.topic.clean("full", force=True)
         with pytest.raises(ConflictError, match="no longer live"):
@@ -99,7 +99,7 @@ class TestMeanwhile:
         table.delete(["id"], (1,))
         (plan,) = table.topic.plans("full", force=True)
         (stage,) = table.topic.validated([plan])
-        table.topic.clean("lighten", force=True)
+        table.topic.clean("convert", force=True)
         with pytest.raises(ConflictError, match="other row-level deletes apply to"):
             publish(table.topic.lake, stage)
         assert table.seqs() == [1, 2]
@@ -112,7 +112,7 @@ class TestTwice:
         lake, topic = table.topic.lake, table.topic
         table.append(Row(0, 1), Row(1, 2))
         table.delete(["id"], (1,))
-        (plan,) = topic.plans("lighten", force=True)
+        (plan,) = topic.plans("convert", force=True)
         topic.compacted(plan)
         assert table.seqs() == [1], "not visible yet"
         topic.compacted(plan)
@@ -126,15 +126,15 @@ class TestTwice:
 
     def test_c25_a_whole_run_after_each_step(self, lake: Lake, engine: Engine) -> None:
         for stop in range(3):
-            table = upserts(lake, engine, lighten_equality_deletes="1")
+            table = upserts(lake, engine, convert_equality_deletes="1")
             table.append(Row(0, 1), Row(1, 2))
             table.delete(["id"], (1,))
-            plans = table.topic.plans("lighten")
+            plans = table.topic.plans("convert")
             if stop > 0:
                 table.topic.compacted(*plans)
             if stop > 1:
                 table.topic.validated(plans)
-            runs = list(run(lake, table.topic.table, NOW, table.topic.engines, (Lane.LIGHTEN,)))
+            runs = list(run(lake, table.topic.table, NOW, table.topic.engines, (Lane.CONVERT,)))
             assert [one.failures for one in runs if one.failures] == []
             assert table.seqs() == [1]
             assert equality_deletes_left(table) == 0
@@ -147,10 +147,10 @@ class TestTwice:
         table.delete(["id"], (1,))
         killer = Nth(nth, die)
         with suppress(Killed):
-            list(run(watched(lake, killer), name, NOW, table.topic.engines, (Lane.LIGHTEN,), force=True))
+            list(run(watched(lake, killer), name, NOW, table.topic.engines, (Lane.CONVERT,), force=True))
         assert killer.acted
         assert table.seqs() == [1], "whether it was published or not"
-        runs = list(run(lake, name, NOW, table.topic.engines, (Lane.LIGHTEN,), force=True))
+        runs = list(run(lake, name, NOW, table.topic.engines, (Lane.CONVERT,), force=True))
         assert [one.failures for one in runs if one.failures] == []
         assert table.seqs() == [1]
         assert equality_deletes_left(table) == 0
@@ -162,7 +162,7 @@ class TestTwice:
     def test_c23_a_staged_delete_file_that_is_gone_is_refused(self, table: Upserts) -> None:
         table.append(Row(0, 1), Row(1, 2))
         table.delete(["id"], (1,))
-        (stage,) = table.topic.validated(table.topic.plans("lighten", force=True))
+        (stage,) = table.topic.validated(table.topic.plans("convert", force=True))
         folder = on_disk(table.topic.lake.table(table.topic.table).location()) / "data" / "_firn"
         (file,) = folder.rglob("*-deletes.parquet")
         file.unlink()

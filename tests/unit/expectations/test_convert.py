@@ -1,4 +1,4 @@
-"""C27: every way in which lane `lighten` could go wrong is found by the judge: a record too many, one too few."""
+"""C27: every way in which lane `convert` could go wrong is found by the judge: a record too many, one too few."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ HELD = [
 ]
 """Records of one data file, one of them twice; `b` is hidden by value, and the first by position."""
 FILE = "data/one.parquet"
-LIGHTEN = replace(
+CONVERT = replace(
     CLAIM,
-    lane="lighten",
+    lane="convert",
     level_out=0,
     log_end_offset=4,
     segments_in=0,
@@ -72,11 +72,11 @@ def sides(after: Sequence[Deletes], before: Sequence[Deletes] | None = None) -> 
     return [replace(held, name=FILE, records=len(HELD), plan=0, listed=listed, after=later)]
 
 
-def broken(parts: list[Part], claim: Claim = LIGHTEN) -> dict[str, int]:
+def broken(parts: list[Part], claim: Claim = CONVERT) -> dict[str, int]:
     (findings,) = judge(parts, SCHEMA, [claim], KAFKAS, fingerprints=[0], samples="full")
     (closely,) = judge(parts, SCHEMA, [claim], KAFKAS, samples="full")
     assert closely.broken == findings.broken, "values are the same files'"
-    buckets = KeyBuckets(Layout(SCHEMA, KAFKAS, closely=False, hides=True), claim, 3, 0)
+    buckets = KeyBuckets(Layout(SCHEMA, KAFKAS, closely=False, flagged=True), claim, 3, 0)
     wide = gathered(buckets, buckets.spread(parts, Limits()), "none")
     assert (wide.broken, wide.figures["records_in"]) == (findings.broken, findings.figures["records_in"])
     assert findings.figures["deleted"] == 2
@@ -118,7 +118,7 @@ def test_c27_a_record_more_or_less_is_noticed(after: list[Deletes], expected: di
 @pytest.mark.parametrize("name", ["records_in", "records_out", "deleted", "superseded"])
 def test_c24_wrong_counts_are_noticed(name: str) -> None:
     parts = sides([by_place("old", 0), by_place("new", 1)])
-    (findings,) = judge(parts, SCHEMA, [LIGHTEN], KAFKAS, fingerprints=[0])
-    assert [row.promise.name for row in rows(LIGHTEN, findings) if row.broken] == []
-    wrong = Claim.from_dict(LIGHTEN.to_dict() | {name: 5})
+    (findings,) = judge(parts, SCHEMA, [CONVERT], KAFKAS, fingerprints=[0])
+    assert [row.promise.name for row in rows(CONVERT, findings) if row.broken] == []
+    wrong = Claim.from_dict(CONVERT.to_dict() | {name: 5})
     assert [row.promise.name for row in rows(wrong, findings) if row.broken] == [RECORD_COUNTS]

@@ -1,4 +1,4 @@
-"""Random histories of upserts and deletes with lane `lighten` among the others (C27)."""
+"""Random histories of upserts and deletes with lane `convert` among the others (C27)."""
 
 from contextlib import nullcontext, suppress
 
@@ -16,10 +16,10 @@ from tests.support.upserts import Row, equality_deletes_left, upserts
 
 
 @bounded(8)
-@given(histories("lighten", "lighten", "merge", "full"), st.booleans())
+@given(histories("convert", "convert", "merge", "full"), st.booleans())
 def test_c2_c3_c27_random_histories(lake: Lake, engine: Engine, history: list[Step], partitioned: bool) -> None:
     """Appends, deletes of both kinds and lanes, some of it while a plan is under way: readers see what a plain model
-    says, and after each `lighten` no equality delete is left but what landed meanwhile."""
+    says, and after each `convert` no equality delete is left but what landed meanwhile."""
     table = upserts(lake, engine, partitioned=partitioned, position_deletes_max="2", delete_retention_ms="0")
     visible: dict[int, Row] = {}
     landed = 0
@@ -47,14 +47,14 @@ def test_c2_c3_c27_random_histories(lake: Lake, engine: Engine, history: list[St
         if not meanwhile:
             table.topic.clean(lane, now, force=True)
         seen = {row.seq: row for row in table.seen()}
-        if lane == "lighten":
+        if lane == "convert":
             assert seen == visible, "nothing goes and nothing comes back"
             assert meanwhile or equality_deletes_left(table) == 0
-            assert meanwhile or table.topic.plans("lighten", now, force=True) == []
+            assert meanwhile or table.topic.plans("convert", now, force=True) == []
         assert seen.items() <= visible.items()
         visible = seen
     before = table.seen()
-    table.topic.clean("lighten", NOW + 99 * DAY, force=True)
+    table.topic.clean("convert", NOW + 99 * DAY, force=True)
     assert table.seen() == before
     assert equality_deletes_left(table) == 0
     table.topic.clean("full", NOW + 100 * DAY, force=True)

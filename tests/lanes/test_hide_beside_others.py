@@ -1,4 +1,4 @@
-"""Lane `mask` beside appends, other lanes, transactions and deletes of others: nothing is lost, nobody waits for ever
+"""Lane `hide` beside appends, other lanes, transactions and deletes of others: nothing is lost, nobody waits for ever
 (C10, C20, C22, C28)."""
 
 import itertools
@@ -19,7 +19,7 @@ from firnlake.inspect.status.gather import status_of
 from firnlake.job.lane import Lane
 from firnlake.job.stage import stages_of
 from firnlake.lanes.hiding import hide
-from firnlake.lanes.hiding.memory import read_masks
+from firnlake.lanes.hiding.memory import read_hide_memory
 from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_work
 from firnlake.run import run
@@ -37,35 +37,35 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def topic(lake: Lake, engine: Engine) -> Topic:
-    return Topic(lake, engine, f"beside.t{next(_numbers)}").create(mask_max_lag_ms="0")
+    return Topic(lake, engine, f"beside.t{next(_numbers)}").create(hide_max_lag_ms="0")
 
 
 def test_c22_what_lands_meanwhile_is_compared_next_time(topic: Topic) -> None:
     topic.land(updates("a=1", "a=2"))
-    (stage,) = topic.validated(topic.plans("mask", force=True))
+    (stage,) = topic.validated(topic.plans("hide", force=True))
     topic.land(updates("a=3", "b=1", start=2))
     publish(topic.lake, stage)
     assert topic.offsets() == [1, 2, 3]
-    (plan,) = topic.plans("mask", force=True)
+    (plan,) = topic.plans("hide", force=True)
     assert [one.compared for one in plan.inputs] == [True, False]
-    topic.clean("mask", force=True)
+    topic.clean("hide", force=True)
     assert topic.offsets() == [2, 3]
 
 
 def test_c22_a_cleaning_that_was_faster_is_a_conflict(topic: Topic) -> None:
     topic.land(updates("a=1", "a=2"), updates("b=1", start=2))
-    (stage,) = topic.validated(topic.plans("mask", force=True))
+    (stage,) = topic.validated(topic.plans("hide", force=True))
     topic.clean("full", force=True)
     with pytest.raises(ConflictError, match="inputs are no longer live"):
         publish(topic.lake, stage)
-    topic.clean("mask", force=True)
+    topic.clean("hide", force=True)
     assert topic.offsets() == [1, 2]
 
 
-def test_c22_a_mask_that_was_faster_is_a_conflict(topic: Topic) -> None:
+def test_c22_a_plan_that_was_faster_is_a_conflict(topic: Topic) -> None:
     topic.land(updates("a=1", "a=2"))
-    (mine,) = topic.plans("mask", force=True)
-    (other,) = topic.plans("mask", NOW + 1, force=True)
+    (mine,) = topic.plans("hide", force=True)
+    (other,) = topic.plans("hide", NOW + 1, force=True)
     first, second = (topic.validated([plan])[0] for plan in (mine, other))
     publish(topic.lake, first)
     with pytest.raises(ConflictError, match="a row-level delete was added to"):
@@ -73,39 +73,39 @@ def test_c22_a_mask_that_was_faster_is_a_conflict(topic: Topic) -> None:
     assert topic.offsets() == [1]
 
 
-def test_c22_a_later_mask_that_hid_nothing_is_not_taken_back(topic: Topic) -> None:
+def test_c22_a_later_commit_that_hid_nothing_is_not_taken_back(topic: Topic) -> None:
     topic.land(updates("a=1", "b=1"))
-    (stage,) = topic.validated(topic.plans("mask", force=True))
+    (stage,) = topic.validated(topic.plans("hide", force=True))
     topic.land(updates("c=1", start=2))
-    topic.clean("mask", NOW + 1, force=True)
-    before = read_masks(topic.lake.table(topic.table))
-    with pytest.raises(ConflictError, match="a later mask was published in snapshot"):
+    topic.clean("hide", NOW + 1, force=True)
+    before = read_hide_memory(topic.lake.table(topic.table))
+    with pytest.raises(ConflictError, match="a later one was published in snapshot"):
         publish(topic.lake, stage)
-    assert read_masks(topic.lake.table(topic.table)) == before
+    assert read_hide_memory(topic.lake.table(topic.table)) == before
 
 
 def test_c20_it_waits_for_an_open_job_and_status_names_it(topic: Topic) -> None:
     topic.land(updates("a=1", "a=2"), updates("b=1", start=2))
     (stage,) = topic.validated(topic.plans("full", force=True))
-    work = plan_work(topic.lake, topic.table, "mask", NOW, force=True)
-    reason = f"orders-0 mask waits for lane full, whose stage {stage} is open"
+    work = plan_work(topic.lake, topic.table, "hide", NOW, force=True)
+    reason = f"orders-0: lane hide waits for lane full, whose stage {stage} is open"
     assert work.plans == []
     assert [line.startswith(reason) for line in work.left()] == [True]
     (status,) = status_of(topic.lake, topic.table, NOW)
     (part,) = status.partitions
     assert any(line.startswith(reason) for line in part.waiting)
     publish(topic.lake, stage)
-    assert len(topic.clean("mask", force=True)) == 1
+    assert len(topic.clean("hide", force=True)) == 1
 
 
 def test_c10_aborted_and_undecided_records(lake: Lake, engine: Engine, tmp_path: Path) -> None:
     topic = Topic(lake, engine, f"beside.t{next(_numbers)}")
-    log = Log(topic, tmp_path).create(mask_max_lag_ms="0")
+    log = Log(topic, tmp_path).create(hide_max_lag_ms="0")
     log.land("a=0", "1 a=1", "1 abort", "b=1", "1 b=2", "1 commit", "b=3").land("a=4", "2 b=5", "b=6")
-    topic.clean("mask", force=True)
+    topic.clean("hide", force=True)
     assert log.offsets() == [0, 1, 2, 5, 6, 7, 8, 9], "C10: the second segment is not decided, the aborted record stays"
     log.land("2 commit")
-    topic.clean("mask", NOW + 1, force=True)
+    topic.clean("hide", NOW + 1, force=True)
     assert log.offsets() == [1, 2, 5, 7, 9, 10]
 
 
@@ -114,27 +114,27 @@ def test_c4_an_active_segment_shows_the_log_end_until_others_delete_there(topic:
     topic.land(updates("a=1", "a=2"))
     for offset in (2, 3):
         topic.land(updates("a=3", start=offset))
-        topic.clean("mask", NOW + offset, force=True)
-        (compared,) = read_masks(topic.lake.table(topic.table)).compared
+        topic.clean("hide", NOW + offset, force=True)
+        (compared,) = read_hide_memory(topic.lake.table(topic.table)).compared
         assert (compared.end, compared.end_path) == (offset, topic.segments()[-1].path)
     topic.land(updates("b=1", start=4))
-    (plan,) = topic.plans("mask", NOW + 4, force=True)
+    (plan,) = topic.plans("hide", NOW + 4, force=True)
     active = topic.segments()[-1].path
     assert plan.compares.shown_end is not None
     assert plan.compares.shown_end.path == active
     delete(topic, 4)
     (outcome,) = compact(topic.lake, [plan], topic.engine)
     assert f"a row-level delete was added to {active}" in str(outcome.error)
-    (plan,) = topic.plans("mask", NOW + 4, force=True)
+    (plan,) = topic.plans("hide", NOW + 4, force=True)
     assert plan.compares.shown_end is None
 
 
 def test_c27_what_others_have_deleted_supersedes_nothing(topic: Topic) -> None:
     topic.land(updates("a=1", "b=1", "b=2"), updates("a=2", "c=1", start=3))
     delete(topic, 3)
-    topic.clean("mask", force=True)
+    topic.clean("hide", force=True)
     assert topic.offsets() == [0, 2, 4]
-    assert read_masks(topic.lake.table(topic.table)).hidden[0].records == 1
+    assert read_hide_memory(topic.lake.table(topic.table)).hidden[0].records == 1
     topic.clean("full", NOW + DAY, force=True)
     assert topic.offsets() == [0, 2, 4]
     assert deletes(topic) == set()
@@ -148,15 +148,15 @@ def test_c6_keys_spread_over_buckets(lake: Lake, engine: Engine, monkeypatch: py
     found = []
     for size in (512 << 20, 100):
         monkeypatch.setattr("firnlake.compact.spread_keys.KEY_BYTES", size)
-        topic = Topic(lake, engine, f"beside.t{next(_numbers)}").create(mask_max_lag_ms="0").land(*history)
-        topic.clean("mask", force=True)
+        topic = Topic(lake, engine, f"beside.t{next(_numbers)}").create(hide_max_lag_ms="0").land(*history)
+        topic.clean("hide", force=True)
         found.append(topic.seen())
     assert found[0] == found[1] == history[2][-7:]
 
 
 def test_c30_hidden_records_of_a_key_are_erased(topic: Topic) -> None:
     topic.land(updates("a=1", "b=1"), updates("a=2", "b=2", start=2), updates("c=1", start=4))
-    topic.clean("mask", force=True)
+    topic.clean("hide", force=True)
     topic.lake.set_properties(topic.table, {"firn.erase.history": "expire"})
     asked = request(topic, b"a", now=clock.now_ms(), within_ms=4 * DAY)
     (counts,) = topic.clean("erase", clock.now_ms(), force=True)
@@ -164,31 +164,31 @@ def test_c30_hidden_records_of_a_key_are_erased(topic: Topic) -> None:
     assert topic.offsets() == [3, 4]
     maintain_table(topic.lake, topic.table, asked.deadline_ms + 1, remove=True)
     assert erasures(topic).certificate_of(1) is not None
-    topic.clean("mask", NOW + DAY, force=True)
+    topic.clean("hide", NOW + DAY, force=True)
     topic.clean("full", NOW + DAY, force=True)
     assert topic.offsets() == [3, 4]
 
 
-def test_explain_tells_what_a_mask_has_hidden(topic: Topic) -> None:
+def test_explain_tells_what_lane_hide_has_hidden(topic: Topic) -> None:
     topic.land(updates("a=1", "b=1"), updates("a=2", start=2))
     (kept, _) = explain_key(topic.lake, topic.table, (b"a",), NOW + 100 * DAY).kept
     assert "superseded by offset 2" in kept.reason.text
-    topic.clean("mask", force=True)
+    topic.clean("hide", force=True)
     explained = explain_key(topic.lake, topic.table, (b"a",), NOW)
     (gone,) = explained.removed
     assert (gone.record.offset, gone.reason.rule, gone.reason.text) == (
         0,
         "C28",
-        "hidden by mask: superseded by offset 2",
+        "hidden by lane hide: superseded by offset 2",
     )
-    assert gone.commit.lane == "mask"
+    assert gone.commit.lane == "hide"
     assert gone.commit.snapshot_id == topic.lake.table(topic.table).metadata.current_snapshot_id
     assert [one.record.offset for one in explained.kept] == [2]
 
 
 def test_status_tells_what_is_hidden_and_compared(topic: Topic) -> None:
     topic.land(updates("a=1", "b=1"), updates("a=2", "b=2", start=2))
-    topic.clean("mask", force=True)
+    topic.clean("hide", force=True)
     topic.land(updates("a=3", start=4))
     ((part,),) = (one.partitions for one in status_of(topic.lake, topic.table, NOW))
     (level,) = part.levels
@@ -197,14 +197,14 @@ def test_status_tells_what_is_hidden_and_compared(topic: Topic) -> None:
 
 def test_a_commit_is_verified_with_what_it_compared(topic: Topic) -> None:
     topic.land(updates("a=1", "a=2"), updates("b=1", "b=", start=2))
-    (stage,) = topic.validated(topic.plans("mask", force=True))
+    (stage,) = topic.validated(topic.plans("hide", force=True))
     topic.land(updates("a=3", start=4))
     publish(topic.lake, stage)
-    (masked,) = verify(topic.lake, topic.table, None, topic.engine)
-    assert masked.passed, [row.observed for row in masked.rows if row.broken]
-    assert (masked.claim.lane, masked.claim.records_in, masked.claim.superseded) == ("mask", 4, 2)
+    (found,) = verify(topic.lake, topic.table, None, topic.engine)
+    assert found.passed, [row.observed for row in found.rows if row.broken]
+    assert (found.claim.lane, found.claim.records_in, found.claim.superseded) == ("hide", 4, 2)
     for later in (0, 2 * DAY):
-        topic.clean("mask", NOW + later, force=True)
+        topic.clean("hide", NOW + later, force=True)
         topic.clean("full", NOW + later, force=True)
         (full,) = verify(topic.lake, topic.table, None, topic.engine)
         assert full.passed, [row.observed for row in full.rows if row.broken]
@@ -222,7 +222,7 @@ def test_c23_a_result_with_a_defect_is_refused(topic: Topic, monkeypatch: pytest
 
     replaced(monkeypatch, hide, "superseded", broken)
     topic.land(updates("a=1", "b=1", "a=2"))
-    refused(topic, topic.plans("mask", force=True))
+    refused(topic, topic.plans("hide", force=True))
     assert topic.offsets() == [0, 1, 2]
 
 
@@ -231,7 +231,7 @@ class TestTwice:
 
     def test_c25_steps_that_run_twice(self, topic: Topic) -> None:
         topic.land(updates("a=1", "a=2"))
-        (plan,) = topic.plans("mask", force=True)
+        (plan,) = topic.plans("hide", force=True)
         topic.compacted(plan)
         assert topic.offsets() == [0, 1], "not visible yet"
         topic.compacted(plan)
@@ -245,12 +245,12 @@ class TestTwice:
     @pytest.mark.parametrize("stop", range(3))
     def test_c25_after_a_crash_the_next_run_takes_over(self, topic: Topic, stop: int) -> None:
         topic.land(updates("a=1", "a=2"))
-        plans = topic.plans("mask")
+        plans = topic.plans("hide")
         if stop > 0:
             topic.compacted(*plans)
         if stop > 1:
             topic.validated(plans)
-        runs = list(run(topic.lake, topic.table, NOW, topic.engines, (Lane.MASK,)))
+        runs = list(run(topic.lake, topic.table, NOW, topic.engines, (Lane.HIDE,)))
         assert [one.failures for one in runs if one.failures] == []
         assert topic.offsets() == [1]
         assert len(deletes(topic)) == 1
@@ -260,12 +260,12 @@ class TestTwice:
         topic.land(updates("a=1", "a=2"))
         killer = Nth(nth, die)
         with suppress(Killed):
-            list(run(watched(topic.lake, killer), topic.table, NOW, topic.engines, (Lane.MASK,), force=True))
+            list(run(watched(topic.lake, killer), topic.table, NOW, topic.engines, (Lane.HIDE,), force=True))
         assert topic.offsets() in ([0, 1], [1])
-        runs = list(run(topic.lake, topic.table, NOW, topic.engines, (Lane.MASK,), force=True))
+        runs = list(run(topic.lake, topic.table, NOW, topic.engines, (Lane.HIDE,), force=True))
         assert [one.failures for one in runs if one.failures] == []
         assert topic.offsets() == [1]
         table = topic.lake.table(topic.table)
         assert len(deletes(topic)) == 1
-        assert len(read_masks(table).compared) == 1
+        assert len(read_hide_memory(table).compared) == 1
         assert stages_of(topic.lake, topic.table) == [], "nothing is left lying about"

@@ -1,4 +1,4 @@
-"""Random histories of lane `mask` against a plain model, and beside a table that is never masked (C28)."""
+"""Random histories of lane `hide` against a plain model, and beside a table where the lane never runs (C28)."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -29,20 +29,20 @@ def test_c2_c3_c28_each_key_shows_its_newest_record_alone(
     lake: Lake, engine: Engine, history: Arrivals, random: Random, budget: str
 ) -> None:
     """Whatever lands late or twice, and whatever other lanes do in between."""
-    topic = Topic(lake, engine, f"masks.t{next(_numbers)}")
-    topic.create(mask_max_lag_ms="0", plan_max_records=budget, delete_retention_ms=str(DAY))
+    topic = Topic(lake, engine, f"hide.t{next(_numbers)}")
+    topic.create(hide_max_lag_ms="0", plan_max_records=budget, delete_retention_ms=str(DAY))
     landed: list[Record] = []
     for batch, todo in _shuffled(history, random):
         landed += batch
         topic.land(batch, random.sample(landed, k=min(len(landed), 2)))
         before = topic.seen()
-        while topic.clean("mask", force=True):
+        while topic.clean("hide", force=True):
             pass
-        _assert_masked(topic, landed, before)
+        _assert_hidden(topic, landed, before)
         for lane in todo:
             topic.clean(lane, force=True)
             _assert_newest_visible(topic, landed)
-    while topic.clean("mask", force=True):
+    while topic.clean("hide", force=True):
         pass
     _assert_one_per_key(topic)
     assert sorted(row["offset"] for row in visible_rows(lake.table(topic.table))) == topic.offsets()
@@ -50,29 +50,29 @@ def test_c2_c3_c28_each_key_shows_its_newest_record_alone(
 
 @bounded(3)
 @given(arrivals, clocks, st.randoms(use_true_random=False))
-def test_c28_cleanings_give_what_they_give_without_masks(
+def test_c28_cleanings_give_what_they_give_without_lane_hide(
     lake: Lake, engine: Engine, history: Arrivals, jumps: Sequence[int], random: Random
 ) -> None:
     """The same records, levels and delete horizons, whatever was hidden before."""
     number = next(_numbers)
-    masked, plain = (Topic(lake, engine, f"masks.{name}{number}") for name in ("m", "p"))
-    for topic in (masked, plain):
-        topic.create(delete_retention_ms=str(DAY), **({"mask_max_lag_ms": "0"} if topic is masked else {}))
+    hiding, plain = (Topic(lake, engine, f"hide.{name}{number}") for name in ("m", "p"))
+    for topic in (hiding, plain):
+        topic.create(delete_retention_ms=str(DAY), **({"hide_max_lag_ms": "0"} if topic is hiding else {}))
     now = NOW
     for (batch, todo), jump in zip(_shuffled(history, random), jumps, strict=False):
         now += jump
-        for topic in (masked, plain):
+        for topic in (hiding, plain):
             topic.land(batch)
-        masked.clean("mask", now, force=True)
+        hiding.clean("hide", now, force=True)
         for lane in todo:
-            for topic in (masked, plain):
+            for topic in (hiding, plain):
                 topic.clean(lane, now, force=True)
-            masked.clean("mask", now, force=True)
+            hiding.clean("hide", now, force=True)
     for later in (0, DAY, 2 * DAY):
-        for topic in (masked, plain):
+        for topic in (hiding, plain):
             topic.clean("full", now + later, force=True)
-        assert _held(masked) == _held(plain)
-        masked.clean("mask", now, force=True)
+        assert _held(hiding) == _held(plain)
+        hiding.clean("hide", now, force=True)
 
 
 def _held(topic: Topic) -> list[tuple[object, ...]]:
@@ -91,7 +91,7 @@ def _shuffled(history: Arrivals, random: Random) -> list[tuple[list[Record], lis
     return found
 
 
-def _assert_masked(topic: Topic, landed: Iterable[Record], before: Sequence[Record]) -> None:
+def _assert_hidden(topic: Topic, landed: Iterable[Record], before: Sequence[Record]) -> None:
     """Every record that was hidden has a newer visible one of its key, and each key shows its newest record alone."""
     after = topic.seen()
     newest = {record.key: record.offset for record in after}
