@@ -95,7 +95,7 @@ $(DONE)/kafka-jars: tests/conformance/jars.lock infra/setup/jars.py $(DONE)/pyth
 	touch $@
 
 # On the class path from the start: then it does not matter which test of a process starts Spark first.
-FOREIGN := test histories bench bench-quick conformance faults faults-rooms soak load stack-test row-deletes
+FOREIGN := test histories bench bench-quick conformance faults faults-steps soak load stack-test row-deletes
 $(FOREIGN): private export FIRN_JARS := $(FIRN_JARS)
 $(FOREIGN): private export SPARK_DIST_CLASSPATH = $(JARS_PATH)
 
@@ -163,9 +163,9 @@ SEEDS ?= 1-500
 faults: setup $(DONE)/jars ## random faults against real cleanings, SEEDS=1-500 of them; SEEDS=7 replays one
 	@$(BIN)/python -m tests.faults.harness --seeds $(SEEDS) --catalog $(CATALOG) --engine $(ENGINE)
 
-.PHONY: faults-rooms
-faults-rooms: setup $(DONE)/jars ## random faults while records are landed, expire or are collected, SEEDS=1-500 (about a second each)
-	@$(BIN)/python -m tests.faults.harness --rooms --seeds $(SEEDS) --catalog $(CATALOG)
+.PHONY: faults-steps
+faults-steps: setup $(DONE)/jars ## random faults while records are landed, expire or are collected, SEEDS=1-500 (about a second each)
+	@$(BIN)/python -m tests.faults.harness --steps --seeds $(SEEDS) --catalog $(CATALOG)
 
 .PHONY: faults-maintenance
 faults-maintenance: setup ## random faults and other writers while tables are maintained, SEEDS=1-500 (less than a second each)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MARK = "<!-- made by `make bench`: {} -->"
-ROOMS = ("plan", "compact", "validate", "publish")
+STEPS = ("plan", "compact", "validate", "publish")
 _SHOWN_SECONDS = 0.05
 _HIDING = ("seconds", "data", "metadata")
 _CELLS = {
@@ -112,11 +112,11 @@ def _family(family: str, cases: Sequence[Case]) -> str:
     rows = []
     for case in cases:
         cells = {one.entry: _cell(family, one) for one in case.entries}
-        rooms = [(room, case.figure(names[0], room) or 0) for room in ROOMS]
-        parts = ", ".join(f"{room} {seconds:.1f}" for room, seconds in rooms if seconds >= _SHOWN_SECONDS)
+        steps = [(step, case.figure(names[0], step) or 0) for step in STEPS]
+        parts = ", ".join(f"{step} {seconds:.1f}" for step, seconds in steps if seconds >= _SHOWN_SECONDS)
         rows.append((case.title, *(cells.get(name, "") for name in names), parts))
     parted = any(row[-1] for row in rows)
-    heads = ("case", *names, f"{names[0]} by room, s")
+    heads = ("case", *names, f"{names[0]} by step, s")
     return f"**{family}**\n\n{_table(heads if parted else heads[:-1], rows if parted else [row[:-1] for row in rows])}"
 
 

@@ -179,13 +179,13 @@ def append_all(lake: Lake, identifier: str, shape: Shape, one: Stream, stop: int
 
 
 def run_lane(lake: Lake, identifier: str, lane: Lane, engine: Engine, now_ms: int = NOW_MS - 1) -> Figures:
-    """Plan, compact, validate, publish and sweep; seconds by room. Raises RuntimeError unless it published."""
-    rooms: Figures = {}
+    """Plan, compact, validate, publish and sweep; seconds by step. Raises RuntimeError unless it published."""
+    steps: Figures = {}
     for result in run(lake, identifier, now_ms, lambda _: engine, [lane], force=True):
         if result.failures or not result.publications:
             raise RuntimeError(f"{identifier}, lane {lane}: {result.failures or 'nothing was published'}")
-        rooms |= {room: rooms.get(room, 0.0) + seconds for room, seconds in result.seconds.items()}
-    return rooms
+        steps |= {step: steps.get(step, 0.0) + seconds for step, seconds in result.seconds.items()}
+    return steps
 
 
 @contextmanager

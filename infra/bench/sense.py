@@ -49,7 +49,7 @@ def _alone(action: Callable[..., Figures], *arguments: object) -> Figures:
 
 
 def sense_once(home: Path) -> Figures:
-    """Sense the table for one lane, as the first room of a run does."""
+    """Sense the table for one lane, as the first step of a run does."""
     lake = Lake.embedded(home)
     with measured() as figures:
         figures["due"] = len(sense_table(lake, TABLE, NOW, lane=Lane.FULL)[1])

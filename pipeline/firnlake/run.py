@@ -1,6 +1,6 @@
 """Run sense → plan → compact → validate → publish for a table in one process; lane retain goes from plan to publish.
 
-The DAG runs one task per room; both call the same rooms.
+The DAG runs one task per step; both call the same steps.
 """
 
 import time
@@ -30,7 +30,7 @@ Rounds that postpone plans because a run's budgets are full don't count.
 
 @dataclass
 class LaneRun:
-    """Outcome of one lane in one round. ``failures`` maps plan titles to errors; seconds are wall time by room."""
+    """Outcome of one lane in one round. ``failures`` maps plan titles to errors; seconds are wall time by step."""
 
     lane: Lane
     plans: Sequence[Plan]
@@ -51,12 +51,12 @@ class LaneRun:
             self.failures.setdefault(titles[plan_id], error)
 
     @contextmanager
-    def timed(self, room: str) -> Iterator[None]:
+    def timed(self, step: str) -> Iterator[None]:
         started = time.monotonic()
         try:
             yield
         finally:
-            self.seconds[room] = self.seconds.get(room, 0.0) + time.monotonic() - started
+            self.seconds[step] = self.seconds.get(step, 0.0) + time.monotonic() - started
 
 
 def run(

@@ -81,8 +81,8 @@ def test_parsing_imports_nothing_heavy(parsed: Parsed) -> None:
     assert {"pyspark", "great_expectations", "pyiceberg", "pyarrow", "firnlake_expectations"}.isdisjoint(
         parsed.packages
     )
-    rooms = {name for name in parsed.own if not name.startswith("firnlake.airflow")}
-    assert rooms <= {"firnlake.clock", "firnlake.errors", "firnlake.job", "firnlake.job.lease"}
+    others = {name for name in parsed.own if not name.startswith("firnlake.airflow")}
+    assert others <= {"firnlake.clock", "firnlake.errors", "firnlake.job", "firnlake.job.lease"}
 
 
 def test_lanes_follow_each_other(parsed: Parsed) -> None:

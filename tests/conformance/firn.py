@@ -1,4 +1,4 @@
-"""The Firn side: the workloads of a group land as topics of one table and are cleaned by the rooms that users run."""
+"""The Firn side: the workloads of a group land as topics of one table and are cleaned by the steps that users run."""
 
 import tempfile
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""kill -9 in each room, then run again (C25): nothing lost, nothing seen twice, nothing left lying about."""
+"""kill -9 in each step, then run again (C25): nothing lost, nothing seen twice, nothing left lying about."""
 
 import os
 import signal

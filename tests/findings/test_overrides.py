@@ -88,7 +88,7 @@ def test_r8_whatever_is_no_threshold_and_no_budget_is_refused(topic: Topic) -> N
     assert {name for defaults in PROFILES.values() for name in defaults} <= THRESHOLDS | BUDGETS
 
 
-@pytest.mark.parametrize("name", ["write.format.default", "firn-columns", "owner"])
+@pytest.mark.parametrize("name", ["write.format.default", "firn.columns", "owner"])
 def test_r8_nor_is_anything_else_taken_and_ignored(firn: Firn, topic: Topic, name: str) -> None:
     topic.create()
     refused(

@@ -88,16 +88,16 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], No
     """Let something happen before each step of the next `firn run`; it is given the step's place."""
 
     def arrange(happens: Callable[[int], None]) -> None:
-        rooms = (
+        steps = (
             (0, "firnlake.run", "plan_work"),
             (1, "firnlake.compact.compact", "compact"),
             (2, "firnlake.validate.validate", "validate"),
             (3, "firnlake.run", "publish_stages"),
             (3, "firnlake.run", "retain_plans"),
         )
-        for place, module, name in rooms:
-            room = import_module(module)
-            monkeypatch.setattr(room, name, _after(happens, place, getattr(room, name)))
+        for place, module, name in steps:
+            where = import_module(module)
+            monkeypatch.setattr(where, name, _after(happens, place, getattr(where, name)))
 
     return arrange
 

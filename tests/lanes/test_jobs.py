@@ -79,7 +79,7 @@ def test_c20_a_torn_file_holds_up_no_other(topic: Topic) -> None:
     assert "orders-1" in failure
     assert [topic.levels(partition) for partition in range(3)] == [[3], [0], [3]]
     (marker,) = failed_plans(topic.lake, topic.table)
-    assert (marker.plan.partition, marker.failure.room) == (1, "compact")
+    assert (marker.plan.partition, marker.failure.step) == (1, "compact")
     assert topic.plans("full", NOW + 1) == [], "it waits until its segments change"
 
 

@@ -42,7 +42,7 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "firn.clean.tail.fraction": "0.5",
     "firn.leave.to.full.fraction": "inf",
     "firn.delete.retention.ms": str(HOUR),
-    "firn.stage.max.age.ms": str(4 * HOUR),
+    "firn.job.max.age.ms": str(4 * HOUR),
     "firn.maintenance.orphans.age.ms": str(AGE),
     "history.expire.max-snapshot-age-ms": str(6 * HOUR),
     "commit.retry.min-wait-ms": "1",

@@ -123,7 +123,7 @@ def main() -> None:
     except FirnError as error:
         _leave(str(error), error.exit_code)
     except OSError as error:
-        # A disk or object store failed on a file that no room handles.
+        # A disk or object store failed on a file that no step handles.
         _leave(" ".join(str(error).split()), UnavailableError.exit_code)
 
 

@@ -95,9 +95,9 @@ def _show(result: LaneRun) -> None:
             f"({counts.superseded:,} superseded, {counts.tombstones_removed:,} tombstones removed, "
             f"{counts.expired:,} expired, {counts.quarantined:,} quarantined, {counts.erased:,} erased{deleted})"
         )
-    rooms = ", ".join(f"{room} {seconds:.1f} s" for room, seconds in result.seconds.items())
+    steps = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in result.seconds.items())
     waiting = f"; {len(result.postponed)} more wait for the next run's budget" if result.postponed else ""
-    show.line(f"{result.lane}: {len(result.publications)} of {len(result.plans)} plans published; {rooms}{waiting}")
+    show.line(f"{result.lane}: {len(result.publications)} of {len(result.plans)} plans published; {steps}{waiting}")
 
 
 def _as_dict(result: LaneRun) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Subcommands that run one room each: plan, compact, validate, publish, and the maintenance of stages."""
+"""Subcommands that run one step each: plan, compact, validate, publish, and the maintenance of stages."""
 
 from collections.abc import Iterable
 from itertools import chain

@@ -52,8 +52,8 @@ def release(lake: Lake, identifier: str, drop_columns: bool = False) -> Release:
 def _release(
     transaction: Transaction, table: Table, mapping: StoredRoles, identifier: str, drop_columns: bool
 ) -> Release:
-    policies = [key for key in table.properties if key.startswith(PREFIX)]
     marks = [key for key in (COLUMNS, RELEASED) if key in table.properties]
+    policies = [key for key in table.properties if key.startswith(PREFIX) and key not in marks]
     if not drop_columns:
         transaction.remove_properties(*policies, *marks)
         transaction.set_properties({RELEASED: mapping.model_dump_json()})

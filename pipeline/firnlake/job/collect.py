@@ -193,7 +193,7 @@ def sweep(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Swept:
     """Discard the stages of table ``identifier`` that will never be published.
 
     These are the stages of ``plan_ids`` (the caller's own), those that can't be published because an input is gone,
-    those older than ``firn.stage.max.age.ms``, and the oldest beyond ``firn.maintenance.stages.bytes``. Age is by the
+    those older than ``firn.job.max.age.ms``, and the oldest beyond ``firn.maintenance.stages.bytes``. Age is by the
     machine's clock and only sets the time: deletion is safe under any clock. A failed stage whose inputs are all live
     is not discarded, however old, but shelved: it marks what must not be retried, until another failure of the same
     lane and topic partition takes its place (C20).

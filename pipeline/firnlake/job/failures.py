@@ -30,9 +30,9 @@ SHOWS_RECORDS: Final = "allowed: one record per offset"
 
 
 class Failure(FrozenModel):
-    """A failed plan's room, reason, and time by the machine's clock (epoch milliseconds)."""
+    """A failed plan's step, reason, and time by the machine's clock (epoch milliseconds)."""
 
-    room: str
+    step: str
     reason: str
     clock_ms: int
 
@@ -45,7 +45,7 @@ class Failure(FrozenModel):
             raise RefusedError(f"stage {stage}: its failure is not readable: {error.errors()[0]['msg']}") from error
 
     def __str__(self) -> str:
-        return f"failed in {self.room} at {show_ms(self.clock_ms)}: {self.reason}"
+        return f"failed in {self.step} at {show_ms(self.clock_ms)}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ def failed_plans(lake: Lake, identifier: str) -> list[FailedPlan]:
     return sorted(markers, key=lambda marker: -marker.failure.clock_ms)
 
 
-def mark(lake: Lake, plan: Plan, room: str, reason: str) -> None:
-    """Record that ``plan`` failed in ``room``, so that it is not tried again on the same segments.
+def mark(lake: Lake, plan: Plan, step: str, reason: str) -> None:
+    """Record that ``plan`` failed in ``step``, so that it is not tried again on the same segments.
 
     Only for failures that a second try would repeat. Raises FirnError when the record can't be written.
     """
@@ -112,7 +112,7 @@ def mark(lake: Lake, plan: Plan, room: str, reason: str) -> None:
         documents = JobDocuments.of(lake.table(plan.table), plan.id)
         if not documents.texts(PLANS):
             documents.write(PLANS, plans_text([plan]))
-        documents.write(FAILURE, Failure(room=room, reason=reason, clock_ms=clock.now_ms()).model_dump_json())
+        documents.write(FAILURE, Failure(step=step, reason=reason, clock_ms=clock.now_ms()).model_dump_json())
 
 
 class _Opening(FrozenModel):

@@ -1,4 +1,4 @@
-"""The plan as a JSON document: one room writes it, the next one reads and checks it."""
+"""The plan as a JSON document: one step writes it, the next one reads and checks it."""
 
 import hashlib
 import json

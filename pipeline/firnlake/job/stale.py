@@ -121,8 +121,8 @@ class _Reasons:
         if stage.failure is None and any(plan.id in self._own for plan in stage.plans):
             return "its run is over"
         age = self._now_ms - (stage.documents.written_ms or self._now_ms)
-        if stage.failure is None and age > self._policy.stage_max_age_ms:
-            return f"it is {age} ms old, firn.stage.max.age.ms allows {self._policy.stage_max_age_ms}"
+        if stage.failure is None and age > self._policy.job_max_age_ms:
+            return f"it is {age} ms old, firn.job.max.age.ms allows {self._policy.job_max_age_ms}"
         gone = [next((one.path for one in plan.inputs if one.path in self._gone), None) for plan in stage.plans]
         if all(gone):
             # A stage stays while at least one of its plans can be published.

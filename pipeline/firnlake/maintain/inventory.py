@@ -170,7 +170,7 @@ def _samples(value: Any) -> Iterator[int]:
     if isinstance(value, dict):
         if {"offset", "key", "found", "expected"} <= value.keys():
             yield int(any(value.get(name) is not None for name in ("key", "value")))
-        elif {"room", "reason"} <= value.keys():
+        elif {"step", "reason"} <= value.keys():
             yield int(SHOWS_RECORDS in str(value["reason"]))
         for one in value.values():
             yield from _samples(one)

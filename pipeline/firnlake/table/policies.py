@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from firnlake.errors import RefusedError
 from firnlake.table.policy import DEFAULT, LONG_MAX, NAMES, NEVER, TABLE_ONLY, UNLIMITED, Policy, Samples, Validation
 from firnlake.table.profiles import with_defaults
-from firnlake.table.records import COLUMNS
+from firnlake.table.records import COLUMNS, RELEASED
 
 PREFIX = "firn."
 TOPIC_PREFIX = "firn.topic."
@@ -86,7 +86,7 @@ class Policies:
                         "and without quotes; allowed: only one of them"
                     )
                 topics[topic][name] = value
-            elif key.startswith(PREFIX):
+            elif key.startswith(PREFIX) and key not in (COLUMNS, RELEASED):
                 name = key.removeprefix(PREFIX)
                 if name not in NAMES:
                     raise _unknown(identifier, key, value)

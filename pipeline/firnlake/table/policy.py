@@ -157,7 +157,7 @@ class Policy(BaseModel):
         le=1,
         description="Maximum load of a plan's share of the buffer.",
     )
-    stage_max_age_ms: int = Field(
+    job_max_age_ms: int = Field(
         default=DAY_MS,
         ge=60_000,
         le=2 * DAY_MS,
@@ -302,7 +302,7 @@ NAMES = {field.alias: name for name, field in Policy.model_fields.items() if fie
 
 TABLE_ONLY = frozenset(
     {
-        "stage.max.age.ms",
+        "job.max.age.ms",
         "cleaner.dedupe.buffer.size",
         "cleaner.threads",
         "cleaner.io.buffer.load.factor",

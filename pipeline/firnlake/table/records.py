@@ -1,7 +1,7 @@
 """The table of records: the columns of Spark's Kafka source and two of Firn's, partitioned for cleaning.
 
 The eight record columns are those of Spark's "Structured Streaming + Kafka Integration Guide". An adopted table has a
-column mapping in the property ``firn-columns``. It holds field ids, so a column may be renamed or moved; its names date
+column mapping in the property ``firn.columns``. It holds field ids, so a column may be renamed or moved; its names date
 from the adoption and serve messages and the text of the tombstone condition.
 """
 
@@ -47,10 +47,10 @@ def check_name(identifier: str) -> None:
         )
 
 
-COLUMNS = "firn-columns"
+COLUMNS = "firn.columns"
 """Table property of an adopted table: its mapping, as JSON."""
 
-RELEASED = "firn-released"
+RELEASED = "firn.released"
 """Table property of a released table that kept Firn's columns: its former mapping."""
 
 
@@ -81,7 +81,7 @@ class Added(FrozenModel):
 
 
 class StoredRoles(FrozenModel):
-    """The document in the property ``firn-columns``."""
+    """The document in the property ``firn.columns``."""
 
     version: Literal[1] = 1
     key: tuple[Column, ...] = Field(min_length=1)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tests.faults.harness.batch import console, trials, trials_of_maintenance, trials_of_rooms
+from tests.faults.harness.batch import console, trials, trials_of_maintenance, trials_of_steps
 from tests.faults.harness.catalogs import Kind, sql_only
 from tests.faults.harness.workplace import Choice
 
@@ -23,7 +23,7 @@ def main(
     processes: Annotated[int, typer.Option(min=1, help="How many run at a time.")] = 2,
     kind: Annotated[Kind, typer.Option("--catalog", help="Where the catalog is.", callback=sql_only)] = Kind.SQLITE,
     engine: Annotated[Choice, typer.Option(help="What Firn's tasks run in.")] = Choice.LOCAL,
-    rooms: Annotated[bool, typer.Option("--rooms", help="Land, retain, collect instead of cleaning.")] = False,
+    steps: Annotated[bool, typer.Option("--steps", help="Land, retain, collect instead of cleaning.")] = False,
     maintenance: Annotated[bool, typer.Option("--maintenance", help="Maintain tables instead of cleaning.")] = False,
     report: Annotated[Path | None, typer.Option(help="A file for all figures, as JSON.")] = None,
 ) -> None:
@@ -37,8 +37,8 @@ def main(
     violations: dict[int, list[str]] = {}
     happened: Counter[str] = Counter()
     work = partial(trials, kind=kind, choice=engine)
-    if rooms or maintenance:
-        work = partial(trials_of_maintenance if maintenance else trials_of_rooms, kind=kind)
+    if steps or maintenance:
+        work = partial(trials_of_maintenance if maintenance else trials_of_steps, kind=kind)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         for done in pool.map(work, [part for part in parts if part]):
             for one in done:

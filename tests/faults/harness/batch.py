@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from infra.foreign.session import small_session
-from tests.faults.harness import maintenance, rooms
+from tests.faults.harness import maintenance, steps
 from tests.faults.harness.catalogs import Kind, catalog
 from tests.faults.harness.reader import reading
 from tests.faults.harness.trial import Trial, trial
@@ -35,10 +35,10 @@ def each(seeds: Iterable[int], kind: Kind = Kind.SQLITE, choice: Choice = Choice
             yield _told(trial(seed, lake, place, reader, Path(folder) / "trials"))
 
 
-def trials_of_rooms(seeds: Iterable[int], kind: Kind = Kind.SQLITE) -> list[Trial]:
-    """The same of the rooms that work on metadata alone."""
+def trials_of_steps(seeds: Iterable[int], kind: Kind = Kind.SQLITE) -> list[Trial]:
+    """The same of the steps that work on metadata alone."""
     with tempfile.TemporaryDirectory() as folder, catalog(kind, Path(folder)) as lake:
-        return [_told(rooms.trial(seed, lake, Path(folder) / "trials")) for seed in seeds]
+        return [_told(steps.trial(seed, lake, Path(folder) / "trials")) for seed in seeds]
 
 
 def trials_of_maintenance(seeds: Iterable[int], kind: Kind = Kind.SQLITE) -> list[Trial]:

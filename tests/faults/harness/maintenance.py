@@ -86,7 +86,7 @@ def _properties(random: Random, age_ms: int) -> dict[str, str]:
     return {
         "firn.active.segments": "0",
         "firn.maintenance.orphans": "true",
-        "firn.stage.max.age.ms": str(STAGE_AGE),
+        "firn.job.max.age.ms": str(STAGE_AGE),
         "history.expire.max-snapshot-age-ms": str(age_ms),
         "history.expire.min-snapshots-to-keep": str(random.choice([1, 1, 3])),
         "history.expire.max-ref-age-ms": str(random.choice([7 * DAY, 2**63 - 1])),

@@ -39,7 +39,7 @@ PROPERTIES = {
     "firn.leave.to.full.fraction": "inf",
     "firn.delete.retention.ms": "20000",
     # Longer than a cleaning takes on a busy machine: what is written after its stage is gone, `firn maintain` deletes.
-    "firn.stage.max.age.ms": "300000",
+    "firn.job.max.age.ms": "300000",
     # What loads a table beside a busy writer that does this has to be quick, or try again.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "10",

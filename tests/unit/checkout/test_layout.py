@@ -16,7 +16,7 @@ AT_MOST = {
     "classes": 379,
     "functions": 2_255,
     "infra lines": 5_252,
-    "test lines": 50_965,
+    "test lines": 50_973,
     "modules above 350 lines": 0,
     "modules that commit": 2,
     "modules that delete": 5,

@@ -63,11 +63,11 @@ def names(plans: list[Plan]) -> list[str]:
 class TestMarking:
     """A refusal is recorded on the stage of its plan."""
 
-    def test_the_stage_says_which_room_and_why(self, lake: Lake, failed: Plan) -> None:
+    def test_the_stage_says_which_step_and_why(self, lake: Lake, failed: Plan) -> None:
         stage = Stage.load(lake, failed.stage)
         assert stage.state == "failed"
         assert stage.failure is not None
-        assert (stage.failure.room, stage.failure.reason) == ("validate", REASON)
+        assert (stage.failure.step, stage.failure.reason) == ("validate", REASON)
         assert abs(stage.failure.clock_ms - clock.now_ms()) < 60_000
 
     def test_c23_a_failed_stage_is_not_published(self, lake: Lake, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

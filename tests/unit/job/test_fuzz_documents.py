@@ -136,7 +136,7 @@ class TestStages:
     ) -> None:
         """In the place of the whole document, as if Firn had written it so."""
         found: Any = json.loads(
-            next(iter(staged.documents.texts(kind).values()), '{"room": "x", "reason": "y", "clock_ms": 1}')
+            next(iter(staged.documents.texts(kind).values()), '{"step": "x", "reason": "y", "clock_ms": 1}')
         )
         place = found[0] if isinstance(found, list) else found
         if kind == VERDICTS and data.draw(st.booleans()):

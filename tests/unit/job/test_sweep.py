@@ -43,7 +43,7 @@ class TestSweeping:
     def test_a_stage_older_than_the_policy_allows_goes(self, lake: Lake, plan: Plan) -> None:
         aged(documents_of(lakes.opened(lake, plan)), 86_400_001)
         (reason,) = sweep(lake, TABLE).discarded.values()
-        assert reason.endswith("firn.stage.max.age.ms allows 86400000")
+        assert reason.endswith("firn.job.max.age.ms allows 86400000")
 
     def test_its_age_is_that_of_its_first_document(self, lake: Lake, plan: Plan) -> None:
         """Repeated attempts do not keep a stage alive."""
@@ -55,7 +55,7 @@ class TestSweeping:
     def test_the_age_limit_is_the_tables_own(self, lake: Lake, plan: Plan) -> None:
         aged(documents_of(lakes.opened(lake, plan)), 61_000)
         assert sweep(lake, TABLE).discarded == {}
-        lake.set_properties(TABLE, {"firn.stage.max.age.ms": "60000"})
+        lake.set_properties(TABLE, {"firn.job.max.age.ms": "60000"})
         assert list(sweep(lake, TABLE).discarded) == [plan.stage]
 
     def test_c21_a_stage_of_just_that_age_is_kept(self, lake: Lake, plan: Plan) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from firnlake.errors import RefusedError
 from firnlake.table.policies import Policies
 from firnlake.table.policy import DAY_MS, LONG_MAX, NAMES, TABLE_ONLY, Policy
-from firnlake.table.records import COLUMNS
+from firnlake.table.records import COLUMNS, RELEASED
 
 KAFKA_DEFAULTS = {
     "min.compaction.lag.ms": 0,
@@ -116,6 +116,11 @@ def test_an_adopted_table_is_left_to_others_until_its_owner_says_otherwise() -> 
     assert Policies.parse("lake.t", {COLUMNS: "{}", "firn.maintenance.enabled": "true"}).default.maintenance_enabled
 
 
+def test_the_documents_of_adoption_are_no_settings() -> None:
+    assert Policies.parse("lake.t", {RELEASED: "{}"}) == Policies(Policy(), {})
+    assert Policies.parse("lake.t", {COLUMNS: "{}", "firn.maintenance.enabled": "true"}) == Policies(Policy(), {})
+
+
 def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:
     policies = Policies.parse("lake.t", {"write.parquet.compression-codec": "zstd", "firn-plan": "{}", "owner": "x"})
     assert policies == Policies(Policy(), {})
@@ -168,8 +173,8 @@ def test_properties_that_are_not_firns_are_left_to_their_owners() -> None:
         ("cleaner.io.buffer.load.factor", "0", "greater than 0"),
         ("cleaner.io.buffer.load.factor", "1.1", "less than or equal to 1"),
         ("null.keys", "drop", "'quarantine' or 'fail'"),
-        ("stage.max.age.ms", "59999", "greater than or equal to 60000"),
-        ("stage.max.age.ms", str(3 * DAY_MS), "less than or equal to 172800000"),
+        ("job.max.age.ms", "59999", "greater than or equal to 60000"),
+        ("job.max.age.ms", str(3 * DAY_MS), "less than or equal to 172800000"),
         ("run.max.bytes", "0", "greater than or equal to 1"),
         ("run.max.records", "0", "greater than or equal to 1"),
         ("run.max.keys", "-1", "greater than or equal to 1"),

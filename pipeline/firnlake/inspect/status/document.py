@@ -85,7 +85,7 @@ class PartitionStatus(FrozenModel):
 
     @property
     def topic_partition(self) -> "TopicPartition":
-        """Topic and partition in the type of the rooms that use a catalog."""
+        """Topic and partition in the type of the modules that use a catalog."""
         from firnlake.table.topic_partition import TopicPartition  # imports PyIceberg, which pages do not need
 
         return TopicPartition(self.topic, self.partition)

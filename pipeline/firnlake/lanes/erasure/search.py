@@ -148,7 +148,7 @@ class _Searching:
     def _beside(self, path: str, why: str) -> list[Blocker]:
         """The blockers that keep a file which nothing refers to."""
         if job := job_of(path):
-            lift = f"firn discard {self.identifier}/{job}; or firn maintain, when it is idle (firn.stage.max.age.ms)"
+            lift = f"firn discard {self.identifier}/{job}; or firn maintain, when it is idle (firn.job.max.age.ms)"
             return [Blocker("stage", job, why, lift)]
         if path.rpartition("/")[2].startswith(("_", ".")):
             return [

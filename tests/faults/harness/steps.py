@@ -1,4 +1,4 @@
-"""Trials of the rooms around a cleaning, which need no Spark: landing, retention, collecting. A second each.
+"""Trials of the steps around a cleaning, which need no Spark: landing, retention, collecting. A second each.
 
 What each has to hold is known beforehand: a landing is there as a whole or not at all, retention takes whole segments
 of what is old enough and never the log end, collecting changes nothing that anybody can read.
@@ -47,7 +47,7 @@ _CALLS: Final = (
 )
 _COMMIT: Final = "commit_table"
 _KINDS: Final = (*(kind for kind in Kind if kind is not Kind.PAUSE), Kind.KILL, Kind.KILL, Kind.LOST_ANSWER)
-"""Nobody gets in between here: these rooms make one commit each, and what it races with is tested with the commit."""
+"""Nobody gets in between here: these steps make one commit each, and what it races with is tested with the commit."""
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Stand:
 def trial(seed: int, lake: Lake, folder: Path) -> Trial:
     """Everything that the seed says, in a table of its own."""
     random = Random(seed)  # noqa: S311  # a seed is what it is for
-    stand = Stand(random, lake, f"rooms.s{seed}", folder / str(seed))
+    stand = Stand(random, lake, f"steps.s{seed}", folder / str(seed))
     stand.folder.mkdir(parents=True)
     records.create(lake, stand.table, PROPERTIES)
     found = Trial(seed)

@@ -1,4 +1,4 @@
-"""Events between two rooms: the clock goes back, manifests are rewritten. And a segment without a record."""
+"""Events between two steps: the clock goes back, manifests are rewritten. And a segment without a record."""
 
 import pytest
 
