@@ -1,4 +1,4 @@
-"""The import error of the tables in firn.toml that are refused, a line for each; no DAG.
+"""An import error with a line for each table of firn.toml that is refused; no DAG.
 
 It has a file of its own because Airflow starts no DAG of a file that has an import error.
 """

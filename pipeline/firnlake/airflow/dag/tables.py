@@ -151,4 +151,7 @@ def build_all(folder: Path) -> Built:
         else:
             dags.append(dag)
             built.append(table)
+    if wanted is None:  # not in the log of every task
+        for line in refused:
+            log.warning("%s", line)
     return Built([*dags, maintain(built)], refused)

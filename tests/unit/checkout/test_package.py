@@ -1,0 +1,90 @@
+"""The package that is built from the checkout: what is in it, what it says of itself, and what it asks pip for."""
+
+import re
+
+import pytest
+
+from infra.setup import release
+from infra.setup.constraints import CONSTRAINTS, LOCK, constraints
+
+Files = dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """The files of the wheel."""
+    return release.contents(release.build(release.CHECKOUT, tmp_path_factory.mktemp("dist"), "wheel"))
+
+
+def test_the_wheel_is_fit_for_a_release(files: Files) -> None:
+    assert release.wrong(files) == []
+
+
+def test_the_command_and_airflows_plugin_are_its_entry_points(files: Files) -> None:
+    said = release.of_metadata(files, "entry_points.txt").decode()
+    assert "firn = firnlake.cli.main:main" in said
+    assert "firn = firnlake.airflow.plugin:FirnPlugin" in said
+
+
+def test_pyspark_and_airflow_come_by_their_extras_alone(files: Files) -> None:
+    asked = release.metadata(files).get_all("Requires-Dist", [])
+    assert not [line for line in asked if re.match("pyspark|py4j|apache-airflow", line) and "extra ==" not in line]
+    assert not [line for line in asked if "apache-spark" in line]
+
+
+def test_every_dependency_has_bounds(files: Files) -> None:
+    asked = release.metadata(files).get_all("Requires-Dist", [])
+    assert [line for line in asked if ">=" not in line or "==" in line.partition(";")[0]] == []
+    assert [re.split(r"\W", line)[0] for line in asked if "<" not in line] == ["fsspec"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "what"),
+    [
+        ("pipeline/__init__.py", b"", "the top-level names"),
+        ("METADATA", b"Version: 0.0.1\n", "the changelog's newest version"),
+        ("licenses/LICENSE", b"All rights reserved\n", "the licence's text"),
+    ],
+)
+def test_a_wheel_that_is_not_is_told(files: Files, file: str, content: bytes, what: str) -> None:
+    name = next((path for path in files if path.endswith(f".dist-info/{file}")), file)
+    assert what in [line.partition(":")[0] for line in release.wrong({**files, name: content})]
+
+
+def test_the_constraints_that_ship_are_those_of_the_lock(files: Files) -> None:
+    assert CONSTRAINTS.read_text() == constraints(LOCK.read_text())
+    assert files["firnlake/airflow/constraints.txt"] == CONSTRAINTS.read_bytes()
+
+
+def test_the_constraints_hold_what_users_install_and_no_tools_of_development() -> None:
+    names = {re.split("[= ]", line)[0] for line in CONSTRAINTS.read_text().splitlines()}
+    assert {"apache-airflow", "apache-airflow-task-sdk", "pyspark", "grpcio", "pyiceberg", "scipy"} <= names
+    assert not {"pytest", "ruff", "mypy", "hypothesis", "matplotlib", "polars", "pyspark-client"} & names
+
+
+def test_a_package_that_only_a_dropped_one_needs_is_dropped() -> None:
+    lock = """\
+direct==1.0 \\
+    --hash=sha256:0
+    # via firnlake (pyproject.toml)
+tool==2.0 \\
+    --hash=sha256:1
+    # via firnlake (pyproject.toml:dev)
+of-both==3.0 ; python_full_version < '3.12' \\
+    --hash=sha256:2
+    # via
+    #   direct
+    #   tool
+of-the-tool==4.0 \\
+    --hash=sha256:3
+    # via tool
+"""
+    assert constraints(lock).splitlines()[1:] == ["direct==1.0", "of-both==3.0 ; python_full_version < '3.12'"]
+
+
+def test_the_file_for_the_dags_folder_is_one_that_airflow_parses() -> None:
+    """Airflow reads only files that hold both words, in whatever case."""
+    for name in ("firn.py", "firn_refused.py"):
+        text = (release.CHECKOUT / "dags" / name).read_text().lower()
+        assert "dag" in text
+        assert "airflow" in text
