@@ -236,6 +236,17 @@ types: setup ## mypy, strict
 layout: setup ## count folders, floors, lines, classes and functions of the code
 	@$(BIN)/python -m tests.nets.layout
 
+# An existing lock keeps its versions: delete its lines of a package, or the file, for newer ones.
+.PHONY: lock
+lock: $(DONE)/uv ## lock the packages that pyproject.toml asks for, and write the constraints that ship
+	@$(UV) pip compile --quiet --universal --generate-hashes --extra airflow --extra spark --group dev pyproject.toml -o requirements.lock
+	$(BIN)/python -m infra.setup.constraints
+
+EXTRAS ?=
+.PHONY: release-check
+release-check: setup ## build the package, install it by pip and use it, with each of EXTRAS="none spark airflow airflow,spark"
+	@$(BIN)/python -m infra.setup.release $(EXTRAS)
+
 # An environment of its own: the auditor's dependencies are none of Firn's.
 $(DONE)/audit: infra/setup/audit.lock $(DONE)/uv
 	@$(UV) venv --quiet --clear --python $(CACHE)/uv/bin/python $(CACHE)/audit
