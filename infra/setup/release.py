@@ -63,8 +63,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 def of_metadata(files: dict[str, bytes], name: str) -> bytes:
     """A file of the wheel's folder of metadata, whose name has the version."""
-    (found,) = (content for path, content in files.items() if path.endswith(f".dist-info/{name}"))
-    return found
+    return next(content for path, content in files.items() if path.endswith(f".dist-info/{name}"))
 
 
 def metadata(files: dict[str, bytes]) -> Message:
@@ -72,22 +71,17 @@ def metadata(files: dict[str, bytes]) -> Message:
     return Parser().parsestr(of_metadata(files, "METADATA").decode())
 
 
-def newest_in_changelog() -> str:
-    """The version of the changelog's newest heading."""
-    heading = re.search(r"^## \[([^]]+)\]", (CHECKOUT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    return heading[1] if heading else "none"
-
-
 def wrong(files: dict[str, bytes]) -> list[str]:
     """What is wrong with a wheel: a line each."""
     of = metadata(files)
+    changelog, readme = ((CHECKOUT / name).read_text() for name in ("CHANGELOG.md", "README.md"))
     packages = {path.partition("/")[0] for path in files if ".dist-info/" not in path}
     expected = {
-        "the changelog's newest version": (newest_in_changelog(), of["Version"]),
+        "the changelog's newest version": (changelog.partition("\n## [")[2].partition("]")[0], of["Version"]),
         "the top-level names": ({"firnlake", "firnlake_expectations"}, packages),
         "the licence": ("Apache-2.0", of["License-Expression"]),
         "the licence's text": ((CHECKOUT / "LICENSE").read_bytes(), of_metadata(files, "licenses/LICENSE")),
-        "the description": ((CHECKOUT / "README.md").read_text().strip(), str(of.get_payload()).strip()),
+        "the description": (readme.strip(), str(of.get_payload()).strip()),
         "the extras": ({"airflow", "spark"}, set(of.get_all("Provides-Extra", []))),
     }
     return [f"{what}: expected {want!r}, found {found!r}" for what, (want, found) in expected.items() if want != found]
@@ -120,7 +114,7 @@ class Installed:
         self.bin = folder / "venv" / "bin"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
         path = [one for one in os.environ["PATH"].split(os.pathsep) if not Path(one).is_relative_to(CHECKOUT)]
-        self.for_pip = inherited | {"PYTHONNOUSERSITE": "1"}
+        self.for_pip = inherited | {"PYTHONNOUSERSITE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         self.environment = self.for_pip | {
             "PATH": os.pathsep.join([str(self.bin), *path]),
             "PYTHONPATH": str(folder / "own"),
@@ -136,10 +130,6 @@ class Installed:
         """Run the command as a user does."""
         return call([self.bin / "firn", *arguments], self.folder, self.environment)
 
-    def python(self, code: str) -> str:
-        """Run a line of Python."""
-        return call([self.bin / "python", "-c", code], self.folder, self.environment)
-
     def install(self, wheel: Path) -> None:
         """Install by plain pip, with the constraints that ship where Airflow is part of it."""
         self.folder.mkdir(parents=True)
@@ -149,7 +139,7 @@ class Installed:
         if "airflow" in self.extras:
             (self.folder / "constraints.txt").write_text(locked)
             wanted += ["--constraint", "constraints.txt"]
-        pip = [self.bin / "python", "-m", "pip", "--disable-pip-version-check"]
+        pip = [self.bin / "python", "-m", "pip"]
         call([*pip, "install", "--quiet", *wanted], self.folder, self.for_pip)
         call([*pip, "check"], self.folder, self.for_pip)
         listed = json.loads(call([*pip, "list", "--format", "json"], self.folder, self.for_pip))
@@ -159,9 +149,8 @@ class Installed:
         unwanted |= set() if "airflow" in self.extras else {"apache-airflow", "apache-airflow-core"}
         if found := sorted(unwanted & versions.keys()):
             raise CheckError(f"installed, but not asked for: {', '.join(found)}")
-        own = {"firnlake", "pip", "setuptools"}
         exact = {line.partition(" ;")[0] for line in locked.splitlines()}
-        others = sorted(f"{name}=={versions[name]}" for name in versions.keys() - own)
+        others = sorted(f"{name}=={versions[name]}" for name in versions.keys() - {"firnlake", "pip", "setuptools"})
         if "airflow" in self.extras and (differing := [one for one in others if one not in exact]):
             raise CheckError(f"not as the constraints say: {', '.join(differing)}")
 
@@ -172,8 +161,15 @@ class Installed:
             package.mkdir(parents=True)
             (package / "__init__.py").touch()
             (package / "jobs.py").write_text("WHOSE = 'own'\n")
-            if (said := self.python(f"import firnlake.run, {name}.jobs; print({name}.jobs.WHOSE)")) != "own\n":
-                raise CheckError(f"package {name} of the user: {said}")
+            code = f"import firnlake.run, {name}.jobs; assert {name}.jobs.WHOSE == 'own'"
+            call([self.bin / "python", "-c", code], self.folder, self.environment)
+
+    def check_readme(self) -> None:
+        """The README's commands work as typed, in a folder of their own."""
+        commands = (CHECKOUT / "README.md").read_text().partition("## Commands")[2].split("```")[1]
+        (self.folder / "readme").mkdir()
+        environment = self.environment | {"FIRN_HOME": str(self.folder / "readme" / ".firn")}
+        call(["bash", "-ec", commands.removeprefix("sh")], self.folder / "readme", environment)
 
     def land(self, number: int) -> None:
         """Land the `number`-th file of records, which updates every key."""
@@ -185,7 +181,7 @@ class Installed:
         self.firn("land", TABLE, str(file))
 
     def check_compacted(self) -> None:
-        """The table holds one record per key, all of them in the tail, and its newest commit keeps what is promised."""
+        """The table holds one record per key, all of them in the tail, and its newest commit keeps every promise."""
         (status,) = json.loads(self.firn("status", TABLE, "--json"))
         if (records := [level["records"] for level in status["levels"]]) != [0, 0, 0, KEYS]:
             raise CheckError(f"records by level: expected {KEYS} in L3 alone, found {records}")
@@ -222,6 +218,10 @@ def check_extra(wheel: Path, folder: Path, extra: str) -> None:
     started = time.monotonic()
     installed.check_own_packages()
     say(started, f"{extra}: packages of the user's own, pipeline and expectations, beside it")
+    if not installed.extras:
+        started = time.monotonic()
+        installed.check_readme()
+        say(started, f"{extra}: the README's commands, as typed")
     installed.firn("create", TABLE)
     for number, engine in enumerate(("local", "spark") if "spark" in installed.extras else ("local",)):
         started = time.monotonic()
