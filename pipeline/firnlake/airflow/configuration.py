@@ -46,7 +46,9 @@ class Settings(BaseModel):
         default="spark", description="where jobs run; auto: small jobs run without Spark"
     )
     connection: str = Field(default=DEFAULT_CONNECTION, description="Airflow connection to Spark or Spark Connect")
-    spark: dict[str, str] = Field(default={}, description="settings for spark-submit, in addition to the connection's")
+    spark: dict[str, str] = Field(
+        default={}, description="Spark settings of the driver, in addition to the connection's"
+    )
     plans_per_job: int = Field(default=256, ge=1, description="maximum number of topic partitions per job")
     pool: str = Field(default="default_pool", description="Airflow pool of the tasks compact and validate")
     pool_slots: int = Field(default=1, ge=1, description="slots that each of them takes")
@@ -64,9 +66,9 @@ class Settings(BaseModel):
     @field_validator("spark")
     @classmethod
     def _master_is_the_connections(cls, spark: dict[str, str]) -> dict[str, str]:
-        # spark-submit would silently take the connection's.
-        if "spark.master" in spark:
-            raise ValueError("settings other than spark.master, which is the Spark connection's to say")
+        # Spark would silently take the connection's master, and the task can only be a driver in client mode.
+        if taken := {"spark.master", "spark.submit.deployMode"} & spark.keys():
+            raise ValueError(f"settings other than {', '.join(sorted(taken))}, which the Spark connection decides")
         return spark
 
 

@@ -33,7 +33,7 @@ def tasks(server: Server, dag_id: str, run_id: str) -> dict[str, str]:
 
 
 def drivers(airflow: LocalAirflow) -> list[psutil.Process]:
-    """The processes of `firn compact` that work on plans of this Airflow, spark-submit among them."""
+    """The processes of `firn compact` that work on plans of this Airflow."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         line = process.info["cmdline"] or []

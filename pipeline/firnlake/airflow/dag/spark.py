@@ -1,22 +1,23 @@
-"""`firn` as a task: the same command as on the command line, by spark-submit, on Spark Connect, or without Spark.
+"""`firn` as a task: the same command as on the command line, with the Spark that a connection of Airflow names.
 
-Without Spark it is a child process: its memory is freed when it ends, and killing the task kills it too.
+It is a child process of the task: its memory is freed when it ends, and killing the task kills it too. Spark's driver
+is that process; executors are wherever the master has them. Airflow's Spark provider is not used, because it installs
+pyspark-client, whose files overwrite those of pyspark.
 """
 
 import json
 import logging
 import os
-import re
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Connection
+from airflow.sdk import BaseOperator, Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from firnlake.airflow.configuration import DEFAULT_CONNECTION, TableSettings
@@ -39,10 +40,12 @@ class Command:
     """One run of `firn`; its output is the task's log."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        # A connection's Spark, and no other.
+        inherited = {key: value for key, value in os.environ.items() if not (environment and key in _SPARK_VARIABLES)}
         # A separate process group, because Spark's JVM and its workers may be children of the child.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "firnlake", *arguments],
-            env={**os.environ, **environment},
+            env={**inherited, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -75,51 +78,51 @@ def meant_by(exit_code: int, said: str) -> FirnError | None:
     return kind(f"{said} The output of firn is above in this log.") if kind else None
 
 
-APPLICATION = Path(__file__).parents[2] / "__main__.py"
-CONNECT = "spark_connect"
-"""Connection type of a Spark Connect server."""
-
-_EXIT_CODE = re.compile(r"Error code is: (\d+)")
 _HERE = {"conn_type": "spark", "host": "local[*]"}
 """Connection used when none is defined: Spark inside the task."""
+_CONNECT = "sc://"
+_TYPES = ("spark", "spark_connect", "generic")
+"""Types of connections to Spark; forms of Airflow without its Spark provider offer only the last."""
+_EXTRAS = {"queue": "spark.yarn.queue", "namespace": "spark.kubernetes.namespace"}
+"""Extras of a connection to a Spark master, and the Spark settings that they stand for."""
+_SPARK_VARIABLES = frozenset({"FIRN_SPARK_MASTER", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"})
+"""Environment variables that say which Spark a process uses."""
 
 
-class FirnOperator(SparkSubmitOperator):
-    """Operator that runs `firn` on the engine that the table is configured for. ``application_args`` are the command
-    and its arguments; ``plans`` describe them, one line each, in the rendered template; ``topic_partitions`` names a
-    mapped task; ``input_bytes`` is the number of bytes that the plans read.
+class FirnOperator(BaseOperator):
+    """Operator that runs `firn` on the engine that the table is configured for. ``arguments`` are the command and its
+    arguments; ``conn_id`` is the connection to Spark, and ``conf`` are Spark settings for the driver that is started
+    here; ``plans`` describe the plans, one line each, in the rendered template; ``topic_partitions`` names a mapped
+    task; ``input_bytes`` is the number of bytes that the plans read.
 
-    Only spark-submit starts a JVM: the engine ``local`` is a child process of the task, and so is the client of a Spark
-    Connect server. Fails with the error for the exit code of `firn`, so that a retry policy can distinguish errors
-    worth retrying. Any other exit code, such as that of a killed process, is an AirflowException, which is retried in
-    the first ``crash_retries`` tries only, regardless of the task's ``retries``: a crash may cost hours, a catalog that
-    was down costs seconds.
+    Fails with the error for the exit code of `firn`, so that a retry policy can distinguish errors worth retrying. Any
+    other exit code, such as that of a killed process, is an AirflowException, which is retried in the first
+    ``crash_retries`` tries only, regardless of the task's ``retries``: a crash may cost hours, a catalog that was down
+    costs seconds.
     """
 
-    template_fields: Sequence[str] = (
-        *SparkSubmitOperator.template_fields,
-        "topic_partitions",
-        "plans",
-        "input_bytes",
-        "as_of",
-    )
+    template_fields: Sequence[str] = ("arguments", "conf", "topic_partitions", "plans", "input_bytes", "as_of")
 
     def __init__(
         self,
         *,
         table: str,
         engine: str,
+        arguments: Sequence[str],
+        conn_id: str = DEFAULT_CONNECTION,
+        conf: Mapping[str, str] | None = None,
         topic_partitions: str = "",
         plans: Sequence[str] = (),
         input_bytes: int = 0,
         as_of: str = AS_OF,
-        conn_id: str = DEFAULT_CONNECTION,
         crash_retries: int = 0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(conn_id=conn_id, **kwargs)
-        self.connection = conn_id
+        super().__init__(**kwargs)
         self.engine = engine
+        self.arguments = arguments
+        self.conn_id = conn_id
+        self.conf = conf or {}
         self.operator_extra_links = links_of(table)
         self.as_of = as_of
         self.topic_partitions = topic_partitions
@@ -130,51 +133,29 @@ class FirnOperator(SparkSubmitOperator):
 
     def execute(self, context: "Context") -> None:
         """Run `firn` and wait until it ends."""
-        engine = self._chosen()
-        given: list[str] = self.application_args or []
-        asked = [*given[:1], "--engine", engine, *given[1:]]
-        # The arguments that spark-submit gets and the UI shows.
-        self.application_args = asked
-        try:
-            if engine == "local":
-                self._run(asked, {})
-            elif remote := remote_of(self.connection):
-                self._run(asked, {"SPARK_REMOTE": remote})
-            else:
-                check_connection(self.connection)
-                super().execute(context)
-        except AirflowException as error:
-            code = _EXIT_CODE.search(str(error))
-            if code and (meant := meant_by(int(code[1]), str(error))) is not None:
-                raise meant from error
-            if context["ti"].try_number > self.crash_retries:
-                raise AirflowFailException(str(error)) from error
-            raise
-
-    def on_kill(self) -> None:
-        """End the process or application of this task."""
-        if self._command:
-            self._command.end()
-        else:
-            super().on_kill()
-
-    def _chosen(self) -> str:
-        """The engine for the plans' input; ``auto`` is decided here, because Spark needs a submission."""
-        if self.engine != "auto":
-            return self.engine
-        from firnlake.engine.choice import Engines
-
-        return "local" if self.input_bytes < Engines("auto").local_max_bytes else "spark"
-
-    def _run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        log.info("firn %s", " ".join(arguments))
-        self._command = Command(arguments, environment)
+        command, *rest = self.arguments
+        # As a user would type it; the UI shows it.
+        self.arguments = [command, "--engine", self.engine, *rest]
+        environment = {} if self.engine == "local" else spark_environment(self.conn_id, self.conf)
+        log.info("firn %s", shlex.join(self.arguments))
+        self._command = Command(self.arguments, environment)
         try:
             code = self._command.wait()
         finally:
             self._command.end()
-        if code:
-            raise AirflowException(f"firn {arguments[0]} failed. Error code is: {code}.")
+        if not code:
+            return
+        failed = f"firn {command} failed with exit code {code}."
+        if (meant := meant_by(code, failed)) is not None:
+            raise meant
+        if context["ti"].try_number > self.crash_retries:
+            raise AirflowFailException(failed)
+        raise AirflowException(failed)
+
+    def on_kill(self) -> None:
+        """End the process of this task, and its JVM."""
+        if self._command:
+            self._command.end()
 
 
 def task_of(command: str, settings: TableSettings, engine: str) -> Mapping[str, Any]:
@@ -184,11 +165,7 @@ def task_of(command: str, settings: TableSettings, engine: str) -> Mapping[str, 
         "table": settings.name,
         "engine": engine,
         "conn_id": settings.connection,
-        "name": f"firn {command} {settings.name}",
-        "application": str(APPLICATION),
         "conf": settings.spark,
-        # The driver uses this Python.
-        "env_vars": {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
         "crash_retries": settings.spark_retries,
         "pool": settings.pool,
         "pool_slots": settings.pool_slots,
@@ -197,36 +174,64 @@ def task_of(command: str, settings: TableSettings, engine: str) -> Mapping[str, 
     }
 
 
-def remote_of(connection: str) -> str | None:
-    """The address of the Spark Connect server in the connection, or in SPARK_REMOTE; None for any other Spark."""
-    try:
-        configured = Connection.get(connection)
-    except AirflowNotFoundException:
-        return os.environ.get("SPARK_REMOTE") or None
-    if configured.conn_type != CONNECT:
-        return None
-    from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+def spark_environment(conn_id: str, conf: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables with which a process uses the Spark that the connection ``conn_id`` names.
 
-    return SparkConnectHook(connection).get_connection_url()
-
-
-def check_connection(connection: str) -> None:
-    """Fail the task when its Spark connection is not defined: Airflow's operator would silently submit to yarn.
-
-    The default connection may be undefined. Then SPARK_REMOTE gives the address of Spark, or Spark runs in the task
-    itself (``local[*]``), and the log says so.
+    The default connection may be undefined. Then SPARK_REMOTE names a Spark Connect server, or Spark runs in the task
+    itself (``local[*]``), and the log says so. A Spark Connect server has settings of its own: ``conf`` is not for it.
+    Fails the task when another connection does not exist, or is not to Spark.
     """
     try:
-        Connection.get(connection)
+        connection = Connection.get(conn_id)
     except AirflowNotFoundException:
-        variable = f"AIRFLOW_CONN_{connection.upper()}"
-        if connection != DEFAULT_CONNECTION:
+        if conn_id != DEFAULT_CONNECTION:
             raise AirflowFailException(
-                f"the connection {connection} does not exist; allowed: any connection to Spark or to Spark Connect, "
-                f"for example {variable}='{json.dumps(_HERE)}'"
+                f"the connection {conn_id} does not exist; allowed: any connection to Spark or to Spark Connect, "
+                f"for example AIRFLOW_CONN_{conn_id.upper()}='{json.dumps(_HERE)}'"
             ) from None
-        if os.environ.get("SPARK_REMOTE"):
-            return
-        log.info("connection %s does not exist: Spark runs on this worker, with master %s", connection, _HERE["host"])
-        # Airflow's own way to define a connection, for this task's process only.
-        os.environ[variable] = json.dumps(_HERE)
+        if remote := os.environ.get("SPARK_REMOTE"):
+            return {"SPARK_REMOTE": remote}
+        log.info("connection %s does not exist: Spark runs on this worker, with master %s", conn_id, _HERE["host"])
+        connection = Connection(conn_id=conn_id, **_HERE)
+    host = connection.host or ""
+    if connection.conn_type not in _TYPES or not host:
+        raise AirflowFailException(
+            f"the connection {conn_id} has type {connection.conn_type!r} and host {host!r}; allowed: type "
+            f"{' or '.join(_TYPES)}, and as host a Spark master, such as {_HERE['host']}, or {_CONNECT}…"
+        )
+    if connection.conn_type == "spark_connect" or host.startswith(_CONNECT):
+        return {"SPARK_REMOTE": _remote(connection)}
+    master = host if "://" in host or not connection.port else f"spark://{host}"
+    settings = [
+        f"--conf {shlex.quote(f'{name}={value}')}" for name, value in (_extras(connection) | dict(conf)).items()
+    ]
+    return {
+        "FIRN_SPARK_MASTER": f"{master}:{connection.port}" if connection.port else master,
+        "PYSPARK_SUBMIT_ARGS": " ".join([*settings, "pyspark-shell"]),
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+    }
+
+
+def _remote(connection: Connection) -> str:
+    """The address of a Spark Connect server, with the parameters that Spark's client reads from it."""
+    extra = connection.extra_dejson
+    parameters = {"user_id": connection.login, "token": connection.password, "use_ssl": extra.get("use_ssl")}
+    given = "".join(f";{name}={quote(str(value), safe='')}" for name, value in parameters.items() if value)
+    port = f":{connection.port}" if connection.port else ""
+    return f"{_CONNECT}{(connection.host or '').removeprefix(_CONNECT).rstrip('/')}{port}/{given}"
+
+
+def _extras(connection: Connection) -> dict[str, str]:
+    """Spark settings from a connection's extras. Fails the task for one that would have no effect."""
+    given = {name: value for name, value in connection.extra_dejson.items() if value}
+    if given.pop("deploy-mode", "client") != "client":
+        raise AirflowFailException(
+            f"the connection {connection.conn_id} has deploy-mode {connection.extra_dejson['deploy-mode']!r}; "
+            "allowed: client, because the driver runs in the task"
+        )
+    if unknown := sorted(given.keys() - _EXTRAS.keys()):
+        raise AirflowFailException(
+            f"the connection {connection.conn_id} has the extra {', '.join(unknown)}; allowed: deploy-mode, "
+            f"{', '.join(_EXTRAS)}; `spark` in firn.toml takes all other settings"
+        )
+    return {_EXTRAS[name]: str(value) for name, value in given.items()}

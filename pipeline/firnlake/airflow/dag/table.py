@@ -24,7 +24,7 @@ from firnlake.airflow.dag import lane_docs
 from firnlake.airflow.dag.params import LANES, RETAIN, params
 from firnlake.airflow.dag.planning import MappedJob, jobs_of, lanes_to_skip, plans_due, read_plans, skip_if_left_out
 from firnlake.airflow.dag.publishing import LaneOutcome, PublishOperator, each, report, sweep, turn, verdict
-from firnlake.airflow.dag.spark import FirnOperator, check_connection, task_of
+from firnlake.airflow.dag.spark import FirnOperator, spark_environment, task_of
 from firnlake.airflow.notices import deadlines, notifiers
 from firnlake.airflow.site.links import AS_OF, links_of
 from firnlake.errors import ConflictError, OutcomeUnknownError, RefusedError, UnavailableError
@@ -110,7 +110,7 @@ def compacting_lane(settings: TableSettings, lane: str) -> tuple[Any, Any]:
         def job(name: str, plans: list[str], input_bytes: int, compact: list[str], validate: list[str]) -> None:
             work = FirnOperator(
                 **task_of("compact", settings, settings.engine),
-                application_args=compact,
+                arguments=compact,
                 topic_partitions=name,
                 plans=plans,
                 input_bytes=input_bytes,
@@ -119,7 +119,7 @@ def compacting_lane(settings: TableSettings, lane: str) -> tuple[Any, Any]:
             judge = FirnOperator(
                 # Another JVM pays off only for input that one machine can't judge soon.
                 **task_of("validate", settings, "local" if settings.engine == "local" else "auto"),
-                application_args=validate,
+                arguments=validate,
                 topic_partitions=name,
                 plans=plans,
                 input_bytes=input_bytes,
@@ -182,6 +182,6 @@ def plan(table: str, lane: str, connection: str | None, plans_per_job: int) -> l
 
     skip_if_left_out(lane)
     if connection:
-        check_connection(connection)
+        spark_environment(connection, {})
     lake = Lake.load()
     return jobs_of(plans_due(lake, table, lane), lake.plans_folder, plans_per_job)
