@@ -69,7 +69,7 @@ EngineName = Annotated[
     typer.Option(
         "--engine",
         metavar="|".join(CHOICES),
-        help="Where tasks run: on Spark, in this process, or chosen by size. Default: FIRN_ENGINE, else spark.",
+        help="Where tasks run: on Spark, in this process, or chosen by size. Default: FIRN_ENGINE, else auto.",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Choose the engine for a job: the requested one, or under ``auto`` one that suits its size."""
+"""Choose the engine for a job: the requested one, or under ``auto`` one that suits its size and this machine."""
 
 import os
 from collections.abc import Callable
@@ -18,9 +18,10 @@ LOCAL_MAX_BYTES = 256 * 2**20
 class Engines:
     """The engines of one command: each starts at its first use, and only once.
 
-    ``choice`` is one of CHOICES; the default is FIRN_ENGINE, else ``spark``. Under ``auto``, jobs of fewer input bytes
-    than ``local_max_bytes`` (else FIRN_LOCAL_MAX_BYTES, else 256 MiB) run in this process. ``title`` names the Spark
-    application; ``tell`` gets a line about it once it runs. Raises RefusedError for any other choice.
+    ``choice`` is one of CHOICES; the default is FIRN_ENGINE, else ``auto``. Under ``auto``, jobs of fewer input bytes
+    than ``local_max_bytes`` (else FIRN_LOCAL_MAX_BYTES, else 256 MiB) run in this process, and so do all jobs where
+    Spark is not installed. ``title`` names the Spark application; ``tell`` gets a line about it once it runs, or about
+    its absence. Raises RefusedError for any other choice.
     """
 
     def __init__(
@@ -31,13 +32,14 @@ class Engines:
         local_max_bytes: int | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        self.choice = choice or os.environ.get("FIRN_ENGINE") or "spark"
+        self.choice = choice or os.environ.get("FIRN_ENGINE") or "auto"
         if self.choice not in CHOICES:
             raise RefusedError(f"engine {self.choice!r}; allowed: {', '.join(CHOICES)}")
         self.local_max_bytes = _local_max_bytes() if local_max_bytes is None else local_max_bytes
         self._title = title
         self._tell = tell
         self._spark: SparkEngine | None = None
+        self._without: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -48,9 +50,10 @@ class Engines:
     def of(self, input_bytes: int) -> "Engine":
         """The engine for a job that reads ``input_bytes`` bytes.
 
-        Raises UnavailableError when Spark does not start, RefusedError when its workers can't run Firn.
+        Raises UnavailableError when Spark does not start, RefusedError when it is not installed or its workers can't
+        run Firn.
         """
-        if self.choice == "local" or (self.choice == "auto" and input_bytes < self.local_max_bytes):
+        if self.choice == "local" or (self.choice == "auto" and not self._spark_suits(input_bytes)):
             from firnlake.engine.local import LocalEngine
 
             return LocalEngine()
@@ -63,6 +66,16 @@ class Engines:
         if self._spark:
             self._spark.close()
             self._spark = None
+
+    def _spark_suits(self, input_bytes: int) -> bool:
+        if input_bytes < self.local_max_bytes or self._without:
+            return False
+        from firnlake.engine.session import lacking
+
+        self._without = lacking()
+        if self._without and self._tell:
+            self._tell(f"{input_bytes:,} bytes are compacted in this process: {self._without}")
+        return not self._without
 
     def _started(self) -> "SparkEngine":
         from firnlake.engine.session import application, start

@@ -1,12 +1,14 @@
 """Firn's Spark session: a scheduler for Python workers, without Iceberg jar, catalog or credentials."""
 
 import os
+import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firnlake.engine.spark import reason
-from firnlake.errors import UnavailableError
+from firnlake.errors import RefusedError, UnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,8 +21,11 @@ def start(name: str) -> "SparkSession":
     """Return the Spark session of this process; start one named ``name`` when there is none.
 
     ``SPARK_REMOTE`` names a Spark Connect server; under ``spark-submit`` the master is the submitter's; otherwise it is
-    FIRN_SPARK_MASTER, or Spark's own default (``local[*]``). Raises UnavailableError when Spark does not start.
+    FIRN_SPARK_MASTER, or Spark's own default (``local[*]``). Raises RefusedError when Spark is not installed,
+    UnavailableError when it does not start.
     """
+    if lacks := lacking():
+        raise RefusedError(f"Spark can't start: {lacks}; allowed: install it, or --engine local, which needs no Spark")
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -41,7 +46,24 @@ def start(name: str) -> "SparkSession":
     try:
         return builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
-        raise UnavailableError(f"Spark does not start: {reason(error)}") from error
+        raise UnavailableError(
+            f"Spark does not start: {reason(error)}; --engine local needs neither Spark nor Java"
+        ) from error
+
+
+def lacking() -> str | None:
+    """What Spark lacks on this machine; None when nothing is missing. A Spark Connect server needs no Java here."""
+    if find_spec("pyspark") is None:
+        return "pyspark is not installed (pip install 'firnlake[spark]')"
+    if os.environ.get("SPARK_REMOTE", "").startswith("sc://"):
+        return None
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else "java"
+    return (
+        None
+        if shutil.which(java)
+        else f"{java} is not there: Spark needs Java 17 or newer, on the PATH or in JAVA_HOME"
+    )
 
 
 def application(spark: "SparkSession") -> str | None:

@@ -1,5 +1,7 @@
 """The choice of a command's engine."""
 
+from pathlib import Path
+
 import pytest
 
 from firnlake.engine.choice import Engines
@@ -12,8 +14,8 @@ def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FIRN_LOCAL_MAX_BYTES", raising=False)
 
 
-def test_spark_is_the_default() -> None:
-    assert Engines().choice == "spark"
+def test_the_size_decides_by_default() -> None:
+    assert Engines().choice == "auto"
 
 
 def test_the_environment_chooses_where_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,6 +38,27 @@ def test_local_needs_no_spark_whatever_the_size() -> None:
 def test_auto_takes_local_below_the_limit() -> None:
     with Engines("auto", local_max_bytes=100) as engines:
         assert engines.of(99).name == "local"
+
+
+@pytest.mark.parametrize("java_home", ["/no/such/java", ""])
+def test_auto_takes_local_where_java_is_missing_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, java_home: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", java_home)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    said: list[str] = []
+    with Engines("auto", local_max_bytes=100, tell=said.append) as engines:
+        assert [engines.of(size).name for size in (10, 1000, 2000)] == ["local"] * 3
+    (line,) = said
+    assert line.startswith("1,000 bytes are compacted in this process: ")
+    assert "Java 17 or newer" in line
+
+
+def test_spark_without_java_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with Engines("spark") as engines, pytest.raises(RefusedError, match=r"Java 17 or newer.*--engine local"):
+        engines.of(0)
 
 
 def test_auto_asks_the_environment_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
