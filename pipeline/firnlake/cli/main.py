@@ -9,8 +9,8 @@ import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, Final, TypeAlias
+from importlib import import_module, metadata
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -104,12 +104,21 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"firn {metadata.version('firnlake')}")
+        raise typer.Exit
+
+
 @app.callback()
-def firn() -> None:
+def firn(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Kafka-grade log compaction for Apache Iceberg tables."""
 
 

@@ -65,6 +65,7 @@ def _password(address: str) -> str | None:
 T = TypeVar("T")
 
 EMBEDDED_NAME = "lake"
+CATALOG_FILE = "catalog.db"
 BUSY_SECONDS = 60
 """Maximum wait for a busy SQLite catalog. SQLite has one writer; without a wait both clients would fail at once."""
 
@@ -122,17 +123,26 @@ class Lake:
             EMBEDDED_NAME,
             {
                 "type": "sql",
-                "uri": f"sqlite:///{home / 'catalog.db'}?timeout={BUSY_SECONDS}",
+                "uri": f"sqlite:///{home / CATALOG_FILE}?timeout={BUSY_SECONDS}",
                 # Not percent-encoded: both clients take the path literally.
                 "warehouse": f"file://{home / 'warehouse'}",
             },
             home,
         )
 
+    @property
+    def exists(self) -> bool:
+        """False for the embedded lake before its first table; every other catalog is its server's business."""
+        return not self._is_embedded or (self.home / CATALOG_FILE).exists()
+
+    @property
+    def _is_embedded(self) -> bool:
+        return self.properties.get("uri", "").startswith(f"sqlite:///{self.home / CATALOG_FILE}")
+
     @cached_property
     def catalog(self) -> Catalog:
         """The PyIceberg catalog; raises UnavailableError when it can't be reached."""
-        if self.properties.get("uri", "").startswith(f"sqlite:///{self.home}"):
+        if self._is_embedded:
             self.home.mkdir(parents=True, exist_ok=True)
         try:
             with self.reachable():
@@ -167,17 +177,27 @@ class Lake:
         return self.home / "cache"
 
     def table(self, identifier: str) -> Table:
-        """Load the table ``namespace.name``; RefusedError when it does not exist or is misnamed."""
+        """Load the table ``namespace.name``; RefusedError when it does not exist or is misnamed.
+
+        Nothing here that reads makes the embedded catalog: a command in a wrong folder leaves nothing behind.
+        """
         namespace, _, name = identifier.rpartition(".")
         if not namespace or not name:
             raise RefusedError(f"table {identifier!r} is not a table name; allowed: namespace.name")
+        if not self.exists:
+            raise NotFoundError(
+                identifier,
+                f"table {identifier} does not exist: there is no catalog {self.home / CATALOG_FILE}; allowed: the "
+                "folder of a lake in FIRN_HOME, or a catalog in PyIceberg's configuration; `firn create` makes a lake",
+            )
         try:
             with self.reachable():
                 return self._loaded(identifier)
         except (NoSuchTableError, NoSuchNamespaceError) as error:
             raise NotFoundError(
                 identifier,
-                f"table {identifier} does not exist in catalog {self.name}; found: {self._neighbours(namespace)}",
+                f"table {identifier} does not exist in catalog {self.name} ({self._address()}); found: "
+                f"{', '.join(self.tables(namespace)[:20]) or f'no table in namespace {namespace}'}",
             ) from error
         except FileNotFoundError as error:
             raise GoneError(identifier, f"table {identifier}: its metadata file is gone: {error}") from error
@@ -195,6 +215,8 @@ class Lake:
 
     def tables(self, namespace: str) -> list[str]:
         """Identifiers of all tables in ``namespace``, sorted; empty when the namespace is unknown."""
+        if not self.exists:
+            return []
         try:
             with self.reachable():
                 return sorted(".".join(identifier) for identifier in self.catalog.list_tables(namespace))
@@ -203,12 +225,16 @@ class Lake:
 
     def namespaces(self) -> list[str]:
         """List all namespaces of the catalog, sorted."""
+        if not self.exists:
+            return []
         with self.reachable():
             return sorted(".".join(namespace) for namespace in self.catalog.list_namespaces())
 
     def all_tables(self) -> list[str]:
         """Identifiers of all tables of the catalog, in nested namespaces too, sorted."""
         tables: list[str] = []
+        if not self.exists:
+            return tables
         with self.reachable():
             waiting = list(self.catalog.list_namespaces())
             while waiting:
@@ -310,9 +336,6 @@ class Lake:
                 f"catalog {self.name}: a file that is in use is gone: {reason}; allowed: files of a table are "
                 "deleted by its maintenance only; try again, the table may have changed"
             ) from error
-
-    def _neighbours(self, namespace: str) -> str:
-        return ", ".join(self.tables(namespace)[:20]) or f"no table in namespace {namespace}"
 
     def _said(self, error: BaseException) -> str:
         return without_credentials(str(error), self.properties)

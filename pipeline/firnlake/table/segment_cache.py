@@ -47,11 +47,13 @@ class ManifestCache:
 
     @classmethod
     def of(cls, lake: Lake) -> "ManifestCache | None":
-        """The cache in the home of ``lake``; None when FIRN_CACHE_BYTES is 0, RefusedError when it is no size."""
+        """The cache in the home of ``lake``; None where there is no such folder yet, which what only reads does not
+        make, and when FIRN_CACHE_BYTES is 0. RefusedError when that is no size.
+        """
         text = os.environ.get(LIMIT_SETTING, str(DEFAULT_LIMIT))
         if not (text.isascii() and text.isdigit()):
             raise RefusedError(f"{LIMIT_SETTING} is {text!r}; allowed: a number of bytes, 0 for no cache of manifests")
-        return cls(lake.cache_folder / "manifests", int(text)) if int(text) else None
+        return cls(lake.cache_folder / "manifests", int(text)) if int(text) and lake.home.is_dir() else None
 
     def load(self, table_uuid: str, names: Collection[str]) -> "CachedManifests":
         """Load the cached manifests with these names; a name must cover everything that the facts depend on."""

@@ -1,16 +1,18 @@
 """The command as a whole: what it says of itself, how it refuses, what it loads."""
 
+import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.catalog import CATALOG_FILE, Lake
 from firnlake.table import records
-from infra.environment import CHECKOUT, SOURCES
+from infra.environment import CHECKOUT, SOURCES, catalog_of
 from tests.support.in_process import Firn, Ran, refused
-from tests.support.lakes import TABLE
+from tests.support.lakes import TABLE, append, row
 
 COMMANDS = (
     "create", "land", "status", "checkpoint", "plan", "compact", "validate", "publish", "retain", "stages",
@@ -38,7 +40,7 @@ def test_without_arguments_it_lists_the_subcommands(firn: Firn) -> None:
         (("create", "a.t", "--property", "firn.merge.segments=1"), "property firn.merge.segments is '1'; allowed:"),
         (("create", TABLE), "table lake.records already exists"),
         (("land", TABLE, "none.parquet"), "file none.parquet does not exist"),
-        (("land", "lake.other", "x.parquet"), "table lake.other does not exist in catalog lake; found: lake.records"),
+        (("land", "lake.other", "x.parquet"), "catalog.db); found: lake.records"),
         (("status", "lake.other"), "table lake.other does not exist"),
         (("plan", "lake.other", "--lane", "merge"), "table lake.other does not exist"),
         (("stages", "lake.other"), "table lake.other does not exist"),
@@ -95,7 +97,7 @@ def test_wrong_usage_is_exit_code_2(firn: Firn, arguments: tuple[str, ...]) -> N
 def test_the_installed_command_leaves_as_it_says(tmp_path: Path) -> None:
     command = Path(sys.executable).with_name("firn")
     ran = subprocess.run([command, "status", "no.table"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    refused(Ran(ran.returncode, ran.stdout, ran.stderr), "table no.table does not exist in catalog lake")
+    refused(Ran(ran.returncode, ran.stdout, ran.stderr), "table no.table does not exist: there is no catalog ")
 
 
 def test_the_application_file_of_spark_runs_by_its_path(tmp_path: Path) -> None:
@@ -103,7 +105,7 @@ def test_the_application_file_of_spark_runs_by_its_path(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, file, "status", "no.table"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    refused(Ran(ran.returncode, ran.stdout, ran.stderr), "table no.table does not exist in catalog lake")
+    refused(Ran(ran.returncode, ran.stdout, ran.stderr), "table no.table does not exist: there is no catalog ")
 
 
 def test_metadata_commands_start_no_jvm_and_load_neither_spark_nor_great_expectations(tmp_path: Path) -> None:
@@ -120,3 +122,65 @@ def test_metadata_commands_start_no_jvm_and_load_neither_spark_nor_great_expecta
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status",),
+        ("status", TABLE),
+        ("checkpoint", TABLE),
+        ("plan", TABLE, "--lane", "merge"),
+        ("stages", TABLE),
+        ("verify", TABLE),
+        ("quarantine", TABLE),
+        ("explain", TABLE, "orders-0"),
+        ("erase", TABLE, "--status"),
+        ("maintain", TABLE, "--dry-run"),
+        ("land", TABLE, "part.jsonl"),
+    ],
+)
+def test_what_reads_makes_nothing_in_a_folder_without_a_lake(
+    firn: Firn, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    ran = firn(*arguments)
+    if len(arguments) > 1:
+        assert ran.code == 1
+        assert (
+            f"table {TABLE} does not exist: there is no catalog {tmp_path / '.firn' / CATALOG_FILE}; allowed:"
+            in ran.err
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_reads_another_catalog_makes_nothing_either(
+    firn: Firn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Lake.embedded(tmp_path / "elsewhere")
+    records.create(other, TABLE, {})
+    append(other, [row(0)])
+    for name, value in catalog_of(other).items():
+        monkeypatch.setenv(name, value)
+    for arguments in (
+        ("status",),
+        ("status", TABLE),
+        ("plan", TABLE, "--lane", "merge"),
+        ("explain", TABLE, "orders-0"),
+    ):
+        assert firn(*arguments).code == 0
+    assert list(tmp_path.iterdir()) == [other.home]
+
+
+def test_it_tells_its_version(firn: Firn) -> None:
+    assert firn("--version").out == f"firn {metadata.version('firnlake')}\n"
+
+
+@pytest.mark.parametrize(("words", "offered"), [("firn ver", "verify"), ("firn run --un", "--until-idle")])
+def test_the_shell_completes_commands_and_options(tmp_path: Path, words: str, offered: str) -> None:
+    command = Path(sys.executable).with_name("firn")
+    asked = {"_FIRN_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    ran = subprocess.run(
+        [command], env={**os.environ, **asked}, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert offered in ran.stdout.splitlines()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from firnlake.errors import FirnError, RefusedError, UnavailableError
-from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.catalog import CATALOG_FILE, Lake
 from firnlake.table import records
 from infra.foreign.files import files_under, on_disk
 from tests.support import lakes
@@ -162,7 +162,8 @@ class TestTables:
         lakes.opened(lake, lakes.only_plan(lake))
         with pytest.raises(RefusedError) as caught:
             lake.table("lake.recrods")
-        assert str(caught.value) == f"table lake.recrods does not exist in catalog lake; found: {table}"
+        where = f"catalog lake (sqlite:///{lake.home / CATALOG_FILE})"
+        assert str(caught.value) == f"table lake.recrods does not exist in {where}; found: {table}"
         with pytest.raises(RefusedError, match="found: no table in namespace nowhere"):
             lake.table("nowhere.x")
 

@@ -192,7 +192,7 @@ def spark_environment(conn_id: str, conf: Mapping[str, str]) -> dict[str, str]:
         if remote := os.environ.get("SPARK_REMOTE"):
             return {"SPARK_REMOTE": remote}
         log.info("connection %s does not exist: Spark runs on this worker, with master %s", conn_id, _HERE["host"])
-        connection = Connection(conn_id=conn_id, **_HERE)
+        connection = Connection(conn_id=conn_id, conn_type=_HERE["conn_type"], host=_HERE["host"])
     host = connection.host or ""
     if connection.conn_type not in _TYPES or not host:
         raise AirflowFailException(
