@@ -18,6 +18,7 @@ from tests.airflow import browser
 from tests.airflow.browser import LOCAL, Visitor, visiting
 from tests.airflow.conftest import LocalAirflow, make
 from tests.airflow.server import HANGS, Server, question, serving
+from tests.support.overviews import rows_of, write_overview
 
 pytestmark = pytest.mark.skipif(browser.CHROMIUM is None, reason=browser.MISSING)
 
@@ -25,7 +26,9 @@ ORDERS, CARTS = "shop.orders", producer.TABLE
 LEAP_DAY = 'schedule = "0 0 29 2 *"'
 """By the clock in leap years: what starts the DAG sooner is something else."""
 
-
+LARGEST = "web.clicks"
+MADE_UP = {"crm.customers": 64, LARGEST: 10_000, "web.carts": 4}
+"""Tables of which Firn's pages know a status only, and their numbers of topic partitions."""
 MAPPED = re.compile("orders-[0-2] and 2 more")
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -139,13 +142,19 @@ def test_the_report_is_opened_from_the_run(server: Server, visitor: Visitor) -> 
     visitor.picture("ui-report")
 
 
-def test_the_firn_page_is_opened_from_the_navigation(visitor: Visitor) -> None:
+def test_the_firn_page_is_opened_from_the_navigation(airflow: LocalAirflow, visitor: Visitor) -> None:
+    for table, topic_partitions in MADE_UP.items():
+        write_overview(airflow.home, table, rows_of(topic_partitions))
     page = visitor.page
     page.goto("/")
     page.get_by_role("link", name="Firn", exact=True).click()
     firn = page.frame_locator("iframe")
     expect(firn.get_by_role("heading", name="Firn", exact=True)).to_be_visible()
     expect(firn.get_by_role("link", name=ORDERS)).to_be_visible()
+    visitor.picture("firn-page")
+    firn.get_by_role("link", name=LARGEST).click()
+    expect(firn.get_by_role("heading", name=LARGEST)).to_be_visible()
+    visitor.picture("firn-table")
 
 
 def test_a_run_that_the_watcher_started_says_why(airflow: LocalAirflow, server: Server, visitor: Visitor) -> None:
