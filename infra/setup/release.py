@@ -139,7 +139,7 @@ class Installed:
         if "airflow" in self.extras:
             (self.folder / "constraints.txt").write_text(locked)
             wanted += ["--constraint", "constraints.txt"]
-        pip = [self.bin / "python", "-m", "pip"]
+        pip = (str(self.bin / "python"), "-m", "pip")
         call([*pip, "install", "--quiet", *wanted], self.folder, self.for_pip)
         call([*pip, "check"], self.folder, self.for_pip)
         listed = json.loads(call([*pip, "list", "--format", "json"], self.folder, self.for_pip))

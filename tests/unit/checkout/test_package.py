@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from infra.environment import CHECKOUT
 from infra.setup import release
 from infra.setup.constraints import CONSTRAINTS, LOCK, constraints
 
@@ -13,7 +14,7 @@ Files = dict[str, bytes]
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     """The files of the wheel."""
-    return release.contents(release.build(release.CHECKOUT, tmp_path_factory.mktemp("dist"), "wheel"))
+    return release.contents(release.build(CHECKOUT, tmp_path_factory.mktemp("dist"), "wheel"))
 
 
 def test_the_wheel_is_fit_for_a_release(files: Files) -> None:
@@ -85,6 +86,6 @@ of-the-tool==4.0 \\
 def test_the_file_for_the_dags_folder_is_one_that_airflow_parses() -> None:
     """Airflow reads only files that hold both words, in whatever case."""
     for name in ("firn.py", "firn_refused.py"):
-        text = (release.CHECKOUT / "dags" / name).read_text().lower()
+        text = (CHECKOUT / "dags" / name).read_text().lower()
         assert "dag" in text
         assert "airflow" in text
