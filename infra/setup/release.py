@@ -193,6 +193,14 @@ class Installed:
         self.firn("run", TABLE, "--lane", "full", "--force", "--engine", engine)
         self.check_compacted()
 
+    def check_auto(self) -> None:
+        """Without pyspark a large job runs in the process, and one line says why."""
+        self.land(0)
+        self.environment["FIRN_LOCAL_MAX_BYTES"] = "0"
+        said = self.firn("run", TABLE, "--lane", "full", "--force")
+        if said.count("pyspark is not installed") != 1:
+            raise CheckError(f"firn run says nothing of the missing pyspark, or says it twice:\n{said}")
+
     def check_dag(self, number: int) -> str:
         """Land, and compact with the table's DAG, on Spark where it is there; the engine."""
         engine = "spark" if "spark" in self.extras else "local"
@@ -218,11 +226,15 @@ def check_extra(wheel: Path, folder: Path, extra: str) -> None:
     started = time.monotonic()
     installed.check_own_packages()
     say(started, f"{extra}: packages of the user's own, pipeline and expectations, beside it")
+    installed.firn("create", TABLE)
     if not installed.extras:
         started = time.monotonic()
         installed.check_readme()
         say(started, f"{extra}: the README's commands, as typed")
-    installed.firn("create", TABLE)
+        started = time.monotonic()
+        installed.check_auto()
+        say(started, f"{extra}: land, run where Spark would be taken if it were there")
+        return
     for number, engine in enumerate(("local", "spark") if "spark" in installed.extras else ("local",)):
         started = time.monotonic()
         installed.check_engine(number, engine)
